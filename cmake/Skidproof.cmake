@@ -1,0 +1,58 @@
+# The build's few rules, said once: standard, warnings as errors, sanitizers, and the shape of a
+# folder (a library, the tests beside its sources, its benchmarks).
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+option(SKIDPROOF_SANITIZE "Build with AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+endif()
+
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  add_compile_options(-fcolor-diagnostics)
+else()
+  add_compile_options(-fdiagnostics-color=auto)
+endif()
+if(SKIDPROOF_SANITIZE)
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+endif()
+
+add_library(skidproof_options INTERFACE)
+target_include_directories(skidproof_options INTERFACE "${PROJECT_SOURCE_DIR}")
+target_compile_options(skidproof_options INTERFACE -Wall -Wextra -Werror -Wshadow -Wnon-virtual-dtor
+                                                   -Wno-missing-field-initializers)
+
+# skidproof_library(NAME [OBJECT] SOURCES ... DEPENDS ...): a folder's library. OBJECT keeps every
+# object file in the executables that link it, for code that registers itself before main.
+function(skidproof_library name)
+  cmake_parse_arguments(ARG "OBJECT" "" "SOURCES;DEPENDS" ${ARGN})
+  if(ARG_OBJECT)
+    add_library(${name} OBJECT ${ARG_SOURCES})
+  else()
+    add_library(${name} STATIC ${ARG_SOURCES})
+  endif()
+  target_link_libraries(${name} PUBLIC skidproof_options ${ARG_DEPENDS})
+endfunction()
+
+# skidproof_test(NAME SOURCES ... DEPENDS ...): one GoogleTest program made of x_test.cc files.
+function(skidproof_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;ARGS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE skidproof_options ${ARG_DEPENDS} GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+endfunction()
+
+# skidproof_benchmark(NAME SOURCES ... DEPENDS ...): a Google Benchmark program; CI builds it and
+# runs it once, briefly, so that it cannot rot.
+function(skidproof_benchmark name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE skidproof_options ${ARG_DEPENDS} benchmark::benchmark)
+endfunction()

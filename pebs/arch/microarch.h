@@ -1,0 +1,93 @@
+// A microarch: one row of facts. Behaviour that differs between generations differs here.
+#ifndef SKIDPROOF_PEBS_ARCH_MICROARCH_H_
+#define SKIDPROOF_PEBS_ARCH_MICROARCH_H_
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/expected.h"
+#include "pebs/arch/ds_area.h"
+#include "pebs/arch/event.h"
+#include "pebs/arch/fusion.h"
+#include "pebs/arch/record_layout.h"
+
+namespace skidproof::arch {
+
+// One family/model/stepping range, with the oldest microcode whose PEBS is to be trusted.
+struct CpuModel {
+  uint8_t family = 6;
+  uint8_t model = 0;
+  int8_t stepping = -1;           // -1: any
+  uint32_t minimum_microcode = 0; // 0: any
+};
+
+// What the sources promise where a PEBS counter has one of AnyThread, Edge, Invert, CMask set (R33).
+enum class Expectation : uint8_t {
+  kMustHold,  // the clause is asserted: a contradiction fails
+  kClassify,  // the sources disagree: the outcome is reported, never failed
+};
+
+// Sizes and costs of the cache hierarchy that the model plays. They are the model's, chosen after the
+// part's published geometry; no suite asserts them on silicon.
+struct CacheGeometry {
+  uint32_t line_bytes = 64;
+  uint32_t l1_bytes = 32 << 10, l1_ways = 8, l1_latency = 4;
+  uint32_t l2_bytes = 256 << 10, l2_ways = 8, l2_latency = 12;
+  uint32_t l3_bytes = 8 << 20, l3_ways = 16, l3_latency = 30;
+  uint32_t memory_latency = 200;
+  uint32_t dtlb_entries = 64, dtlb_ways = 4;
+  uint32_t stlb_entries = 512, stlb_ways = 4, stlb_latency = 7;
+  uint32_t walk_latency = 30;
+  uint32_t retire_width = 4;         // fused-domain uops each cycle
+  uint32_t mispredict_penalty = 16;  // cycles
+};
+
+struct Microarch {
+  std::string_view name;   // "sandy-bridge": what the command line takes
+  std::string_view title;  // "Sandy Bridge"
+  std::span<const CpuModel> models;
+
+  // Enumeration.
+  uint8_t perfmon_version = 3;
+  uint8_t gp_counters = 4;         // CPUID.0AH:EAX[15:8] with a sibling thread
+  uint8_t gp_counters_alone = 4;   // without one (counter coalescence, R37)
+  uint8_t gp_width = 48;
+  uint8_t fixed_counters = 3;
+  uint8_t fixed_width = 48;
+  bool full_width_writes = false;  // IA32_A_PMCx (R38)
+  uint8_t lbr_format = 3;
+
+  // PEBS.
+  uint16_t pebs_counters = 0x0F;         // PMCn that can do PEBS (R36)
+  const RecordLayout* record = &kRecordFormat1;
+  DsLayout ds = kDsFourResets;
+  uint16_t load_latency_enable = 0x0F;   // LL_EN_PMCn bits that exist
+  uint16_t load_latency_counters = 0x08; // where the event is published
+  uint16_t load_latency_event = 0x100B;  // code | umask << 8
+  uint16_t precise_store_counter = 0;    // mask; 0: no such facility
+  uint16_t pdir_counter = 0;             // mask; 0: no such facility
+  uint8_t fused_pair_skid = 1;           // published skid over a micro+macro-fused pair (R12)
+  bool data_source_tlb_lock_bits = false;  // bits 4, 5 of the data source (SNB+, Table 18-33)
+  bool full_buffer_sets_ovf = false;     // R45: seed 004 (SNB) against seed 000 (NHM)
+  uint16_t minimum_period = 1;           // R41
+  Expectation qualifiers = Expectation::kClassify;  // R33
+
+  std::span<const Event> events;   // counting and precise, published encodings
+  FusionRules fusion;
+  CacheGeometry caches;
+
+  const Event* event(std::string_view event_name) const;          // by published name, or nullptr
+  const Event* event(uint8_t code, uint8_t umask) const;           // the plain (cmask 0) encoding, or nullptr
+};
+
+// All rows in order of age.
+std::span<const Microarch* const> microarchs();
+// By command-line name; an unknown one is an error that lists the names.
+Expected<const Microarch*> find_microarch(std::string_view name);
+// By CPUID.1 signature; nullptr when no row covers it.
+const Microarch* identify(uint8_t family, uint8_t model);
+
+}  // namespace skidproof::arch
+
+#endif  // SKIDPROOF_PEBS_ARCH_MICROARCH_H_

@@ -1,0 +1,107 @@
+// MSR addresses and bit fields, by the manual's names.
+//
+// Source: Intel SDM Vol. 3 (325384-059), chapters 18 "Performance Monitoring" and 35 "Model-Specific
+// Registers"; section names with each entry.
+#ifndef SKIDPROOF_PEBS_ARCH_MSR_H_
+#define SKIDPROOF_PEBS_ARCH_MSR_H_
+
+#include <cstdint>
+
+namespace skidproof::arch {
+
+inline constexpr uint32_t IA32_APIC_BASE = 0x1B;
+inline constexpr uint32_t IA32_BIOS_SIGN_ID = 0x8B;
+inline constexpr uint32_t IA32_PMC0 = 0xC1;
+inline constexpr uint32_t IA32_PERFEVTSEL0 = 0x186;
+inline constexpr uint32_t IA32_MISC_ENABLE = 0x1A0;
+inline constexpr uint32_t IA32_DEBUGCTL = 0x1D9;
+inline constexpr uint32_t IA32_FIXED_CTR0 = 0x309;
+inline constexpr uint32_t IA32_PERF_CAPABILITIES = 0x345;
+inline constexpr uint32_t IA32_FIXED_CTR_CTRL = 0x38D;
+inline constexpr uint32_t IA32_PERF_GLOBAL_STATUS = 0x38E;
+inline constexpr uint32_t IA32_PERF_GLOBAL_CTRL = 0x38F;
+inline constexpr uint32_t IA32_PERF_GLOBAL_OVF_CTRL = 0x390;
+inline constexpr uint32_t IA32_PEBS_ENABLE = 0x3F1;
+inline constexpr uint32_t MSR_PEBS_LD_LAT_THRESHOLD = 0x3F6;
+inline constexpr uint32_t IA32_A_PMC0 = 0x4C1;
+inline constexpr uint32_t IA32_DS_AREA = 0x600;
+// LVT performance counter register: the x2APIC MSR. A machine whose APIC is in xAPIC mode answers here
+// with FEE00340H. [SDM Table 10-6 "Local APIC Register Address Map Supported by x2APIC"]
+inline constexpr uint32_t IA32_X2APIC_LVT_PMI = 0x834;
+
+constexpr uint64_t bit(unsigned n) { return uint64_t{1} << n; }
+
+// IA32_PERFEVTSELx [SDM 18.2.1.1 "Architectural Performance Monitoring Version 1 Facilities"]
+namespace evtsel {
+inline constexpr uint64_t kUsr = bit(16);
+inline constexpr uint64_t kOs = bit(17);
+inline constexpr uint64_t kEdge = bit(18);
+inline constexpr uint64_t kPinControl = bit(19);
+inline constexpr uint64_t kInt = bit(20);
+inline constexpr uint64_t kAnyThread = bit(21);
+inline constexpr uint64_t kEnable = bit(22);
+inline constexpr uint64_t kInvert = bit(23);
+inline constexpr unsigned kCmaskShift = 24;
+inline constexpr uint64_t kCmask = uint64_t{0xFF} << kCmaskShift;
+inline constexpr uint64_t kDefined = 0xFFFFFFFF;
+// The fields that must be zero for a PEBS event (R33).
+inline constexpr uint64_t kPebsQualifiers = kAnyThread | kEdge | kInvert | kCmask;
+}  // namespace evtsel
+
+// IA32_FIXED_CTR_CTRL: four bits for each counter.
+namespace fixed_ctrl {
+inline constexpr uint64_t kOs = 1;
+inline constexpr uint64_t kUsr = 2;
+inline constexpr uint64_t kAnyThread = 4;
+inline constexpr uint64_t kPmi = 8;
+constexpr uint64_t field(unsigned counter, uint64_t value) { return value << (4 * counter); }
+}  // namespace fixed_ctrl
+
+// IA32_PERF_GLOBAL_STATUS and IA32_PERF_GLOBAL_OVF_CTRL.
+namespace status {
+inline constexpr unsigned kFixedShift = 32;
+inline constexpr uint64_t kOvfUncore = bit(61);
+inline constexpr uint64_t kOvfBuffer = bit(62);  // Ovf_DSBuffer, PEBS_Ovf
+inline constexpr uint64_t kCondChgd = bit(63);
+}  // namespace status
+
+// IA32_PEBS_ENABLE up to Skylake.
+namespace pebs_enable {
+inline constexpr unsigned kLoadLatencyShift = 32;    // LL_EN_PMCn
+inline constexpr uint64_t kPreciseStore = bit(63);   // PS_EN (Sandy Bridge, Ivy Bridge)
+}  // namespace pebs_enable
+
+// IA32_DEBUGCTL.
+namespace debugctl {
+inline constexpr uint64_t kFreezePerfmonOnPmi = bit(12);
+}  // namespace debugctl
+
+// IA32_MISC_ENABLE.
+namespace misc_enable {
+inline constexpr uint64_t kPerfmonAvailable = bit(7);
+inline constexpr uint64_t kBtsUnavailable = bit(11);
+inline constexpr uint64_t kPebsUnavailable = bit(12);
+}  // namespace misc_enable
+
+// IA32_PERF_CAPABILITIES.
+namespace capabilities {
+inline constexpr uint64_t kPebsTrap = bit(6);
+inline constexpr uint64_t kPebsArchReg = bit(7);
+inline constexpr unsigned kFormatShift = 8;
+inline constexpr uint64_t kFormat = uint64_t{0xF} << kFormatShift;
+inline constexpr uint64_t kSmmFreeze = bit(12);
+inline constexpr uint64_t kFullWidthWrite = bit(13);
+}  // namespace capabilities
+
+// The LVT performance counter register.
+namespace lvt {
+inline constexpr uint64_t kVector = 0xFF;
+inline constexpr uint64_t kDeliveryMode = uint64_t{7} << 8;
+inline constexpr uint64_t kNmi = uint64_t{4} << 8;
+inline constexpr uint64_t kDeliveryStatus = bit(12);  // read-only
+inline constexpr uint64_t kMasked = bit(16);
+}  // namespace lvt
+
+}  // namespace skidproof::arch
+
+#endif  // SKIDPROOF_PEBS_ARCH_MSR_H_

@@ -1,0 +1,139 @@
+// The processor under test, as ring-0 software sees it. Everything above talks only to this interface.
+#ifndef SKIDPROOF_PEBS_MACHINE_H_
+#define SKIDPROOF_PEBS_MACHINE_H_
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/expected.h"
+#include "kernels/program.h"
+#include "pebs/arch/microarch.h"
+
+namespace skidproof {
+
+enum class Provenance : uint8_t { kSilicon, kModel, kVirtualLab };
+
+// Who answers. Every result row carries it; a model never looks like silicon.
+struct Identity {
+  std::string name;  // "direct", "native", "model:sandy-bridge", "virtual-lab:sandy-bridge"
+  Provenance provenance = Provenance::kSilicon;
+  std::string vendor;  // CPUID.0
+  std::string brand;
+  unsigned family = 0, model = 0, stepping = 0;
+  uint32_t microcode = 0;              // 0: not readable
+  std::string hypervisor;              // CPUID.40000000H signature; empty on bare metal
+  std::string core_type;               // "P", "E", or empty
+  const arch::Microarch* microarch = nullptr;  // nullptr: no row covers this CPU
+  bool pmu = false;                    // the MSRs answer
+  bool sibling_thread = false;         // a second logical processor shares the core
+  std::vector<std::string> capabilities;  // ISA and PMU words for reports
+};
+
+enum class MemoryUse : uint8_t { kData, kCode, kDebugStore };
+
+struct MemoryRequest {
+  size_t bytes = 4096;
+  MemoryUse use = MemoryUse::kData;
+  bool huge_pages = false;  // 2 MiB pages where the machine has them
+};
+
+// A block of memory with a guard page on both sides, freed with the last copy of its handle.
+struct Memory {
+  std::span<std::byte> host;   // our view
+  uint64_t address = 0;        // what programs and the DS area see
+  bool huge_pages = false;     // really backed by them
+  std::shared_ptr<void> keep;  // frees on release
+};
+
+struct MsrWrite {
+  uint32_t msr = 0;
+  uint64_t value = 0;
+  bool operator==(const MsrWrite&) const = default;
+};
+
+// What the interrupt handler does with a PMI after logging it.
+struct PmiPolicy {
+  bool unmask = true;         // clear the LVT mask bit, which delivery sets (R51)
+  bool clear_status = true;   // write the status that it read to OVF_CTRL
+  bool rewind_index = false;  // PEBS index := base (R49)
+  bool restore_global_ctrl = false;  // write back what freeze-on-PMI cleared (R52)
+  size_t log_capacity = 4096;
+};
+
+enum class Ring : uint8_t { kKernel = 0, kUser = 3 };
+
+// One run: MSRs in, the program, MSRs out.
+struct RunPlan {
+  uint64_t iterations = 1;
+  std::vector<MsrWrite> enable;     // in order, last before the program: GLOBAL_CTRL last
+  std::vector<MsrWrite> disable;    // in order, first after it: GLOBAL_CTRL first
+  std::vector<uint32_t> read;       // read after disabling; values in RunLog::read
+  PmiPolicy pmi;
+  Ring ring = Ring::kKernel;
+  uint64_t pebs_index_address = 0;  // where the handler finds the PEBS index and base; 0: none
+  uint64_t pebs_base_address = 0;
+  std::chrono::milliseconds deadline{10'000};
+};
+
+// One performance monitoring interrupt, as the handler saw it.
+struct Pmi {
+  uint64_t tsc = 0;
+  uint64_t ip = 0;             // the next instruction of the interrupted program
+  uint64_t global_status = 0;  // on entry
+  uint64_t global_ctrl = 0;    // on entry
+  uint64_t pebs_index = 0;     // on entry; 0 without a DS area
+};
+
+// What disturbed a run on real silicon; zero in the model.
+struct Noise {
+  uint64_t involuntary_switches = 0;
+  uint64_t migrations = 0;
+  uint64_t smi = 0;
+  double steal_s = 0;
+};
+
+struct RunLog {
+  std::vector<uint64_t> read;  // in the order of RunPlan::read
+  std::vector<Pmi> pmis;
+  uint64_t pmis_dropped = 0;   // beyond log_capacity
+  uint64_t result = 0;         // RAX on return
+  uint64_t tsc = 0;            // ticks from before the call to after it
+  Noise noise;
+};
+
+class Machine {
+ public:
+  virtual ~Machine() = default;
+
+  virtual const Identity& identity() const = 0;
+  // CPUID as this machine reports it.
+  struct CpuidResult {
+    uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+  };
+  virtual CpuidResult cpuid(uint32_t leaf, uint32_t subleaf) const = 0;
+
+  // #GP is an error of code kGeneralProtection; a machine without a PMU answers kNotAvailable.
+  virtual Expected<uint64_t> rdmsr(uint32_t msr) = 0;
+  virtual Expected<void> wrmsr(uint32_t msr, uint64_t value) = 0;
+
+  virtual Expected<Memory> allocate(const MemoryRequest& request) = 0;
+
+  // Places the program's bytes at program.code_address, which must lie in a code block that this
+  // machine allocated, and runs it. Errors: kExecution when the program leaves its code or data or meets
+  // an instruction that the engine does not know; kTimeout; kGeneralProtection from the plan's writes.
+  virtual Expected<RunLog> run(const Program& program, const RunPlan& plan) = 0;
+
+  Machine() = default;
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+};
+
+}  // namespace skidproof
+
+#endif  // SKIDPROOF_PEBS_MACHINE_H_
