@@ -1,4 +1,5 @@
-// The processor under test, as ring-0 software sees it. Everything above talks only to this interface.
+// The processor under test, as ring-0 software sees it. Everything above talks only to this
+// interface.
 #ifndef SKIDPROOF_PEBS_MACHINE_H_
 #define SKIDPROOF_PEBS_MACHINE_H_
 
@@ -26,13 +27,13 @@ struct Identity {
   std::string vendor;  // CPUID.0
   std::string brand;
   unsigned family = 0, model = 0, stepping = 0;
-  uint32_t microcode = 0;              // 0: not readable
-  std::string hypervisor;              // CPUID.40000000H signature; empty on bare metal
-  std::string core_type;               // "P", "E", or empty
+  uint32_t microcode = 0;                      // 0: not readable
+  std::string hypervisor;                      // CPUID.40000000H signature; empty on bare metal
+  std::string core_type;                       // "P", "E", or empty
   const arch::Microarch* microarch = nullptr;  // nullptr: no row covers this CPU
-  bool pmu = false;                    // the MSRs answer
-  bool sibling_thread = false;         // a second logical processor shares the core
-  std::vector<std::string> capabilities;  // ISA and PMU words for reports
+  bool pmu = false;                            // the MSRs answer
+  bool sibling_thread = false;                 // a second logical processor shares the core
+  std::vector<std::string> capabilities;       // ISA and PMU words for reports
 };
 
 enum class MemoryUse : uint8_t { kData, kCode, kDebugStore };
@@ -59,9 +60,9 @@ struct MsrWrite {
 
 // What the interrupt handler does with a PMI after logging it.
 struct PmiPolicy {
-  bool unmask = true;         // clear the LVT mask bit, which delivery sets (R51)
-  bool clear_status = true;   // write the status that it read to OVF_CTRL
-  bool rewind_index = false;  // PEBS index := base (R49)
+  bool unmask = true;                // clear the LVT mask bit, which delivery sets (R51)
+  bool clear_status = true;          // write the status that it read to OVF_CTRL
+  bool rewind_index = false;         // PEBS index := base (R49)
   bool restore_global_ctrl = false;  // write back what freeze-on-PMI cleared (R52)
   size_t log_capacity = 4096;
 };
@@ -71,9 +72,9 @@ enum class Ring : uint8_t { kKernel = 0, kUser = 3 };
 // One run: MSRs in, the program, MSRs out.
 struct RunPlan {
   uint64_t iterations = 1;
-  std::vector<MsrWrite> enable;     // in order, last before the program: GLOBAL_CTRL last
-  std::vector<MsrWrite> disable;    // in order, first after it: GLOBAL_CTRL first
-  std::vector<uint32_t> read;       // read after disabling; values in RunLog::read
+  std::vector<MsrWrite> enable;   // in order, last before the program: GLOBAL_CTRL last
+  std::vector<MsrWrite> disable;  // in order, first after it: GLOBAL_CTRL first
+  std::vector<uint32_t> read;     // read after disabling; values in RunLog::read
   PmiPolicy pmi;
   Ring ring = Ring::kKernel;
   uint64_t pebs_index_address = 0;  // where the handler finds the PEBS index and base; 0: none
@@ -101,9 +102,9 @@ struct Noise {
 struct RunLog {
   std::vector<uint64_t> read;  // in the order of RunPlan::read
   std::vector<Pmi> pmis;
-  uint64_t pmis_dropped = 0;   // beyond log_capacity
-  uint64_t result = 0;         // RAX on return
-  uint64_t tsc = 0;            // ticks from before the call to after it
+  uint64_t pmis_dropped = 0;  // beyond log_capacity
+  uint64_t result = 0;        // RAX on return
+  uint64_t tsc = 0;           // ticks from before the call to after it
   Noise noise;
 };
 
@@ -125,8 +126,9 @@ class Machine {
   virtual Expected<Memory> allocate(const MemoryRequest& request) = 0;
 
   // Places the program's bytes at program.code_address, which must lie in a code block that this
-  // machine allocated, and runs it. Errors: kExecution when the program leaves its code or data or meets
-  // an instruction that the engine does not know; kTimeout; kGeneralProtection from the plan's writes.
+  // machine allocated, and runs it. Errors: kExecution when the program leaves its code or data or
+  // meets an instruction that the engine does not know; kTimeout; kGeneralProtection from the
+  // plan's writes.
   virtual Expected<RunLog> run(const Program& program, const RunPlan& plan) = 0;
 
   Machine() = default;

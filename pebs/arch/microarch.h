@@ -18,18 +18,27 @@ namespace skidproof::arch {
 struct CpuModel {
   uint8_t family = 6;
   uint8_t model = 0;
-  int8_t stepping = -1;           // -1: any
-  uint32_t minimum_microcode = 0; // 0: any
+  int8_t stepping = -1;            // -1: any
+  uint32_t minimum_microcode = 0;  // 0: any
 };
 
-// What the sources promise where a PEBS counter has one of AnyThread, Edge, Invert, CMask set (R33).
+// A combination of the qualifier fields as a number from 0 to 15 (R33).
+inline constexpr unsigned kQualifierAnyThread = 1;
+inline constexpr unsigned kQualifierEdge = 2;
+inline constexpr unsigned kQualifierInvert = 4;
+inline constexpr unsigned kQualifierCmask = 8;
+constexpr unsigned qualifiers(bool any_thread, bool edge, bool invert, bool cmask) {
+  return (any_thread ? kQualifierAnyThread : 0) | (edge ? kQualifierEdge : 0) |
+         (invert ? kQualifierInvert : 0) | (cmask ? kQualifierCmask : 0);
+}
+// What the sources promise for a combination.
 enum class Expectation : uint8_t {
   kMustHold,  // the clause is asserted: a contradiction fails
   kClassify,  // the sources disagree: the outcome is reported, never failed
 };
 
-// Sizes and costs of the cache hierarchy that the model plays. They are the model's, chosen after the
-// part's published geometry; no suite asserts them on silicon.
+// Sizes and costs of the cache hierarchy that the model plays. They are the model's, chosen after
+// the part's published geometry; no suite asserts them on silicon.
 struct CacheGeometry {
   uint32_t line_bytes = 64;
   uint32_t l1_bytes = 32 << 10, l1_ways = 8, l1_latency = 4;
@@ -50,35 +59,47 @@ struct Microarch {
 
   // Enumeration.
   uint8_t perfmon_version = 3;
-  uint8_t gp_counters = 4;         // CPUID.0AH:EAX[15:8] with a sibling thread
-  uint8_t gp_counters_alone = 4;   // without one (counter coalescence, R37)
+  uint8_t gp_counters = 4;        // CPUID.0AH:EAX[15:8] with a sibling thread
+  uint8_t gp_counters_alone = 4;  // without one (counter coalescence, R37)
   uint8_t gp_width = 48;
   uint8_t fixed_counters = 3;
   uint8_t fixed_width = 48;
   bool full_width_writes = false;  // IA32_A_PMCx (R38)
   uint8_t lbr_format = 3;
+  bool smm_freeze = true;  // IA32_PERF_CAPABILITIES[12]: FREEZE_WHILE_SMM_EN exists
+  uint64_t perfevtsel_defined = 0xFFFFFFFF;  // the bits of IA32_PERFEVTSELx that are not reserved
 
   // PEBS.
-  uint16_t pebs_counters = 0x0F;         // PMCn that can do PEBS (R36)
+  uint16_t pebs_counters = 0x0F;  // PMCn that can do PEBS (R36)
   const RecordLayout* record = &kRecordFormat1;
   DsLayout ds = kDsFourResets;
-  uint16_t load_latency_enable = 0x0F;   // LL_EN_PMCn bits that exist
-  uint16_t load_latency_counters = 0x08; // where the event is published
-  uint16_t load_latency_event = 0x100B;  // code | umask << 8
-  uint16_t precise_store_counter = 0;    // mask; 0: no such facility
-  uint16_t pdir_counter = 0;             // mask; 0: no such facility
-  uint8_t fused_pair_skid = 1;           // published skid over a micro+macro-fused pair (R12)
+  uint16_t load_latency_enable = 0x0F;     // LL_EN_PMCn bits that exist
+  uint16_t load_latency_counters = 0x08;   // where the event is published
+  uint16_t load_latency_event = 0x100B;    // code | umask << 8
+  uint16_t precise_store_counter = 0;      // mask; 0: no such facility
+  uint16_t pdir_counter = 0;               // mask; 0: no such facility
+  uint8_t fused_pair_skid = 1;             // published skid over a micro+macro-fused pair (R12)
   bool data_source_tlb_lock_bits = false;  // bits 4, 5 of the data source (SNB+, Table 18-33)
-  bool full_buffer_sets_ovf = false;     // R45: seed 004 (SNB) against seed 000 (NHM)
-  uint16_t minimum_period = 1;           // R41
-  Expectation qualifiers = Expectation::kClassify;  // R33
+  bool full_buffer_sets_ovf = false;       // R45: seed 004 (SNB) against seed 000 (NHM)
+  uint16_t minimum_period = 1;             // R41
+  // Combinations of AnyThread, Edge, Invert and CMask for which public practice contradicts R33:
+  // bit c is set for combination c = qualifiers(...). There the outcome is classified; elsewhere
+  // R33 is asserted.
+  uint16_t disputed_qualifiers = 0;
 
-  std::span<const Event> events;   // counting and precise, published encodings
+  std::span<const Event> events;  // counting and precise, published encodings
   FusionRules fusion;
   CacheGeometry caches;
 
-  const Event* event(std::string_view event_name) const;          // by published name, or nullptr
-  const Event* event(uint8_t code, uint8_t umask) const;           // the plain (cmask 0) encoding, or nullptr
+  Expectation expectation(unsigned combination) const {
+    return (disputed_qualifiers >> combination) & 1 ? Expectation::kClassify
+                                                    : Expectation::kMustHold;
+  }
+  // By published name, or nullptr. Where several encodings have the name: the plain one (no CMASK,
+  // no INV) before its variants, a precise one before a counting one, then the table's order.
+  const Event* event(std::string_view event_name) const;
+  // The plain encoding (no CMASK, no INV) of a code and umask, or nullptr.
+  const Event* event(uint8_t code, uint8_t umask) const;
 };
 
 // All rows in order of age.
@@ -87,6 +108,9 @@ std::span<const Microarch* const> microarchs();
 Expected<const Microarch*> find_microarch(std::string_view name);
 // By CPUID.1 signature; nullptr when no row covers it.
 const Microarch* identify(uint8_t family, uint8_t model);
+// The oldest microcode revision whose PEBS is to be trusted on this part; 0 when any is.
+uint32_t minimum_microcode(const Microarch& microarch, uint8_t family, uint8_t model,
+                           uint8_t stepping);
 
 }  // namespace skidproof::arch
 

@@ -1,0 +1,55 @@
+# Shared by the scripts in this folder: where the project is, what it needs, how it says what it does.
+# Source it; do not run it.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+
+# What building, running and reporting need. Names are Debian 12's.
+build_packages=(g++ cmake ninja-build ccache git libasmjit-dev libzydis-dev libfmt-dev nlohmann-json3-dev
+  libexpected-dev libcli11-dev libgtest-dev libgmock-dev libbenchmark-dev python3 python3-matplotlib)
+# What the whole test run needs besides.
+test_packages=(python3-jsonschema clang-14 clang-tidy-14 clang-format-14 libclang-rt-14-dev valgrind)
+
+step() { printf '\n== %s\n' "$*"; }
+die() {
+  printf 'error: %s\n' "$1" >&2
+  shift
+  for line in "$@"; do printf '  %s\n' "$line" >&2; done
+  exit 2
+}
+
+# Installs the packages that are missing; quick when none is.
+need_packages() {
+  local missing=() package
+  for package in "$@"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q '^install ok installed$' || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  step "installing: ${missing[*]}"
+  command -v apt-get >/dev/null || die "packages are missing and there is no apt-get" \
+    "install the equivalents of: ${missing[*]}"
+  local as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || die "packages are missing and installing them needs root" \
+      "as root: apt-get install ${missing[*]}"
+    as_root=(sudo)
+  fi
+  local log
+  log=$(mktemp)
+  if ! { "${as_root[@]}" apt-get update -qq &&
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } \
+    >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    die "apt-get could not install: ${missing[*]}" "its last lines are above; the whole log is $log"
+  fi
+  rm -f "$log"
+}
+
+# Configures and builds a preset; further arguments are targets.
+build_preset() {
+  local preset=$1
+  shift
+  step "building the $preset preset"
+  cmake --preset "$preset" --log-level=WARNING
+  cmake --build --preset "$preset" ${1:+--target "$@"}
+}

@@ -1,0 +1,247 @@
+#include "pebs/engines/model_machine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "pebs/arch/msr.h"
+#include "pebs/arch/reserved.h"
+#include "pebs/engines/guest_memory.h"
+#include "pebs/engines/interpreter.h"
+#include "pebs/model/core.h"
+#include "pebs/model/defects.h"
+#include "pebs/model/pmu.h"
+
+namespace skidproof::engines {
+namespace {
+
+using namespace arch;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kStackBytes = 64 << 10;
+// How many instructions run between looks at the deadline.
+constexpr uint64_t kSlice = 4'000'000;
+// Below this many quiet instructions stepping costs no more than a block run.
+constexpr uint64_t kWorthARun = 4;
+
+Identity identity_of(const Microarch& microarch, const ModelOptions& options) {
+  Identity id;
+  id.name = fmt::format("model:{}", microarch.name);
+  for (const std::string& defect : options.defects) id.name += "+" + defect;
+  id.provenance = Provenance::kModel;
+  id.vendor = "GenuineIntel";
+  id.brand = fmt::format("Skidproof model of {}", microarch.title);
+  if (!microarch.models.empty()) {
+    const CpuModel& first = microarch.models.front();
+    id.family = first.family;
+    id.model = first.model;
+    id.stepping = first.stepping >= 0 ? static_cast<unsigned>(first.stepping) : 0;
+    for (const CpuModel& m : microarch.models)
+      id.microcode = std::max(id.microcode, m.minimum_microcode);
+  }
+  id.microarch = &microarch;
+  id.pmu = true;
+  id.sibling_thread = options.sibling_thread;
+  id.capabilities = {"pebs", "ds", "dtes64", "pdcm"};
+  if (microarch.full_width_writes) id.capabilities.push_back("full-width-writes");
+  return id;
+}
+
+class ModelMachine final : public Machine {
+ public:
+  ModelMachine(const Microarch& microarch, const ModelOptions& options, model::Behaviour behaviour,
+               std::unique_ptr<GuestMemory> memory, Memory stack)
+      : identity_(identity_of(microarch, options)),
+        memory_(std::move(memory)),
+        stack_(std::move(stack)),
+        core_(microarch.caches, derive_seed(options.seed, "core")),
+        pmu_(microarch, {.sibling_thread = options.sibling_thread}, *memory_, behaviour,
+             options.seed),
+        interpreter_(*memory_, core_, microarch) {}
+
+  const Identity& identity() const override { return identity_; }
+  CpuidResult cpuid(uint32_t leaf, uint32_t subleaf) const override;
+  Expected<uint64_t> rdmsr(uint32_t msr) override;
+  Expected<void> wrmsr(uint32_t msr, uint64_t value) override { return pmu_.wrmsr(msr, value); }
+  Expected<Memory> allocate(const MemoryRequest& request) override {
+    return memory_->allocate(request.bytes, request.use, request.huge_pages);
+  }
+  Expected<RunLog> run(const Program& program, const RunPlan& plan) override;
+
+ private:
+  Expected<void> execute(const RunPlan& plan, RunLog& log);
+  Expected<void> execute_quietly(uint64_t instructions);
+  void handle_interrupt(const RunPlan& plan, RunLog& log);
+  uint64_t tsc() const { return core_.totals()[index(Signal::kReferenceCycles)]; }
+  uint64_t read_memory(uint64_t address) {
+    uint64_t value = 0;
+    memory_->read(address, std::as_writable_bytes(std::span(&value, 1)));
+    return value;
+  }
+
+  Identity identity_;
+  std::unique_ptr<GuestMemory> memory_;
+  Memory stack_;
+  model::Core core_;
+  model::Pmu pmu_;
+  Interpreter interpreter_;
+};
+
+Machine::CpuidResult ModelMachine::cpuid(uint32_t leaf, uint32_t subleaf) const {
+  static_cast<void>(subleaf);
+  const Microarch& m = *identity_.microarch;
+  switch (leaf) {
+    case 0x0:
+      return {.eax = 0xA, .ebx = 0x756E6547, .ecx = 0x6C65746E, .edx = 0x49656E69};  // GenuineIntel
+    case 0x1: {
+      uint32_t signature = (identity_.stepping & 0xF) | ((identity_.model & 0xF) << 4) |
+                           ((identity_.family & 0xF) << 8) | ((identity_.model >> 4) << 16);
+      constexpr uint32_t kDtes64 = 1u << 2, kPdcm = 1u << 15, kDs = 1u << 21;
+      return {.eax = signature, .ebx = 0, .ecx = kDtes64 | kPdcm, .edx = kDs};
+    }
+    case 0xA: {
+      PerfmonLeaf perfmon = perfmon_leaf(m, identity_.sibling_thread);
+      return {.eax = perfmon.eax, .ebx = perfmon.ebx, .ecx = perfmon.ecx, .edx = perfmon.edx};
+    }
+    default:
+      return {};
+  }
+}
+
+Expected<uint64_t> ModelMachine::rdmsr(uint32_t msr) {
+  if (msr == IA32_BIOS_SIGN_ID) return uint64_t{identity_.microcode} << 32;
+  return pmu_.rdmsr(msr);
+}
+
+Expected<RunLog> ModelMachine::run(const Program& program, const RunPlan& plan) {
+  SKIDPROOF_CHECK(interpreter_.load(program));
+  pmu_.set_user(plan.ring == Ring::kUser);
+  RunLog log;
+  for (const MsrWrite& write : plan.enable) {
+    if (auto done = pmu_.wrmsr(write.msr, write.value); !done) {
+      static_cast<void>(pmu_.wrmsr(IA32_PERF_GLOBAL_CTRL, 0));
+      return tl::make_unexpected(done.error());
+    }
+  }
+  uint64_t begin = tsc();
+  interpreter_.call(program.entry, plan.iterations, program.data_address,
+                    stack_.address + stack_.host.size());
+  Expected<void> outcome = execute(plan, log);
+  log.tsc = tsc() - begin;
+  log.result = interpreter_.registers().gpr[static_cast<size_t>(Gpr::kRax)];
+  for (const MsrWrite& write : plan.disable) {
+    auto done = pmu_.wrmsr(write.msr, write.value);
+    if (outcome && !done) outcome = done;
+  }
+  if (!outcome) return tl::make_unexpected(outcome.error());
+  for (uint32_t msr : plan.read) log.read.push_back(SKIDPROOF_TRY(rdmsr(msr)));
+  return log;
+}
+
+// Runs whole blocks while the PMU promises that nothing can happen, and single instructions
+// otherwise.
+Expected<void> ModelMachine::execute(const RunPlan& plan, RunLog& log) {
+  Clock::time_point deadline = Clock::now() + plan.deadline;
+  uint64_t until_look = kSlice;
+  model::Retired retired;
+  while (!interpreter_.finished()) {
+    uint64_t quiet = pmu_.active() ? pmu_.quiet_instructions() : UINT64_MAX;
+    uint64_t count = std::min(quiet, until_look);
+    if (quiet >= kWorthARun) {
+      SKIDPROOF_CHECK(execute_quietly(count));
+    } else {
+      count = 1;
+      SKIDPROOF_CHECK(interpreter_.step(retired));
+      pmu_.retire(retired);
+    }
+    if (pmu_.take_interrupt()) handle_interrupt(plan, log);
+    until_look -= count;
+    if (until_look == 0) {
+      until_look = kSlice;
+      if (Clock::now() > deadline) {
+        return fail(ErrorCode::kTimeout,
+                    fmt::format("the program still ran after {} ms", plan.deadline.count()),
+                    "run fewer iterations, or raise the deadline");
+      }
+    }
+  }
+  // An interrupt that is still on its way arrives in the code behind the program.
+  while (pmu_.active() && pmu_.quiet_instructions() < kSlice) {
+    uint64_t wait = std::max<uint64_t>(pmu_.quiet_instructions(), 1);
+    if (!pmu_.interrupt_pending()) break;
+    pmu_.advance({}, wait);
+    if (pmu_.take_interrupt()) handle_interrupt(plan, log);
+  }
+  return {};
+}
+
+Expected<void> ModelMachine::execute_quietly(uint64_t instructions) {
+  if (!pmu_.active()) {
+    SKIDPROOF_TRY(interpreter_.run(instructions));
+    return {};
+  }
+  SignalCounts before = core_.totals();
+  uint64_t executed = SKIDPROOF_TRY(interpreter_.run(instructions));
+  SignalCounts gained;
+  for (size_t i = 0; i < kSignals; ++i) gained[i] = core_.totals()[i] - before[i];
+  pmu_.advance(gained, executed);
+  return {};
+}
+
+// What a minimal handler does: look, log, acknowledge.
+void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
+  Pmi pmi;
+  pmi.tsc = tsc();
+  pmi.ip = interpreter_.registers().ip;
+  pmi.global_status = pmu_.rdmsr(IA32_PERF_GLOBAL_STATUS).value_or(0);
+  pmi.global_ctrl = pmu_.rdmsr(IA32_PERF_GLOBAL_CTRL).value_or(0);
+  if (plan.pebs_index_address != 0) pmi.pebs_index = read_memory(plan.pebs_index_address);
+  if (log.pmis.size() < plan.pmi.log_capacity) {
+    log.pmis.push_back(pmi);
+  } else {
+    ++log.pmis_dropped;
+  }
+  if (plan.pmi.clear_status) {
+    // The bits of armed PEBS counters stay: clearing them races with the record (R24).
+    uint64_t pebs = pmu_.rdmsr(IA32_PEBS_ENABLE).value_or(0) & 0xFF;
+    static_cast<void>(pmu_.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, pmi.global_status & ~pebs));
+  }
+  if (plan.pmi.rewind_index && plan.pebs_index_address != 0) {
+    uint64_t base = read_memory(plan.pebs_base_address);
+    memory_->write(plan.pebs_index_address, std::as_bytes(std::span(&base, 1)));
+  }
+  if (plan.pmi.restore_global_ctrl) {
+    for (const MsrWrite& write : plan.enable) {
+      if (write.msr == IA32_PERF_GLOBAL_CTRL) static_cast<void>(pmu_.wrmsr(write.msr, write.value));
+    }
+  }
+  if (plan.pmi.unmask) {
+    uint64_t entry = pmu_.rdmsr(IA32_X2APIC_LVT_PMI).value_or(0);
+    static_cast<void>(pmu_.wrmsr(IA32_X2APIC_LVT_PMI, entry & ~lvt::kMasked));
+  }
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<Machine>> make_model_machine(const Microarch& microarch,
+                                                      const ModelOptions& options) {
+  model::Behaviour behaviour = model::behaviour_of(microarch);
+  for (const std::string& id : options.defects) {
+    const model::Defect* defect = SKIDPROOF_TRY(model::find_defect(id));
+    if (!defect->applies_to(microarch)) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("the defect '{}' does not apply to {}", id, microarch.name),
+                  fmt::format("it breaks {}, which {} does not promise", defect->clause->id,
+                              microarch.title));
+    }
+    defect->break_it(behaviour);
+  }
+  std::unique_ptr<GuestMemory> memory = SKIDPROOF_TRY(GuestMemory::create());
+  Memory stack = SKIDPROOF_TRY(memory->allocate(kStackBytes, MemoryUse::kData, false));
+  return std::make_unique<ModelMachine>(microarch, options, behaviour, std::move(memory),
+                                        std::move(stack));
+}
+
+}  // namespace skidproof::engines

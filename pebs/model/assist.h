@@ -1,0 +1,60 @@
+// The PEBS assist: bounds checks, the record, the index, and what the DS area says of reload and
+// threshold.
+#ifndef SKIDPROOF_PEBS_MODEL_ASSIST_H_
+#define SKIDPROOF_PEBS_MODEL_ASSIST_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "pebs/arch/microarch.h"
+#include "pebs/model/behaviour.h"
+#include "pebs/model/pmu.h"
+#include "pebs/model/retired.h"
+
+namespace skidproof::model {
+
+// What goes into a record besides the registers.
+struct RecordData {
+  uint64_t ip = 0;
+  uint64_t global_status = 0;
+  uint64_t data_address = 0;
+  uint64_t data_source = 0;
+  uint64_t latency = 0;
+};
+
+// The PEBS fields of the DS buffer management area, read afresh for each assist.
+class DebugStore {
+ public:
+  DebugStore(Bus& bus, const arch::Microarch& microarch, const Behaviour& behaviour,
+             uint64_t address)
+      : bus_(bus), uarch_(microarch), behaviour_(behaviour), address_(address) {}
+
+  // False when the management area is not mapped: the assist then does nothing.
+  bool load();
+  // The bounds check of D10.
+  bool room() const { return fits(index_) && (!behaviour_.lower_bound || index_ >= base_); }
+  bool full() const { return !fits(index_); }
+  // Writes the record at the index and moves the index. False when the buffer is not mapped.
+  bool store(const RecordData& data, const Registers& registers);
+  // Whether the record just written is the one to interrupt on.
+  bool reached_threshold() const;
+  uint64_t reset_value(unsigned counter) const;
+  void wrap();
+
+ private:
+  bool fits(uint64_t index) const;
+  bool read_field(uint32_t offset, uint64_t& value) const;
+  void write_field(uint32_t offset, uint64_t value);
+
+  Bus& bus_;
+  const arch::Microarch& uarch_;
+  const Behaviour& behaviour_;
+  uint64_t address_;
+  uint64_t base_ = 0, index_ = 0, maximum_ = 0, threshold_ = 0;
+  uint64_t previous_index_ = 0;
+};
+
+}  // namespace skidproof::model
+
+#endif  // SKIDPROOF_PEBS_MODEL_ASSIST_H_

@@ -1,0 +1,70 @@
+// One general-purpose counter: its value, what its event select means, and its PEBS state.
+#ifndef SKIDPROOF_PEBS_MODEL_COUNTER_H_
+#define SKIDPROOF_PEBS_MODEL_COUNTER_H_
+
+#include <cstdint>
+
+#include "pebs/arch/event.h"
+#include "pebs/arch/msr.h"
+#include "pebs/model/retired.h"
+
+namespace skidproof::model {
+
+// A value that counts up and wraps at its width.
+struct CountRegister {
+  uint64_t value = 0;
+  uint64_t mask = 0;
+
+  // True when the addition went from all-ones to 0 or beyond (R1).
+  bool add(uint64_t n) {
+    uint64_t before = value;
+    value = (value + n) & mask;
+    return n > mask - before;
+  }
+  // How many instructions, each adding at most `most`, surely leave it below the overflow.
+  uint64_t quiet(uint64_t most) const { return most == 0 ? UINT64_MAX : (mask - value) / most; }
+};
+
+// CMASK, INV and Edge: events of one cycle compared with a mask. [SDM 18.2.1.1]
+class CycleFilter {
+ public:
+  void configure(uint64_t select);
+  bool used() const { return used_; }
+  // Closes the cycles before `cycle`, then notes this instruction's events in it; returns what the
+  // filtered counter gains.
+  uint64_t feed(uint64_t cycle, uint64_t events);
+
+ private:
+  bool asserted(uint64_t events) const;
+
+  bool used_ = false;
+  bool invert_ = false, edge_ = false;
+  uint8_t cmask_ = 0;
+  bool level_ = false;   // the condition in the last closed cycle
+  uint64_t cycle_ = 0;   // the open cycle
+  uint64_t events_ = 0;  // in it
+  bool started_ = false;
+};
+
+struct Counter {
+  CountRegister count;
+  uint64_t select = 0;  // IA32_PERFEVTSELn
+
+  // What the select and the control registers make of it; recomputed whenever one changes.
+  bool counting = false;
+  arch::Signal signal = arch::Signal::kNone;
+  bool load_latency = false;   // counts tagged loads above the threshold
+  bool pebs = false;           // an overflow arms PEBS
+  bool pdir = false;           // records the overflowing event itself
+  bool precise_store = false;  // records the next store's data
+  CycleFilter filter;
+
+  // PEBS between overflow and record.
+  bool armed = false;
+  uint64_t ready_cycle = 0;   // armed from this cycle on
+  uint32_t events_to_go = 0;  // qualifying events to let pass first
+};
+
+}  // namespace skidproof::model
+
+#endif  // SKIDPROOF_PEBS_MODEL_COUNTER_H_

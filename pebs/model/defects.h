@@ -1,0 +1,46 @@
+// Defects: broken CPUs, each one deliberate deviation of the model from one clause.
+#ifndef SKIDPROOF_PEBS_MODEL_DEFECTS_H_
+#define SKIDPROOF_PEBS_MODEL_DEFECTS_H_
+
+#include <span>
+#include <string_view>
+
+#include "base/expected.h"
+#include "pebs/arch/clause.h"
+#include "pebs/arch/microarch.h"
+#include "pebs/model/behaviour.h"
+
+namespace skidproof::model {
+
+// The six promises that every defect and suite is grouped by, and the ground that they stand on.
+enum class Promise : uint8_t {
+  kSkid,
+  kPdir,
+  kPreciseStore,
+  kReset,
+  kThreshold,
+  kQualifiers,
+  kGround
+};
+std::string_view name_of(Promise promise);
+
+struct Defect {
+  std::string_view id;     // "skid-one-too-many": what --defect takes
+  std::string_view brief;  // what the broken CPU does
+  Promise promise;
+  const Clause* clause;                     // the one that it breaks
+  bool (*applies)(const arch::Microarch&);  // nullptr: to every microarch
+  void (*break_it)(Behaviour&);
+
+  bool applies_to(const arch::Microarch& microarch) const {
+    return applies == nullptr || applies(microarch);
+  }
+};
+
+std::span<const Defect> defects();
+// By id; an unknown one is an error that names near ids.
+Expected<const Defect*> find_defect(std::string_view id);
+
+}  // namespace skidproof::model
+
+#endif  // SKIDPROOF_PEBS_MODEL_DEFECTS_H_

@@ -1,0 +1,68 @@
+// The PMU as the manual words it. An engine tells it what retired; it answers as silicon would.
+#ifndef SKIDPROOF_PEBS_MODEL_PMU_H_
+#define SKIDPROOF_PEBS_MODEL_PMU_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/expected.h"
+#include "base/random.h"
+#include "pebs/arch/microarch.h"
+#include "pebs/model/behaviour.h"
+#include "pebs/model/retired.h"
+
+namespace skidproof::model {
+
+// Linear memory as the PEBS assist sees it: the DS area and the buffer. False: not mapped.
+class Bus {
+ public:
+  virtual ~Bus() = default;
+  virtual bool read(uint64_t address, std::span<std::byte> into) = 0;
+  virtual bool write(uint64_t address, std::span<const std::byte> from) = 0;
+};
+
+// Who shares the core: decides between 4 and 8 counters (R37).
+struct Topology {
+  bool sibling_thread = true;
+};
+
+class Pmu {
+ public:
+  Pmu(const arch::Microarch& microarch, Topology topology, Bus& bus, Behaviour behaviour,
+      uint64_t seed);
+  ~Pmu();
+  Pmu(const Pmu&) = delete;
+  Pmu& operator=(const Pmu&) = delete;
+
+  // Ring-0 access. #GP is an error of code kGeneralProtection and changes nothing.
+  Expected<uint64_t> rdmsr(uint32_t msr) const;
+  Expected<void> wrmsr(uint32_t msr, uint64_t value);
+  Expected<uint64_t> rdpmc(uint32_t index) const;
+
+  void set_user(bool user);  // CPL 3 (true) or CPL 0 for what retires next
+  void reset();              // power-on
+
+  // One instruction, in program order.
+  void retire(const Retired& retired);
+  // Many instructions at once, of which none can overflow, record or interrupt: at most
+  // quiet_instructions() of them. `counts` is what they added together.
+  void advance(const arch::SignalCounts& counts, uint64_t instructions);
+  // How many instructions can retire before anything can overflow, record or be delivered.
+  uint64_t quiet_instructions() const;
+  // True when a PMI is to be delivered at this instruction boundary; the LVT is masked by the call
+  // (R51).
+  bool take_interrupt();
+  bool interrupt_pending() const;  // raised, not yet delivered
+  // True when some counter counts or PEBS waits: an engine may skip the PMU altogether while false.
+  bool active() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace skidproof::model
+
+#endif  // SKIDPROOF_PEBS_MODEL_PMU_H_

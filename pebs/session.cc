@@ -1,0 +1,327 @@
+#include "pebs/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "pebs/arch/msr.h"
+#include "pebs/arch/reserved.h"
+
+namespace skidproof {
+namespace {
+
+using namespace arch;  // MSR names
+
+// Room behind the buffer that the session owns, so that a record past the maximum lands in the
+// fill.
+constexpr size_t kSlackRecords = 4;
+
+uint64_t width_mask(unsigned width) { return minus_period(1, width); }
+
+uint64_t fixed_control(const std::vector<FixedSetup>& fixed) {
+  uint64_t control = 0;
+  for (const FixedSetup& f : fixed) {
+    uint64_t field = (f.os ? fixed_ctrl::kOs : 0) | (f.usr ? fixed_ctrl::kUsr : 0) |
+                     (f.interrupt ? fixed_ctrl::kPmi : 0);
+    control |= fixed_ctrl::field(f.counter, field);
+  }
+  return control;
+}
+
+uint64_t pebs_enable_bits(const SessionPlan& plan) {
+  uint64_t enable = 0;
+  for (const CounterSetup& c : plan.counters) {
+    if (c.pebs) enable |= bit(c.counter);
+    if (c.load_latency) enable |= bit(pebs_enable::kLoadLatencyShift + c.counter);
+    if (c.precise_store) enable |= pebs_enable::kPreciseStore;
+  }
+  return plan.pebs_enable.value_or(enable);
+}
+
+uint64_t global_control(const SessionPlan& plan) {
+  uint64_t control = 0;
+  for (const CounterSetup& c : plan.counters) control |= bit(c.counter);
+  for (const FixedSetup& f : plan.fixed) control |= bit(status::kFixedShift + f.counter);
+  return control;
+}
+
+}  // namespace
+
+CounterSetup CounterSetup::of(unsigned counter, const arch::Event& event, uint64_t period,
+                              bool pebs) {
+  CounterSetup setup;
+  setup.counter = counter;
+  setup.select = event.select();
+  setup.period = period;
+  setup.pebs = pebs;
+  setup.cmask = event.cmask;
+  setup.invert = event.invert;
+  setup.load_latency = event.kind == arch::EventKind::kLoadLatency;
+  setup.precise_store = event.kind == arch::EventKind::kPreciseStore;
+  return setup;
+}
+
+uint64_t CounterSetup::select_msr() const {
+  return select | (usr ? evtsel::kUsr : 0) | (os ? evtsel::kOs : 0) | (edge ? evtsel::kEdge : 0) |
+         (interrupt ? evtsel::kInt : 0) | (any_thread ? evtsel::kAnyThread : 0) | evtsel::kEnable |
+         (invert ? evtsel::kInvert : 0) | (uint64_t{cmask} << evtsel::kCmaskShift);
+}
+
+struct Session::State {
+  Machine* machine = nullptr;
+  const arch::Microarch* uarch = nullptr;
+  SessionPlan plan;
+  Memory ds;                    // the management area, in a page of its own
+  Memory buffer;                // records, then slack
+  std::vector<MsrWrite> saved;  // in the order of saving; restored backwards
+  bool closed = false;
+
+  uint64_t field(uint32_t offset) const {
+    uint64_t value = 0;
+    std::memcpy(&value, ds.host.data() + offset, uarch->ds.field_bytes);
+    return value;
+  }
+  void set_field(uint32_t offset, uint64_t value) {
+    std::memcpy(ds.host.data() + offset, &value, uarch->ds.field_bytes);
+  }
+  size_t record_bytes() const { return uarch->record->bytes; }
+  size_t allocated_bytes() const { return (plan.buffer_records + kSlackRecords) * record_bytes(); }
+  uint64_t initial_value(const CounterSetup& c) const {
+    return c.initial.value_or(minus_period(c.period, uarch->gp_width));
+  }
+
+  uint64_t clearable() const {
+    unsigned gp = arch::gp_counters(*uarch, machine->identity().sibling_thread);
+    return arch::clearable_status(*uarch, gp);
+  }
+  Expected<void> save(uint32_t msr);
+  Expected<void> set(uint32_t msr, uint64_t value);
+  Expected<void> allocate();
+  void write_ds_area();
+  Expected<void> programme();
+  std::vector<MsrWrite> counter_writes() const;
+  Expected<SessionRun> run(const Program& program, uint64_t iterations, bool restart);
+};
+
+Expected<void> Session::State::save(uint32_t msr) {
+  for (const MsrWrite& s : saved) {
+    if (s.msr == msr) return {};
+  }
+  saved.push_back({msr, SKIDPROOF_TRY(machine->rdmsr(msr))});
+  return {};
+}
+
+Expected<void> Session::State::set(uint32_t msr, uint64_t value) {
+  SKIDPROOF_CHECK(save(msr));
+  return machine->wrmsr(msr, value);
+}
+
+Expected<void> Session::State::allocate() {
+  ds = SKIDPROOF_TRY(machine->allocate({.bytes = 4096, .use = MemoryUse::kDebugStore}));
+  buffer =
+      SKIDPROOF_TRY(machine->allocate({.bytes = allocated_bytes(), .use = MemoryUse::kDebugStore}));
+  return {};
+}
+
+void Session::State::write_ds_area() {
+  const arch::DsLayout& layout = uarch->ds;
+  std::fill(ds.host.begin(), ds.host.end(), std::byte{0});
+  std::fill(buffer.host.begin(), buffer.host.end(), kFill);
+  uint64_t size = record_bytes();
+  uint64_t records = plan.maximum_records.value_or(plan.buffer_records);
+  uint64_t maximum = buffer.address + plan.maximum_bytes.value_or(records * size);
+  // Without a threshold the field points past the maximum, which no index reaches (R50).
+  uint64_t threshold = plan.threshold_records ? buffer.address + *plan.threshold_records * size
+                                              : maximum + allocated_bytes();
+  set_field(layout.pebs_base, buffer.address);
+  set_field(layout.pebs_index, buffer.address + plan.index_bytes.value_or(0));
+  set_field(layout.pebs_maximum, maximum);
+  set_field(layout.pebs_threshold, threshold);
+  for (const CounterSetup& c : plan.counters) {
+    if (c.counter >= layout.resets) continue;
+    set_field(layout.reset + c.counter * layout.reset_stride, c.reset.value_or(initial_value(c)));
+  }
+}
+
+std::vector<MsrWrite> Session::State::counter_writes() const {
+  std::vector<MsrWrite> writes;
+  for (const CounterSetup& c : plan.counters) {
+    uint64_t value = initial_value(c) & width_mask(uarch->gp_width);
+    // A legacy write sign-extends bit 31; values that it cannot carry need the full-width alias
+    // (R38).
+    uint64_t extended = static_cast<uint64_t>(int64_t{static_cast<int32_t>(value)});
+    bool legacy = (extended & width_mask(uarch->gp_width)) == value;
+    uint32_t alias = legacy || !uarch->full_width_writes ? IA32_PMC0 : IA32_A_PMC0;
+    writes.push_back({alias + c.counter, value});
+  }
+  for (const FixedSetup& f : plan.fixed) {
+    writes.push_back({IA32_FIXED_CTR0 + f.counter, f.initial & width_mask(uarch->fixed_width)});
+  }
+  return writes;
+}
+
+Expected<void> Session::State::programme() {
+  SKIDPROOF_CHECK(set(IA32_PERF_GLOBAL_CTRL, 0));
+  SKIDPROOF_CHECK(set(IA32_PEBS_ENABLE, 0));
+  SKIDPROOF_CHECK(set(IA32_DS_AREA, ds.address));
+  uint64_t debugctl_value = SKIDPROOF_TRY(machine->rdmsr(IA32_DEBUGCTL));
+  debugctl_value &= ~debugctl::kFreezePerfmonOnPmi;
+  if (plan.freeze_on_pmi) debugctl_value |= debugctl::kFreezePerfmonOnPmi;
+  SKIDPROOF_CHECK(set(IA32_DEBUGCTL, debugctl_value));
+  uint64_t lvt_value = SKIDPROOF_TRY(machine->rdmsr(IA32_X2APIC_LVT_PMI)) & lvt::kVector;
+  lvt_value |= lvt::kNmi | (plan.mask_interrupts ? lvt::kMasked : 0);
+  SKIDPROOF_CHECK(set(IA32_X2APIC_LVT_PMI, lvt_value));
+  bool load_latency = false;
+  for (const CounterSetup& c : plan.counters) {
+    SKIDPROOF_CHECK(set(IA32_PERFEVTSEL0 + c.counter, 0));
+    SKIDPROOF_CHECK(save(IA32_PMC0 + c.counter));
+    load_latency |= c.load_latency;
+  }
+  for (const FixedSetup& f : plan.fixed) SKIDPROOF_CHECK(save(IA32_FIXED_CTR0 + f.counter));
+  if (load_latency) SKIDPROOF_CHECK(set(MSR_PEBS_LD_LAT_THRESHOLD, plan.load_latency_threshold));
+  SKIDPROOF_CHECK(set(IA32_FIXED_CTR_CTRL, fixed_control(plan.fixed)));
+  for (const CounterSetup& c : plan.counters) {
+    SKIDPROOF_CHECK(set(IA32_PERFEVTSEL0 + c.counter, c.select_msr()));
+  }
+  return {};
+}
+
+Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterations,
+                                         bool restart) {
+  RunPlan run;
+  run.iterations = iterations;
+  run.pmi = plan.pmi;
+  run.ring = plan.ring;
+  run.pebs_index_address = ds.address + uarch->ds.pebs_index;
+  run.pebs_base_address = ds.address + uarch->ds.pebs_base;
+  if (restart) {
+    // Clearing PEBS_ENABLE forgets a PEBS that an earlier run left armed; status is cleared when
+    // counters are reloaded to continue sampling, as the manual asks. [SDM 18.9.1]
+    run.enable = {{IA32_PEBS_ENABLE, 0}, {IA32_PERF_GLOBAL_OVF_CTRL, clearable()}};
+    for (const MsrWrite& write : counter_writes()) run.enable.push_back(write);
+  }
+  run.enable.push_back({IA32_PEBS_ENABLE, pebs_enable_bits(plan)});
+  run.enable.push_back({IA32_PERF_GLOBAL_CTRL, global_control(plan)});
+  // PEBS_ENABLE stays for resume(); close() clears it (R39: GLOBAL_CTRL first).
+  run.disable = {{IA32_PERF_GLOBAL_CTRL, 0}};
+  run.read.push_back(IA32_PERF_GLOBAL_STATUS);
+  for (const CounterSetup& c : plan.counters) run.read.push_back(IA32_PMC0 + c.counter);
+  for (const FixedSetup& f : plan.fixed) run.read.push_back(IA32_FIXED_CTR0 + f.counter);
+
+  SessionRun result;
+  result.log = SKIDPROOF_TRY(machine->run(program, run));
+  const std::vector<uint64_t>& read = result.log.read;
+  if (read.size() != run.read.size()) {
+    return fail(ErrorCode::kInternal,
+                fmt::format("{} returned {} MSR values instead of {}", machine->identity().name,
+                            read.size(), run.read.size()));
+  }
+  result.global_status = read[0];
+  auto counters = read.begin() + 1;
+  auto fixed = counters + static_cast<ptrdiff_t>(plan.counters.size());
+  result.counters.assign(counters, fixed);
+  result.fixed.assign(fixed, read.end());
+  return result;
+}
+
+Expected<Session> Session::open(Machine& machine, const SessionPlan& plan) {
+  const Identity& who = machine.identity();
+  if (!who.pmu || who.microarch == nullptr) {
+    return fail(ErrorCode::kNotAvailable,
+                fmt::format("the machine {} has no PMU that can be programmed", who.name),
+                "use a machine with a PMU, for example --machine model:sandy-bridge; `skidproof "
+                "doctor` says why");
+  }
+  auto state = std::make_unique<State>();
+  state->machine = &machine;
+  state->uarch = who.microarch;
+  state->plan = plan;
+  SKIDPROOF_CHECK(state->allocate());
+  state->write_ds_area();
+  Session session(std::move(state));  // from here on the destructor restores
+  SKIDPROOF_CHECK(session.state_->programme());
+  return session;
+}
+
+Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Session::Session(Session&&) noexcept = default;
+Session::~Session() {
+  if (state_) static_cast<void>(close());
+}
+
+Expected<void> Session::close() {
+  if (state_->closed) return {};
+  state_->closed = true;
+  Machine& machine = *state_->machine;
+  // Counters stop before anything else moves; the status bits that the session raised are cleared,
+  // so that the next owner does not find them.
+  Expected<void> first = machine.wrmsr(IA32_PERF_GLOBAL_CTRL, 0);
+  auto keep_first = [&first](Expected<void> result) {
+    if (first && !result) first = std::move(result);
+  };
+  if (auto left = machine.rdmsr(IA32_PERF_GLOBAL_STATUS); left && *left != 0) {
+    keep_first(machine.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, *left & state_->clearable()));
+  }
+  for (auto it = state_->saved.rbegin(); it != state_->saved.rend(); ++it) {
+    if (it->msr >= IA32_PMC0 && it->msr < IA32_PMC0 + 8 && state_->uarch->full_width_writes) {
+      keep_first(machine.wrmsr(it->msr - IA32_PMC0 + IA32_A_PMC0, it->value));
+    } else {
+      keep_first(machine.wrmsr(it->msr, it->value));
+    }
+  }
+  return first;
+}
+
+Expected<SessionRun> Session::run(const Program& program, uint64_t iterations) {
+  return state_->run(program, iterations, true);
+}
+Expected<SessionRun> Session::resume(const Program& program, uint64_t iterations) {
+  return state_->run(program, iterations, false);
+}
+
+Records Session::records() const {
+  size_t used = index() >= base() ? static_cast<size_t>(index() - base()) : 0;
+  used = std::min(used, state_->buffer.host.size());
+  return {state_->buffer.host.first(used), state_->uarch->record};
+}
+
+std::span<const std::byte> Session::after_index() const {
+  size_t used = index() >= base() ? static_cast<size_t>(index() - base()) : 0;
+  return state_->buffer.host.subspan(std::min(used, state_->buffer.host.size()));
+}
+
+void Session::rewind() {
+  set_index(base());
+  std::fill(state_->buffer.host.begin(), state_->buffer.host.end(), kFill);
+}
+
+uint64_t Session::base() const { return state_->field(state_->uarch->ds.pebs_base); }
+uint64_t Session::index() const { return state_->field(state_->uarch->ds.pebs_index); }
+uint64_t Session::maximum() const { return state_->field(state_->uarch->ds.pebs_maximum); }
+uint64_t Session::threshold() const { return state_->field(state_->uarch->ds.pebs_threshold); }
+uint64_t Session::reset_slot(unsigned counter) const {
+  const arch::DsLayout& layout = state_->uarch->ds;
+  return state_->field(layout.reset + counter * layout.reset_stride);
+}
+void Session::set_index(uint64_t address) {
+  state_->set_field(state_->uarch->ds.pebs_index, address);
+}
+void Session::set_threshold(uint64_t address) {
+  state_->set_field(state_->uarch->ds.pebs_threshold, address);
+}
+void Session::set_maximum(uint64_t address) {
+  state_->set_field(state_->uarch->ds.pebs_maximum, address);
+}
+void Session::set_reset_slot(unsigned counter, uint64_t value) {
+  const arch::DsLayout& layout = state_->uarch->ds;
+  state_->set_field(layout.reset + counter * layout.reset_stride, value);
+}
+uint64_t Session::ds_address() const { return state_->ds.address; }
+std::span<const std::byte> Session::ds_bytes() const {
+  return state_->ds.host.first(arch::kDsAllocation);
+}
+
+}  // namespace skidproof

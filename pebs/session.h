@@ -1,0 +1,132 @@
+// A session: the one way to programme a machine's PMU. Save, programme, run, drain, restore.
+#ifndef SKIDPROOF_PEBS_SESSION_H_
+#define SKIDPROOF_PEBS_SESSION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/expected.h"
+#include "pebs/arch/event.h"
+#include "pebs/machine.h"
+#include "pebs/record.h"
+
+namespace skidproof {
+
+// One general-purpose counter.
+struct CounterSetup {
+  unsigned counter = 0;    // n of IA32_PMCn
+  uint16_t select = 0;     // event code | umask << 8
+  uint64_t period = 0;     // events to overflow: the counter starts at −period; 0: starts at 0
+  bool pebs = false;       // PEBS_EN_PMCn
+  bool interrupt = false;  // INT: a PMI of its own on overflow (leave clear with PEBS, R34)
+  bool usr = true, os = true;  // privilege levels that count
+  bool edge = false, any_thread = false, invert = false;
+  uint8_t cmask = 0;
+  bool load_latency = false;             // LL_EN_PMCn
+  bool precise_store = false;            // PS_EN
+  std::optional<uint64_t> initial = {};  // start value instead of −period
+  std::optional<uint64_t> reset = {};    // PEBS counter reset slot instead of −period
+
+  // Takes code, umask and the published qualifiers of an event.
+  static CounterSetup of(unsigned counter, const arch::Event& event, uint64_t period,
+                         bool pebs = true);
+  uint64_t select_msr() const;  // IA32_PERFEVTSELn with EN set
+};
+
+// One fixed-function counter.
+struct FixedSetup {
+  unsigned counter = 0;
+  bool usr = true, os = true;
+  bool interrupt = false;
+  uint64_t initial = 0;
+};
+
+// The threshold and maximum are in records, measured from the base, unless given in bytes.
+struct SessionPlan {
+  std::vector<CounterSetup> counters;
+  std::vector<FixedSetup> fixed = {};
+  size_t buffer_records = 256;  // room really allocated for records
+  std::optional<size_t> threshold_records =
+      {};  // empty: past the maximum, no threshold interrupt (R50)
+  std::optional<size_t> maximum_records = {};  // empty: buffer_records
+  std::optional<size_t> maximum_bytes = {};    // overrides maximum_records
+  std::optional<size_t> index_bytes = {};      // start index instead of the base
+  uint64_t load_latency_threshold = 3;         // MSR_PEBS_LD_LAT_THRESHOLD where a counter uses it
+  bool freeze_on_pmi = false;                  // IA32_DEBUGCTL[12]
+  bool mask_interrupts = false;                // leave the LVT entry masked
+  PmiPolicy pmi = {};
+  Ring ring = Ring::kKernel;
+  std::optional<uint64_t> pebs_enable =
+      {};  // raw IA32_PEBS_ENABLE instead of what the counters say
+};
+
+// What a run left behind, read after GLOBAL_CTRL was cleared.
+struct SessionRun {
+  RunLog log;
+  uint64_t global_status = 0;
+  std::vector<uint64_t> counters;  // in the order of SessionPlan::counters
+  std::vector<uint64_t> fixed;
+};
+
+// The DS area is zeroed but for the fields of the plan; the buffer and the room behind it are
+// filled with kFill, so that a write outside the records shows.
+class Session {
+ public:
+  static constexpr std::byte kFill{0xA5};
+
+  // Saves every MSR that the plan changes, sets up the DS area, and programmes the counters with
+  // GLOBAL_CTRL off. Errors: kNotAvailable without a PMU; kGeneralProtection, naming the MSR and
+  // value.
+  static Expected<Session> open(Machine& machine, const SessionPlan& plan);
+
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) = delete;
+  ~Session();  // restores; close() says whether that worked
+
+  // Restarts counters and enables in the documented order, GLOBAL_CTRL last (R39); disables
+  // GLOBAL_CTRL first. Records accumulate in the buffer over runs until rewind().
+  Expected<SessionRun> run(const Program& program, uint64_t iterations);
+  // The same without re-writing counters, selects or the DS area: recording goes on where it stood.
+  Expected<SessionRun> resume(const Program& program, uint64_t iterations);
+
+  // The records between base and index, in place.
+  Records records() const;
+  // What lies between index and the end of the allocated room: all kFill on a conforming machine.
+  std::span<const std::byte> after_index() const;
+  // Index := base (R49), and the fill restored.
+  void rewind();
+
+  // DS area fields, as the machine left them.
+  uint64_t base() const;
+  uint64_t index() const;
+  uint64_t maximum() const;
+  uint64_t threshold() const;
+  uint64_t reset_slot(unsigned counter) const;
+  void set_index(uint64_t address);
+  void set_threshold(uint64_t address);
+  void set_maximum(uint64_t address);
+  void set_reset_slot(unsigned counter, uint64_t value);
+  uint64_t ds_address() const;
+  std::span<const std::byte> ds_bytes() const;
+
+  // Restores every saved MSR and frees nothing yet. Idempotent.
+  Expected<void> close();
+
+ private:
+  struct State;
+  explicit Session(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// −period at the counter's width: the value from which `period` events reach 0.
+constexpr uint64_t minus_period(uint64_t period, unsigned width) {
+  return (uint64_t{0} - period) & (width >= 64 ? ~uint64_t{0} : (uint64_t{1} << width) - 1);
+}
+
+}  // namespace skidproof
+
+#endif  // SKIDPROOF_PEBS_SESSION_H_
