@@ -20,16 +20,17 @@ struct DsLayout {
   uint32_t pebs_index = 0x28;
   uint32_t pebs_maximum = 0x30;
   uint32_t pebs_threshold = 0x38;
-  uint32_t reset = 0x40;        // of counter 0; counter n at reset + n * reset_stride
+  uint32_t reset = 0x40;  // of counter 0; counter n at reset + n * reset_stride
   uint32_t reset_stride = 8;
-  uint32_t resets = 4;          // how many slots are documented
-  uint32_t bytes = 0x68;        // 60H documented and one reserved quadword
+  uint32_t resets = 4;    // how many slots are documented
+  uint32_t bytes = 0x68;  // 60H documented and one reserved quadword
 };
 
 // Nehalem, Westmere, Sandy Bridge, Ivy Bridge. [Figure 18-22; Table 18-31 "Unchanged"]
 inline constexpr DsLayout kDsFourResets{};
 
-// What a session allocates whatever the layout: room for every known reset array (spec: 40H + 48 slots).
+// What a session allocates whatever the layout: room for every known reset array (spec: 40H + 48
+// slots).
 inline constexpr size_t kDsAllocation = 0x1C0;
 
 }  // namespace skidproof::arch

@@ -24,8 +24,8 @@ struct Event {
   uint8_t code = 0;       // IA32_PERFEVTSELx[7:0]
   uint8_t umask = 0;      // IA32_PERFEVTSELx[15:8]
   Signal signal = Signal::kNone;
-  uint16_t counters = 0xFF;      // bit n: counts on IA32_PMCn
-  uint16_t pebs_counters = 0;    // bit n: PEBS on IA32_PMCn
+  uint16_t counters = 0xFF;    // bit n: counts on IA32_PMCn
+  uint16_t pebs_counters = 0;  // bit n: PEBS on IA32_PMCn
   EventKind kind = EventKind::kCounting;
   uint8_t cmask = 0;             // part of the published encoding
   bool invert = false;           // part of the published encoding

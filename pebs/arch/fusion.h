@@ -11,30 +11,38 @@ enum class FusionFirst : uint8_t { kNone, kCmp, kTest, kAnd, kAdd, kSub, kInc, k
 
 // The condition families of a jump: (J, JN) pairs share one.
 enum class Condition : uint8_t { kO, kB, kE, kBe, kS, kP, kL, kLe };
-constexpr Condition condition_of_code(unsigned tttn) { return static_cast<Condition>((tttn & 0xF) >> 1); }
+constexpr Condition condition_of_code(unsigned tttn) {
+  return static_cast<Condition>((tttn & 0xF) >> 1);
+}
 
-// For each first class, the set of condition families that it fuses with (bit n = Condition n), and the
-// operand forms in which it does. [semantics R64–R69]
+// For each first class, the set of condition families that it fuses with (bit n = Condition n), and
+// the operand forms in which it does. [semantics R64–R69]
 struct FusionRules {
   uint8_t cmp = 0, test = 0, logic_and = 0, add_sub = 0, inc_dec = 0;
-  bool memory_operand = true;     // first may read memory (never memory together with an immediate)
+  bool memory_operand = true;  // first may read memory (never memory together with an immediate)
 
   constexpr uint8_t conditions(FusionFirst first) const {
     switch (first) {
-      case FusionFirst::kCmp: return cmp;
-      case FusionFirst::kTest: return test;
-      case FusionFirst::kAnd: return logic_and;
+      case FusionFirst::kCmp:
+        return cmp;
+      case FusionFirst::kTest:
+        return test;
+      case FusionFirst::kAnd:
+        return logic_and;
       case FusionFirst::kAdd:
-      case FusionFirst::kSub: return add_sub;
+      case FusionFirst::kSub:
+        return add_sub;
       case FusionFirst::kInc:
-      case FusionFirst::kDec: return inc_dec;
-      case FusionFirst::kNone: return 0;
+      case FusionFirst::kDec:
+        return inc_dec;
+      case FusionFirst::kNone:
+        return 0;
     }
     return 0;
   }
   // `reads_memory`, `writes_memory` and `immediate` describe the first instruction's operands.
-  constexpr bool fuses(FusionFirst first, Condition condition, bool reads_memory, bool writes_memory,
-                       bool immediate) const {
+  constexpr bool fuses(FusionFirst first, Condition condition, bool reads_memory,
+                       bool writes_memory, bool immediate) const {
     if (writes_memory) return false;
     if (reads_memory && (immediate || !memory_operand)) return false;
     return (conditions(first) >> static_cast<unsigned>(condition)) & 1;
@@ -44,13 +52,17 @@ struct FusionRules {
 namespace internal {
 constexpr uint8_t mask(Condition c) { return static_cast<uint8_t>(1u << static_cast<unsigned>(c)); }
 inline constexpr uint8_t kAll = 0xFF;
-inline constexpr uint8_t kCarryZero = mask(Condition::kB) | mask(Condition::kBe) | mask(Condition::kE);
+inline constexpr uint8_t kCarryZero =
+    mask(Condition::kB) | mask(Condition::kBe) | mask(Condition::kE);
 inline constexpr uint8_t kSigned = mask(Condition::kL) | mask(Condition::kLe);
 }  // namespace internal
 
 // R66: Core 2's rules, CMP with the signed families too, and in 64-bit mode.
-inline constexpr FusionRules kNehalemFusion{
-    .cmp = internal::kCarryZero | internal::kSigned, .test = internal::kAll, .logic_and = 0, .add_sub = 0, .inc_dec = 0};
+inline constexpr FusionRules kNehalemFusion{.cmp = internal::kCarryZero | internal::kSigned,
+                                            .test = internal::kAll,
+                                            .logic_and = 0,
+                                            .add_sub = 0,
+                                            .inc_dec = 0};
 // R67.
 inline constexpr FusionRules kSandyBridgeFusion{
     .cmp = internal::kCarryZero | internal::kSigned,

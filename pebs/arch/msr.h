@@ -1,7 +1,7 @@
 // MSR addresses and bit fields, by the manual's names.
 //
-// Source: Intel SDM Vol. 3 (325384-059), chapters 18 "Performance Monitoring" and 35 "Model-Specific
-// Registers"; section names with each entry.
+// Source: Intel SDM Vol. 3 (325384-059), chapters 18 "Performance Monitoring" and 35
+// "Model-Specific Registers"; section names with each entry.
 #ifndef SKIDPROOF_PEBS_ARCH_MSR_H_
 #define SKIDPROOF_PEBS_ARCH_MSR_H_
 
@@ -25,8 +25,8 @@ inline constexpr uint32_t IA32_PEBS_ENABLE = 0x3F1;
 inline constexpr uint32_t MSR_PEBS_LD_LAT_THRESHOLD = 0x3F6;
 inline constexpr uint32_t IA32_A_PMC0 = 0x4C1;
 inline constexpr uint32_t IA32_DS_AREA = 0x600;
-// LVT performance counter register: the x2APIC MSR. A machine whose APIC is in xAPIC mode answers here
-// with FEE00340H. [SDM Table 10-6 "Local APIC Register Address Map Supported by x2APIC"]
+// LVT performance counter register: the x2APIC MSR. A machine whose APIC is in xAPIC mode answers
+// here with FEE00340H. [SDM Table 10-6 "Local APIC Register Address Map Supported by x2APIC"]
 inline constexpr uint32_t IA32_X2APIC_LVT_PMI = 0x834;
 
 constexpr uint64_t bit(unsigned n) { return uint64_t{1} << n; }
@@ -67,8 +67,8 @@ inline constexpr uint64_t kCondChgd = bit(63);
 
 // IA32_PEBS_ENABLE up to Skylake.
 namespace pebs_enable {
-inline constexpr unsigned kLoadLatencyShift = 32;    // LL_EN_PMCn
-inline constexpr uint64_t kPreciseStore = bit(63);   // PS_EN (Sandy Bridge, Ivy Bridge)
+inline constexpr unsigned kLoadLatencyShift = 32;   // LL_EN_PMCn
+inline constexpr uint64_t kPreciseStore = bit(63);  // PS_EN (Sandy Bridge, Ivy Bridge)
 }  // namespace pebs_enable
 
 // IA32_DEBUGCTL.

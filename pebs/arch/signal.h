@@ -11,10 +11,10 @@ namespace skidproof::arch {
 // An event of the manual selects one signal. The core model produces signals; no event code appears
 // in it, and no microarchitectural structure in the event tables.
 enum class Signal : uint8_t {
-  kNone,             // an event that never happens in this model
-  kInstructions,     // instructions retired; REP counts once (R60)
-  kUops,             // fused-domain uops retired
-  kMacroFused,       // macro-fused pairs retired (R71)
+  kNone,          // an event that never happens in this model
+  kInstructions,  // instructions retired; REP counts once (R60)
+  kUops,          // fused-domain uops retired
+  kMacroFused,    // macro-fused pairs retired (R71)
   kNops,
   kSimd,             // instructions that use xmm or ymm registers
   kCycles,           // core clock cycles
@@ -34,7 +34,7 @@ enum class Signal : uint8_t {
   kLoads,   // load operations retired
   kStores,  // store operations retired
   kLockedLoads,
-  kSplitLoads,   // crosses a cache line
+  kSplitLoads,  // crosses a cache line
   kSplitStores,
   kStlbMissLoads,
   kStlbMissStores,

@@ -1,0 +1,93 @@
+// What a record's A0H says: the data source of a load, the status of a precise store.
+#ifndef SKIDPROOF_PEBS_ARCH_DATA_SOURCE_H_
+#define SKIDPROOF_PEBS_ARCH_DATA_SOURCE_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "pebs/arch/msr.h"
+
+namespace skidproof::arch {
+
+// Bits 3:0 of the data source encoding. [SDM Table 18-24; Sandy Bridge refers to it unchanged
+// (Table 18-33), where Linux reads 5, 6, 7 as L3 hit with snoop miss, snoop hit and HITM]
+enum class DataSource : uint8_t {
+  kUnknownL3Miss = 0x0,
+  kL1Hit = 0x1,
+  kFillBuffer = 0x2,  // the line was already being fetched
+  kL2Hit = 0x3,
+  kL3Hit = 0x4,            // no other core's cache was asked
+  kL3HitSnoopClean = 0x5,  // another core was asked and had it unmodified
+  kL3HitSnoopModified = 0x6,
+  kReserved7 = 0x7,           // LLC HitM on 06_2AH and 06_2EH
+  kRemoteCacheForward = 0x8,  // L3 miss, forwarded clean by another package
+  kReserved9 = 0x9,
+  kLocalDramShared = 0xA,
+  kRemoteDramShared = 0xB,
+  kLocalDramExclusive = 0xC,
+  kRemoteDramExclusive = 0xD,
+  kIo = 0xE,
+  kUncached = 0xF,
+};
+
+namespace data_source {
+inline constexpr uint64_t kSource = 0xF;
+// Sandy Bridge and later; reserved on Nehalem and Westmere. [SDM Table 18-33]
+inline constexpr uint64_t kStlbMiss = bit(4);
+inline constexpr uint64_t kLocked = bit(5);
+}  // namespace data_source
+
+// A0H of a precise store record. [SDM 18.9.4.3 "Precise Store Facility", Table 18-34]
+namespace store_status {
+inline constexpr uint64_t kL1Hit = bit(0);  // 0: missed the L1 data cache
+inline constexpr uint64_t kStlbMiss = bit(4);
+inline constexpr uint64_t kLocked = bit(5);
+inline constexpr uint64_t kDefined = kL1Hit | kStlbMiss | kLocked;
+}  // namespace store_status
+
+constexpr std::string_view name_of(DataSource source) {
+  switch (source) {
+    case DataSource::kUnknownL3Miss:
+      return "unknown L3 miss";
+    case DataSource::kL1Hit:
+      return "L1 hit";
+    case DataSource::kFillBuffer:
+      return "fill buffer";
+    case DataSource::kL2Hit:
+      return "L2 hit";
+    case DataSource::kL3Hit:
+      return "L3 hit";
+    case DataSource::kL3HitSnoopClean:
+      return "L3 hit, snooped clean";
+    case DataSource::kL3HitSnoopModified:
+      return "L3 hit, snooped modified";
+    case DataSource::kReserved7:
+      return "reserved (7)";
+    case DataSource::kRemoteCacheForward:
+      return "remote cache";
+    case DataSource::kReserved9:
+      return "reserved (9)";
+    case DataSource::kLocalDramShared:
+      return "local DRAM, shared";
+    case DataSource::kRemoteDramShared:
+      return "remote DRAM, shared";
+    case DataSource::kLocalDramExclusive:
+      return "local DRAM, exclusive";
+    case DataSource::kRemoteDramExclusive:
+      return "remote DRAM, exclusive";
+    case DataSource::kIo:
+      return "I/O";
+    case DataSource::kUncached:
+      return "uncached";
+  }
+  return "unknown";
+}
+
+// Of A0H in a load latency record; the bits above 3 are ignored.
+constexpr DataSource data_source_of(uint64_t field) {
+  return static_cast<DataSource>(field & data_source::kSource);
+}
+
+}  // namespace skidproof::arch
+
+#endif  // SKIDPROOF_PEBS_ARCH_DATA_SOURCE_H_

@@ -1,0 +1,33 @@
+// Data source and store status, against values written from SDM Tables 18-24, 18-33, 18-34.
+#include "pebs/arch/data_source.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string_view>
+
+namespace skidproof::arch {
+namespace {
+
+TEST(DataSource, DecodesTheLowFourBits) {
+  EXPECT_EQ(data_source_of(0x01), DataSource::kL1Hit);
+  EXPECT_EQ(data_source_of(0x33), DataSource::kL2Hit);  // L2 hit, STLB miss, locked
+  EXPECT_EQ(data_source_of(0x0A), DataSource::kLocalDramShared);
+  EXPECT_EQ(data_source_of(0x0F), DataSource::kUncached);
+}
+
+TEST(DataSource, TlbAndLockBits) {
+  EXPECT_EQ(data_source::kStlbMiss, 0x10U);
+  EXPECT_EQ(data_source::kLocked, 0x20U);
+  EXPECT_EQ(store_status::kDefined, 0x31U);
+}
+
+TEST(DataSource, SixteenDifferentNames) {
+  std::set<std::string_view> names;
+  for (uint64_t value = 0; value < 16; ++value) names.insert(name_of(data_source_of(value)));
+  EXPECT_EQ(names.size(), 16U);
+  EXPECT_EQ(names.count("unknown"), 0U);
+}
+
+}  // namespace
+}  // namespace skidproof::arch

@@ -1,0 +1,71 @@
+// Helpers that keep the event tables to one line for each event, checked at compile time.
+#ifndef SKIDPROOF_PEBS_ARCH_EVENT_TABLE_H_
+#define SKIDPROOF_PEBS_ARCH_EVENT_TABLE_H_
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "pebs/arch/event.h"
+
+namespace skidproof::arch::internal {
+
+inline constexpr uint16_t kPmc0To3 = 0x0F;
+inline constexpr uint16_t kPmc0To7 = 0xFF;
+inline constexpr uint16_t kPmc3 = 0x08;
+
+// What the rows of one list have in common: where they count, where PEBS takes them, who says so.
+struct List {
+  uint16_t counters = kPmc0To3;
+  uint16_t pebs_counters = 0;
+  std::string_view source;
+
+  constexpr Event counting(std::string_view name, uint8_t code, uint8_t umask,
+                           Signal signal) const {
+    return {.name = name,
+            .code = code,
+            .umask = umask,
+            .signal = signal,
+            .counters = counters,
+            .source = source};
+  }
+  constexpr Event pebs(std::string_view name, uint8_t code, uint8_t umask, Signal signal,
+                       EventKind kind = EventKind::kPebs) const {
+    return {.name = name,
+            .code = code,
+            .umask = umask,
+            .signal = signal,
+            .counters = counters,
+            .pebs_counters = pebs_counters,
+            .kind = kind,
+            .source = source};
+  }
+  // Published with CMASK, and perhaps INV: counts cycles by how often the signal came in each.
+  constexpr Event cycles(std::string_view name, uint8_t code, uint8_t umask, Signal signal,
+                         uint8_t cmask, bool invert, EventKind kind = EventKind::kPebs) const {
+    Event event = pebs(name, code, umask, signal, kind);
+    event.cmask = cmask;
+    event.invert = invert;
+    return event;
+  }
+};
+
+constexpr Event alone(Event event) {
+  event.taken_alone = true;
+  return event;
+}
+
+// One table from several.
+template <size_t... kSizes>
+constexpr auto join(const std::array<Event, kSizes>&... tables) {
+  std::array<Event, (kSizes + ...)> all{};
+  auto* next = all.begin();
+  ((next = std::copy(tables.begin(), tables.end(), next)), ...);
+  return all;
+}
+
+}  // namespace skidproof::arch::internal
+
+#endif  // SKIDPROOF_PEBS_ARCH_EVENT_TABLE_H_

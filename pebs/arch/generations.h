@@ -1,0 +1,16 @@
+// The microarch rows by name; one source file for each generation family defines them.
+#ifndef SKIDPROOF_PEBS_ARCH_GENERATIONS_H_
+#define SKIDPROOF_PEBS_ARCH_GENERATIONS_H_
+
+#include "pebs/arch/microarch.h"
+
+namespace skidproof::arch {
+
+extern const Microarch kNehalem;      // nehalem.cc
+extern const Microarch kWestmere;     // nehalem.cc
+extern const Microarch kSandyBridge;  // sandy_bridge.cc
+extern const Microarch kIvyBridge;    // sandy_bridge.cc
+
+}  // namespace skidproof::arch
+
+#endif  // SKIDPROOF_PEBS_ARCH_GENERATIONS_H_

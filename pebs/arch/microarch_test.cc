@@ -1,0 +1,275 @@
+// The microarch rows: lookups, and facts against lists written out again from the manual.
+#include "pebs/arch/microarch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "pebs/arch/generations.h"
+
+namespace skidproof::arch {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Microarchs, InOrderOfAgeWithTheNamesOfTheCommandLine) {
+  std::vector<std::string> names;
+  for (const Microarch* m : microarchs()) names.emplace_back(m->name);
+  EXPECT_THAT(names, testing::ElementsAre("nehalem", "westmere", "sandy-bridge", "ivy-bridge"));
+}
+
+TEST(Microarchs, FoundByName) {
+  for (const Microarch* m : microarchs()) {
+    const auto found = find_microarch(m->name);
+    ASSERT_TRUE(found) << m->name;
+    EXPECT_EQ(*found, m);
+  }
+}
+
+TEST(Microarchs, UnknownNameListsTheNamesAndSuggests) {
+  const auto found = find_microarch("sandybridge");
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(found.error().message, HasSubstr("'sandybridge'"));
+  EXPECT_THAT(found.error().advice, HasSubstr("Did you mean 'sandy-bridge'?"));
+  EXPECT_THAT(found.error().advice, HasSubstr("nehalem, westmere, sandy-bridge, ivy-bridge"));
+}
+
+TEST(Microarchs, NothingNearSuggestsNothing) {
+  const auto found = find_microarch("zen4");
+  ASSERT_FALSE(found);
+  EXPECT_THAT(found.error().advice, Not(HasSubstr("Did you mean")));
+  EXPECT_THAT(found.error().advice, HasSubstr("Known: nehalem"));
+}
+
+TEST(Identify, ByFamilyAndModel) {
+  const std::vector<std::pair<uint8_t, const Microarch*>> parts = {
+      {0x1A, &kNehalem},     {0x1E, &kNehalem},   {0x1F, &kNehalem},   {0x2E, &kNehalem},
+      {0x25, &kWestmere},    {0x2C, &kWestmere},  {0x2F, &kWestmere},  {0x2A, &kSandyBridge},
+      {0x2D, &kSandyBridge}, {0x3A, &kIvyBridge}, {0x3E, &kIvyBridge}, {0x3C, nullptr},
+      {0x17, nullptr},       {0x00, nullptr}};
+  for (const auto& [model, row] : parts) EXPECT_EQ(identify(6, model), row) << int{model};
+  EXPECT_EQ(identify(0x0F, 0x2A), nullptr);
+}
+
+TEST(Identify, MinimumMicrocode) {
+  EXPECT_EQ(minimum_microcode(kSandyBridge, 6, 0x2A, 7), 0x28U);
+  EXPECT_EQ(minimum_microcode(kSandyBridge, 6, 0x2A, 5), 0U);
+  EXPECT_EQ(minimum_microcode(kSandyBridge, 6, 0x2D, 6), 0x618U);
+  EXPECT_EQ(minimum_microcode(kSandyBridge, 6, 0x2D, 7), 0x70CU);
+  EXPECT_EQ(minimum_microcode(kIvyBridge, 6, 0x3A, 9), 0U);
+}
+
+// Table 18-31 and 18.9, once more.
+TEST(Facts, WhatSandyBridgeAddsToWestmere) {
+  for (const Microarch* m : {&kNehalem, &kWestmere}) {
+    EXPECT_FALSE(m->full_width_writes);
+    EXPECT_EQ(m->precise_store_counter, 0);
+    EXPECT_EQ(m->pdir_counter, 0);
+    EXPECT_EQ(m->fused_pair_skid, 1);
+    EXPECT_FALSE(m->data_source_tlb_lock_bits);
+    EXPECT_FALSE(m->full_buffer_sets_ovf);
+    EXPECT_EQ(m->load_latency_event, 0x100B);
+  }
+  for (const Microarch* m : {&kSandyBridge, &kIvyBridge}) {
+    EXPECT_TRUE(m->full_width_writes);
+    EXPECT_EQ(m->precise_store_counter, 0b1000);
+    EXPECT_EQ(m->pdir_counter, 0b0010);
+    EXPECT_EQ(m->fused_pair_skid, 2);
+    EXPECT_TRUE(m->data_source_tlb_lock_bits);
+    EXPECT_TRUE(m->full_buffer_sets_ovf);
+    EXPECT_EQ(m->load_latency_event, 0x01CD);
+  }
+  for (const Microarch* m : microarchs()) {
+    EXPECT_EQ(m->pebs_counters, 0x0F) << m->name;
+    EXPECT_EQ(m->load_latency_counters, 0x08) << m->name;
+    EXPECT_EQ(m->record->format, 1) << m->name;
+  }
+}
+
+// R33 is asserted but for the combinations that published PEBS encodings use.
+TEST(Facts, DisputedQualifiersAreThoseOfPublishedEncodings) {
+  const unsigned cmask = qualifiers(false, false, false, true);
+  const unsigned inverted = qualifiers(false, false, true, true);
+  EXPECT_EQ(cmask, 8U);
+  EXPECT_EQ(inverted, 12U);
+  for (const Microarch* m : microarchs()) {
+    SCOPED_TRACE(std::string(m->name));
+    EXPECT_TRUE(m->disputed_qualifiers >> inverted & 1) << "Linux samples cycles so";
+    EXPECT_EQ(m->disputed_qualifiers & 1, 0) << "no qualifier is no combination";
+    for (const Event& e : m->events) {
+      if (!e.precise() || (e.cmask == 0 && !e.invert)) continue;
+      const unsigned combination = qualifiers(false, false, e.invert, e.cmask != 0);
+      EXPECT_TRUE(m->disputed_qualifiers >> combination & 1) << e.name;
+    }
+  }
+  EXPECT_EQ(kNehalem.disputed_qualifiers, (1U << 8) | (1U << 12));
+  EXPECT_EQ(kSandyBridge.disputed_qualifiers, 1U << 12);
+}
+
+TEST(Events, TablesAreConsistent) {
+  for (const Microarch* m : microarchs()) {
+    std::set<std::tuple<std::string_view, unsigned, unsigned, bool>> seen;
+    const unsigned existing = (1U << m->gp_counters_alone) - 1;
+    for (const Event& e : m->events) {
+      SCOPED_TRACE(testing::Message() << m->name << " " << e.name);
+      EXPECT_FALSE(e.name.empty());
+      EXPECT_FALSE(e.source.empty());
+      EXPECT_NE(e.counters, 0);
+      EXPECT_EQ(e.counters & ~existing, 0U) << "counts on a counter that does not exist";
+      EXPECT_EQ(e.pebs_counters & ~e.counters, 0) << "PEBS where it does not count";
+      EXPECT_EQ(e.pebs_counters & ~m->pebs_counters, 0) << "PEBS on a counter without PEBS";
+      EXPECT_EQ(e.precise(), e.pebs_counters != 0);
+      EXPECT_LT(index(e.signal), kSignals);
+      EXPECT_TRUE(!e.invert || e.cmask != 0) << "INV without CMASK";
+      EXPECT_TRUE(seen.emplace(e.name, e.select(), e.cmask, e.invert).second) << "twice";
+    }
+  }
+}
+
+TEST(Events, TheSpecialOnesAgreeWithTheRow) {
+  for (const Microarch* m : microarchs()) {
+    SCOPED_TRACE(std::string(m->name));
+    const Event* latency = m->event(static_cast<uint8_t>(m->load_latency_event & 0xFF),
+                                    static_cast<uint8_t>(m->load_latency_event >> 8));
+    ASSERT_NE(latency, nullptr);
+    EXPECT_EQ(latency->kind, EventKind::kLoadLatency);
+    EXPECT_EQ(latency->counters, m->load_latency_counters);
+    for (const Event& e : m->events) {
+      if (e.kind == EventKind::kPreciseStore) {
+        EXPECT_EQ(e.counters, m->precise_store_counter);
+      }
+      if (e.kind == EventKind::kPdir) {
+        EXPECT_NE(e.pebs_counters & m->pdir_counter, 0);
+      }
+    }
+  }
+  EXPECT_EQ(kNehalem.event(0xCD, 0x02), nullptr);
+  EXPECT_EQ(kSandyBridge.event(0xCD, 0x02)->kind, EventKind::kPreciseStore);
+  EXPECT_EQ(kSandyBridge.event(0xC0, 0x01)->kind, EventKind::kPdir);
+}
+
+using Codes = std::vector<std::pair<uint8_t, std::vector<uint8_t>>>;
+
+void expect_precise(const Microarch& m, const Codes& codes) {
+  for (const auto& [code, umasks] : codes) {
+    for (uint8_t umask : umasks) {
+      SCOPED_TRACE(testing::Message()
+                   << m.name << " " << std::hex << int{code} << "H/" << int{umask} << "H");
+      const Event* event = m.event(code, umask);
+      ASSERT_NE(event, nullptr);
+      EXPECT_TRUE(event->precise());
+      EXPECT_EQ(event->cmask, 0);
+    }
+  }
+}
+
+// SDM Table 18-32 "PEBS Performance Events for Intel Microarchitecture Code Name Sandy Bridge".
+TEST(Events, SandyBridgeHasAllOfTable18_32) {
+  expect_precise(kSandyBridge, {{0xC0, {0x01}},
+                                {0xC2, {0x01, 0x02}},
+                                {0xC4, {0x01, 0x02, 0x04, 0x08, 0x20}},
+                                {0xC5, {0x01, 0x02, 0x04, 0x10, 0x20}},
+                                {0xD0, {0x11, 0x12, 0x21, 0x41, 0x42, 0x81, 0x82}},
+                                {0xD1, {0x01, 0x02, 0x04, 0x40}},
+                                {0xD2, {0x01, 0x02, 0x04, 0x08}},
+                                {0xCD, {0x01, 0x02}}});
+}
+
+TEST(Events, IvyBridgeList) {
+  expect_precise(kIvyBridge, {{0xC0, {0x01}},
+                              {0xC2, {0x01, 0x02}},
+                              {0xC4, {0x01, 0x02, 0x04, 0x08, 0x20}},
+                              {0xC5, {0x01, 0x04, 0x20}},
+                              {0xD0, {0x11, 0x12, 0x21, 0x41, 0x42, 0x81, 0x82}},
+                              {0xD1, {0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40}},
+                              {0xD2, {0x01, 0x02, 0x04, 0x08}},
+                              {0xCD, {0x01, 0x02}}});
+  EXPECT_EQ(kIvyBridge.event(0xC5, 0x10), nullptr);
+}
+
+TEST(Events, NehalemAndWestmereLists) {
+  const Codes common = {{0x0B, {0x01, 0x02, 0x10}},
+                        {0x0C, {0x01}},
+                        {0xC0, {0x01, 0x02, 0x04}},
+                        {0xC2, {0x01, 0x02, 0x04}},
+                        {0xC4, {0x01, 0x02, 0x04}},
+                        {0xC5, {0x02}},
+                        {0xC7, {0x01, 0x02, 0x04, 0x08, 0x10}},
+                        {0xC8, {0x20}},
+                        {0xCB, {0x01, 0x02, 0x04, 0x08, 0x10, 0x40, 0x80}},
+                        {0xF7, {0x01, 0x02, 0x04}}};
+  expect_precise(kNehalem, common);
+  expect_precise(kWestmere, common);
+  expect_precise(kNehalem, {{0x0F, {0x02, 0x08, 0x10, 0x20, 0x80}}});
+  expect_precise(kWestmere, {{0xC5, {0x01, 0x04}}});
+  EXPECT_EQ(kNehalem.event(0xC5, 0x04), nullptr);
+  EXPECT_EQ(kWestmere.event(0x0F, 0x20), nullptr);
+}
+
+// Row counts of the published lists, the load latency event added, and the seven architectural
+// events.
+TEST(Events, NothingElseIsListed) {
+  EXPECT_EQ(kNehalem.events.size(), 39U + 1 + 7);
+  EXPECT_EQ(kWestmere.events.size(), 36U + 1 + 7);
+  EXPECT_EQ(kSandyBridge.events.size(), 31U + 1 + 7);
+  EXPECT_EQ(kIvyBridge.events.size(), 31U + 1 + 7);
+}
+
+TEST(Events, ArchitecturalOnesCountEverywhereWithoutPebs) {
+  const std::vector<std::tuple<uint8_t, uint8_t, Signal>> architectural = {
+      {0x3C, 0x00, Signal::kCycles},       {0x3C, 0x01, Signal::kReferenceCycles},
+      {0xC0, 0x00, Signal::kInstructions}, {0x2E, 0x4F, Signal::kNone},
+      {0x2E, 0x41, Signal::kNone},         {0xC4, 0x00, Signal::kBranches},
+      {0xC5, 0x00, Signal::kMispredicts}};
+  for (const Microarch* m : microarchs()) {
+    for (const auto& [code, umask, signal] : architectural) {
+      SCOPED_TRACE(testing::Message() << m->name << " " << std::hex << int{code} << int{umask});
+      const Event* event = m->event(code, umask);
+      ASSERT_NE(event, nullptr);
+      EXPECT_EQ(event->signal, signal);
+      EXPECT_FALSE(event->precise());
+      EXPECT_EQ(event->counters, (1U << m->gp_counters_alone) - 1);
+    }
+  }
+}
+
+TEST(Events, MemoryEventsOfSandyBridgeCountOnTheFirstFourOnly) {
+  for (const Microarch* m : {&kSandyBridge, &kIvyBridge}) {
+    for (const Event& e : m->events) {
+      if (e.code >= 0xD0 && e.code <= 0xD3) {
+        EXPECT_EQ(e.counters, 0x0F) << e.name;
+      }
+    }
+    EXPECT_EQ(m->event(0xC4, 0x20)->counters, 0xFF);
+    EXPECT_EQ(m->event(0xC4, 0x20)->pebs_counters, 0x0F);
+  }
+}
+
+TEST(Events, ANameWithSeveralEncodingsGivesThePlainPreciseOne) {
+  const Event* any = kNehalem.event("INST_RETIRED.ANY_P");
+  ASSERT_NE(any, nullptr);
+  EXPECT_EQ(any->select(), 0x01C0);
+  EXPECT_TRUE(any->precise());
+  const Event* branches = kNehalem.event("BR_INST_RETIRED.ALL_BRANCHES");
+  ASSERT_NE(branches, nullptr);
+  EXPECT_EQ(branches->select(), 0x04C4);
+  EXPECT_EQ(kNehalem.event("INST_RETIRED.ALL"), nullptr);
+}
+
+TEST(Events, AnEncodingGivesThePlainRow) {
+  const Event* plain = kNehalem.event(0xC2, 0x01);
+  ASSERT_NE(plain, nullptr);
+  EXPECT_EQ(plain->name, "UOPS_RETIRED.ANY");
+  EXPECT_EQ(kNehalem.event("UOPS_RETIRED.STALL_CYCLES")->cmask, 1);
+  EXPECT_TRUE(kNehalem.event("UOPS_RETIRED.STALL_CYCLES")->invert);
+  EXPECT_EQ(kNehalem.event("INST_RETIRED.TOTAL_CYCLES_PS")->kind, EventKind::kPebsOnly);
+}
+
+}  // namespace
+}  // namespace skidproof::arch

@@ -1,0 +1,49 @@
+// The table behind msr_name: single registers, and runs of numbered ones.
+#include "pebs/arch/names.h"
+
+#include <fmt/format.h>
+
+#include "pebs/arch/msr.h"
+
+namespace skidproof::arch {
+
+namespace {
+
+struct Register {
+  uint32_t first;
+  unsigned count;  // 1: a single one; more: numbered from 0
+  const char* name;
+};
+
+constexpr Register kRegisters[] = {
+    {IA32_APIC_BASE, 1, "IA32_APIC_BASE"},
+    {IA32_BIOS_SIGN_ID, 1, "IA32_BIOS_SIGN_ID"},
+    {IA32_PMC0, 8, "IA32_PMC"},
+    {IA32_PERFEVTSEL0, 8, "IA32_PERFEVTSEL"},
+    {IA32_MISC_ENABLE, 1, "IA32_MISC_ENABLE"},
+    {IA32_DEBUGCTL, 1, "IA32_DEBUGCTL"},
+    {IA32_FIXED_CTR0, 3, "IA32_FIXED_CTR"},
+    {IA32_PERF_CAPABILITIES, 1, "IA32_PERF_CAPABILITIES"},
+    {IA32_FIXED_CTR_CTRL, 1, "IA32_FIXED_CTR_CTRL"},
+    {IA32_PERF_GLOBAL_STATUS, 1, "IA32_PERF_GLOBAL_STATUS"},
+    {IA32_PERF_GLOBAL_CTRL, 1, "IA32_PERF_GLOBAL_CTRL"},
+    {IA32_PERF_GLOBAL_OVF_CTRL, 1, "IA32_PERF_GLOBAL_OVF_CTRL"},
+    {IA32_PEBS_ENABLE, 1, "IA32_PEBS_ENABLE"},
+    {MSR_PEBS_LD_LAT_THRESHOLD, 1, "MSR_PEBS_LD_LAT_THRESHOLD"},
+    {IA32_A_PMC0, 8, "IA32_A_PMC"},
+    {IA32_DS_AREA, 1, "IA32_DS_AREA"},
+    {IA32_X2APIC_LVT_PMI, 1, "IA32_X2APIC_LVT_PMI"},
+};
+
+}  // namespace
+
+std::string msr_name(uint32_t msr) {
+  for (const Register& entry : kRegisters) {
+    if (msr < entry.first || msr - entry.first >= entry.count) continue;
+    if (entry.count == 1) return entry.name;
+    return fmt::format("{}{}", entry.name, msr - entry.first);
+  }
+  return fmt::format("MSR {:X}H", msr);
+}
+
+}  // namespace skidproof::arch

@@ -1,0 +1,33 @@
+// MSR names.
+#include "pebs/arch/names.h"
+
+#include <gtest/gtest.h>
+
+namespace skidproof::arch {
+namespace {
+
+TEST(MsrName, NumberedOnesCarryTheirNumber) {
+  EXPECT_EQ(msr_name(0x0C1), "IA32_PMC0");
+  EXPECT_EQ(msr_name(0x0C8), "IA32_PMC7");
+  EXPECT_EQ(msr_name(0x189), "IA32_PERFEVTSEL3");
+  EXPECT_EQ(msr_name(0x30B), "IA32_FIXED_CTR2");
+  EXPECT_EQ(msr_name(0x4C8), "IA32_A_PMC7");
+}
+
+TEST(MsrName, SingleOnes) {
+  EXPECT_EQ(msr_name(0x345), "IA32_PERF_CAPABILITIES");
+  EXPECT_EQ(msr_name(0x38E), "IA32_PERF_GLOBAL_STATUS");
+  EXPECT_EQ(msr_name(0x390), "IA32_PERF_GLOBAL_OVF_CTRL");
+  EXPECT_EQ(msr_name(0x3F1), "IA32_PEBS_ENABLE");
+  EXPECT_EQ(msr_name(0x3F6), "MSR_PEBS_LD_LAT_THRESHOLD");
+  EXPECT_EQ(msr_name(0x600), "IA32_DS_AREA");
+}
+
+TEST(MsrName, UnknownOnesGiveTheirAddress) {
+  EXPECT_EQ(msr_name(0x0C9), "MSR C9H");
+  EXPECT_EQ(msr_name(0x30C), "MSR 30CH");
+  EXPECT_EQ(msr_name(0x0), "MSR 0H");
+}
+
+}  // namespace
+}  // namespace skidproof::arch
