@@ -30,10 +30,12 @@ struct Parameter {
 class Params {
  public:
   // Parses "key=value,key=value"; unknown keys and values out of range are errors that list what is
-  // allowed.
+  // allowed. Numbers are decimal or 0x…, with an optional suffix K, M or G (powers of 1024).
   static Expected<Params> parse(std::span<const Parameter> declared, std::string_view text);
 
-  uint64_t operator[](std::string_view name) const;  // asserts that the parameter is declared
+  // The number, or the index into the words. An undeclared name is the kernel author's mistake:
+  // abort.
+  uint64_t operator[](std::string_view name) const;
   const std::string& word(std::string_view name) const;
   std::string text() const;  // "key=value,…" in the order of declaration, every parameter present
 
@@ -42,35 +44,45 @@ class Params {
   std::map<std::string, uint64_t, std::less<>> values_;
 };
 
-// Instruction-set extensions that a kernel's code needs, checked against CPUID.
-enum class Isa : uint8_t { kBaseline, kSse41, kAvx, kAvx2, kBmi2 };
-const char* name_of(Isa isa);
-
 struct Kernel {
   std::string name = {};  // set by registration
   std::string brief;
   std::vector<Parameter> parameters = {};
-  std::vector<Isa> (*needs)(const Params&) = nullptr;     // nullptr: the x86-64 baseline
-  size_t (*data_bytes)(const Params&) = nullptr;          // nullptr: the program touches no data
-  // Fills the data arena before the first run. `host` is our view, `address` what the program sees.
+  // Refuses combinations that the ranges alone cannot; nullptr: every combination has a meaning.
+  Expected<void> (*check)(const Params&) = nullptr;
+  std::vector<Isa> (*needs)(const Params&) = nullptr;  // nullptr: the x86-64 baseline
+  size_t (*data_bytes)(const Params&) = nullptr;       // nullptr: the program touches no data
+  // Fills the data arena, zeroed, before the first run. `host` is our view, `address` what the
+  // program sees. Call it through prepare_data().
   void (*fill)(const Params&, std::span<std::byte> host, uint64_t address, uint64_t seed) = nullptr;
-  Expectations (*per_iteration)(const Params&) = nullptr; // required
-  // Writes one iteration. The emitter closes the loop around it (and counts the loop's own two
-  // instructions) unless `loop` is false; see kernels/jit/emitter.h for registers and marks.
-  void (*body)(Emitter&, const Params&) = nullptr;        // required
+  Expectations (*per_iteration)(const Params&) = nullptr;  // required
+  // Writes what runs once before the loop (constants into scratch registers); straight-line code.
+  void (*setup)(Emitter&, const Params&) = nullptr;
+  // Writes one iteration. generate() closes the loop around it and adds the loop's own two
+  // instructions to the expectations, unless `loop` is false: then the body runs once whatever the
+  // number of iterations. See kernels/jit/emitter.h for registers and marks.
+  void (*body)(Emitter&, const Params&) = nullptr;  // required
   bool loop = true;
 };
 
 // Where a program is to stand: addresses in the machine's address space.
 struct Placement {
-  uint64_t code_address = 0;
-  uint64_t data_address = 0;
+  uint64_t code_address = 0;  // a multiple of 64: the loop starts a cache line
+  uint64_t data_address = 0;  // a multiple of 4096 where the kernel has data
   uint64_t seed = 1;
 };
 
-// Generates the program for these addresses. Fails when the assembler rejects an instruction or when
-// the generated code's static counts contradict the kernel's own expectations.
+// Generates the program for these addresses. Fails when the kernel refuses the parameters, when the
+// assembler rejects an instruction, when the code writes a register that is not its own, or when
+// the generated code's static counts contradict the kernel's own expectations. (Those counts decide
+// where the body is straight-line; with branches in it, the kernels' test counts what the CPU
+// really executes.)
 Expected<Program> generate(const Kernel& kernel, const Params& params, const Placement& placement);
+
+// Makes the arena what the kernel wants it to be before a run: zeroes it, then calls `fill`. `host`
+// is our view of program.data_address; an arena smaller than program.data_bytes is an error.
+Expected<void> prepare_data(const Kernel& kernel, const Params& params, const Program& program,
+                            std::span<std::byte> host, uint64_t seed);
 
 // All registered kernels by name.
 const std::map<std::string, Kernel, std::less<>>& kernels();
@@ -86,7 +98,7 @@ KernelRegistration operator+(KernelName name, Kernel kernel);
 }  // namespace internal
 
 // SKIDPROOF_KERNEL(name) { .brief = "…", … };
-#define SKIDPROOF_KERNEL(id)                                                             \
+#define SKIDPROOF_KERNEL(id)                                                            \
   [[maybe_unused]] static const ::skidproof::internal::KernelRegistration kernel_##id = \
       ::skidproof::internal::KernelName{#id} + ::skidproof::Kernel
 

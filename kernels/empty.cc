@@ -1,0 +1,12 @@
+// No body at all: what the loop alone does and costs.
+#include "kernels/jit/emitter.h"
+
+namespace skidproof {
+
+SKIDPROOF_KERNEL(empty){
+    .brief = "the loop alone: sub and jnz",
+    .per_iteration = [](const Params&) { return Expectations{}; },
+    .body = [](Emitter&, const Params&) {},
+};
+
+}  // namespace skidproof

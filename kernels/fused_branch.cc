@@ -1,0 +1,288 @@
+// One instruction that sets flags and one conditional jump: every pair that a microarch may
+// macro-fuse, and the pairs that none does.
+#include <array>
+#include <cstring>
+#include <optional>
+
+#include "kernels/jit/emitter.h"
+
+namespace skidproof {
+namespace {
+
+enum First : uint64_t { kCmp, kTest, kAnd, kAdd, kSub, kInc, kDec, kOr };
+enum Form : uint64_t { kRegReg, kRegImm, kMemReg, kMemImm };
+enum Taken : uint64_t { kNotTaken, kTaken, kAny };
+
+// In the order of the condition codes 0 … 15.
+const std::vector<std::string> kConditions = {"o", "no", "b", "ae", "e", "ne", "be", "a",
+                                              "s", "ns", "p", "np", "l", "ge", "le", "g"};
+
+constexpr x86::Gp kWork = x86::rax;  // the register that the first instruction works on
+constexpr x86::Gp kLeft = x86::r8;   // its value, fresh for every pair
+constexpr x86::Gp kRight = x86::r9;  // the other operand
+struct Operands {
+  uint64_t left = 0, right = 0;
+};
+
+struct Flags {
+  bool c = false, p = false, z = false, s = false, o = false;
+};
+
+bool writes_operand(uint64_t first) { return first != kCmp && first != kTest; }
+bool unary(uint64_t first) { return first == kInc || first == kDec; }
+bool memory(const Params& p) { return p["form"] == kMemReg || p["form"] == kMemImm; }
+
+// Whether the first instruction's memory operand is what it writes, too.
+bool read_modify_write(const Params& p) {
+  return (p["form"] == kMemImm && writes_operand(p["first"])) || (memory(p) && unary(p["first"]));
+}
+
+// The left operand stands in memory where the instruction has no form that reads the right one
+// there.
+bool left_in_memory(const Params& p) {
+  return p["form"] == kMemImm || read_modify_write(p) ||
+         (p["form"] == kMemReg && p["first"] == kTest);
+}
+
+Flags of_result(uint64_t result) {
+  return {.p = __builtin_parityll(result & 0xFF) == 0,
+          .z = result == 0,
+          .s = static_cast<int64_t>(result) < 0};
+}
+
+Flags of_sum(uint64_t a, uint64_t b) {
+  Flags flags = of_result(a + b);
+  flags.c = a + b < a;
+  flags.o = static_cast<int64_t>((a ^ (a + b)) & (b ^ (a + b))) < 0;
+  return flags;
+}
+
+Flags of_difference(uint64_t a, uint64_t b) {
+  Flags flags = of_result(a - b);
+  flags.c = a < b;
+  flags.o = static_cast<int64_t>((a ^ b) & (a ^ (a - b))) < 0;
+  return flags;
+}
+
+// SDM volume 2. INC and DEC leave CF, which is 0 here: the loop's SUB of 1 never borrows before an
+// iteration.
+Flags flags_after(uint64_t first, Operands x) {
+  Flags flags;
+  switch (first) {
+    case kTest:
+    case kAnd:
+      return of_result(x.left & x.right);
+    case kOr:
+      return of_result(x.left | x.right);
+    case kAdd:
+      return of_sum(x.left, x.right);
+    case kInc:
+      flags = of_sum(x.left, 1);
+      break;
+    case kDec:
+      flags = of_difference(x.left, 1);
+      break;
+    default:
+      return of_difference(x.left, x.right);
+  }
+  flags.c = false;
+  return flags;
+}
+
+bool holds(uint64_t condition, Flags f) {
+  bool value = false;
+  switch (condition >> 1) {
+    case 0:
+      value = f.o;
+      break;
+    case 1:
+      value = f.c;
+      break;
+    case 2:
+      value = f.z;
+      break;
+    case 3:
+      value = f.c || f.z;
+      break;
+    case 4:
+      value = f.s;
+      break;
+    case 5:
+      value = f.p;
+      break;
+    case 6:
+      value = f.s != f.o;
+      break;
+    default:
+      value = f.z || f.s != f.o;
+      break;
+  }
+  return value != ((condition & 1) != 0);
+}
+
+// Operands with which the jump goes the given way. The right one also fits a sign-extended imm32.
+std::optional<Operands> operands_for(uint64_t first, uint64_t condition, bool taken) {
+  constexpr std::array<uint64_t, 7> kLefts = {
+      1, 2, 3, 0, UINT64_MAX, uint64_t{1} << 63, (uint64_t{1} << 63) - 1};
+  constexpr std::array<uint64_t, 6> kRights = {1, 2, 3, 0, UINT64_MAX, 0x40000000};
+  for (uint64_t left : kLefts) {
+    for (uint64_t right : kRights) {
+      if (holds(condition, flags_after(first, {left, right})) == taken)
+        return Operands{left, right};
+    }
+  }
+  return std::nullopt;
+}
+
+// Which way the jump goes; nullopt where the flags cannot send it the wanted way.
+std::optional<bool> direction(const Params& p) {
+  uint64_t wanted = p["taken"];
+  if (wanted != kNotTaken && operands_for(p["first"], p["condition"], true)) return true;
+  if (wanted != kTaken && operands_for(p["first"], p["condition"], false)) return false;
+  return std::nullopt;
+}
+
+Operands operands(const Params& p) {
+  return *operands_for(p["first"], p["condition"], direction(p).value_or(false));
+}
+
+constexpr std::array<asmjit::InstId, 8> kInstructions = {
+    x86::Inst::kIdCmp, x86::Inst::kIdTest, x86::Inst::kIdAnd, x86::Inst::kIdAdd,
+    x86::Inst::kIdSub, x86::Inst::kIdInc,  x86::Inst::kIdDec, x86::Inst::kIdOr};
+
+void emit_first(Emitter& e, const Params& p) {
+  uint64_t first = p["first"];
+  asmjit::InstId id = kInstructions[first];
+  const x86::Mem cell = data_at(0);
+  const asmjit::Imm right(static_cast<int64_t>(operands(p).right));
+  if (unary(first)) {
+    memory(p) ? e.emit(id, cell) : e.emit(id, kWork);
+    return;
+  }
+  switch (p["form"]) {
+    case kRegReg:
+      e.emit(id, kWork, kRight);
+      break;
+    case kRegImm:
+      e.emit(id, kWork, right);
+      break;
+    case kMemReg:
+      first == kTest ? e.emit(id, cell, kRight) : e.emit(id, kWork, cell);
+      break;
+    default:
+      e.emit(id, cell, right);
+      break;
+  }
+}
+
+// Both kinds of pair have the same instructions: the one that keeps `apart` apart stands before it
+// else.
+void emit_pair(Emitter& e, const Params& p, uint64_t i) {
+  asmjit::Label target = e.newLabel();
+  e.mark("reset", i);
+  read_modify_write(p) ? e.mov(data_at(0), kLeft) : e.mov(kWork, kLeft);
+  if (p["apart"] == 0) {
+    e.mark("nop", i);
+    e.nop();
+  }
+  e.mark("first", i);
+  emit_first(e, p);
+  if (p["apart"] != 0) {
+    e.mark("nop", i);
+    e.nop();
+  }
+  e.mark("jcc", i);
+  e.short_().j(static_cast<x86::CondCode>(p["condition"]), target);
+  e.mark("next", i);
+  e.nop();
+  e.bind(target);
+  e.mark("target", i);
+  e.nop();
+}
+
+// R64, R67, R69 for the pairs that this kernel writes.
+bool fusible(const Params& p) {
+  if (p["apart"] != 0 || read_modify_write(p) || p["form"] == kMemImm) return false;
+  uint64_t family = p["condition"] >> 1;
+  bool count_family = family == 2 || family == 6 || family == 7;
+  switch (p["first"]) {
+    case kTest:
+    case kAnd:
+      return true;
+    case kCmp:
+    case kAdd:
+    case kSub:
+      return count_family || family == 1 || family == 3;
+    case kInc:
+    case kDec:
+      return count_family;
+    default:
+      return false;
+  }
+}
+
+Expectations expect(const Params& p) {
+  bool taken = direction(p).value_or(false);
+  Expectations one{.instructions = taken ? 5u : 6u,
+                   .loads = memory(p) ? 1u : 0u,
+                   .stores = read_modify_write(p) ? 2u : 0u,
+                   .branches_taken = taken ? 1u : 0u,
+                   .branches_not_taken = taken ? 0u : 1u,
+                   .fusible_pairs = fusible(p) ? 1u : 0u};
+  return one * p["pairs"];
+}
+
+Expected<void> check(const Params& p) {
+  if (unary(p["first"]) && (p["form"] == kRegImm || p["form"] == kMemImm)) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("{} takes no immediate", p.word("first")),
+                "form=reg_reg is its register form, form=mem_reg its memory form");
+  }
+  if (direction(p)) return {};
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("after {} no operands send j{} that way", p.word("first"), p.word("condition")),
+      "taken=any takes the way that is possible");
+}
+
+}  // namespace
+
+SKIDPROOF_KERNEL(fused_branch){
+    .brief = "a flag-setting instruction and a conditional jump, adjacent or kept apart",
+    .parameters =
+        {{.name = "first",
+          .brief = "the first of the pair; or is the control that never fuses",
+          .words = {"cmp", "test", "and", "add", "sub", "inc", "dec", "or"}},
+         {.name = "condition", .brief = "of the jump", .fallback = 4, .words = kConditions},
+         {.name = "form",
+          .brief = "operands of the first; inc and dec have only reg_reg (a register) and mem_reg "
+                   "(memory, written too); and, add, sub, or with mem_imm write memory too",
+          .words = {"reg_reg", "reg_imm", "mem_reg", "mem_imm"}},
+         {.name = "apart", .brief = "1: a nop between the two; 0: the nop before them", .high = 1},
+         {.name = "taken",
+          .brief = "which way the jump goes; any: taken where flags allow it",
+          .fallback = kTaken,
+          .words = {"0", "1", "any"}},
+         {.name = "pairs", .brief = "pairs each iteration", .fallback = 1, .low = 1, .high = 256}},
+    .check = check,
+    .data_bytes = [](const Params& p) -> size_t { return memory(p) ? 64 : 0; },
+    .fill =
+        [](const Params& p, std::span<std::byte> host, uint64_t, uint64_t) {
+          if (host.empty()) return;
+          Operands values = operands(p);
+          uint64_t value = left_in_memory(p) ? values.left : values.right;
+          std::memcpy(host.data(), &value, sizeof value);
+        },
+    .per_iteration = expect,
+    .setup =
+        [](Emitter& e, const Params& p) {
+          Operands values = operands(p);
+          e.mov(kLeft, values.left);
+          e.mov(kRight, values.right);
+        },
+    .body =
+        [](Emitter& e, const Params& p) {
+          for (uint64_t i = 0; i < p["pairs"]; ++i) emit_pair(e, p, i);
+        },
+};
+
+}  // namespace skidproof

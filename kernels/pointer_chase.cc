@@ -1,0 +1,90 @@
+// Dependent loads: each reads the address of the next, so that one latency follows another.
+#include <cstring>
+#include <numeric>
+
+#include "base/random.h"
+#include "kernels/jit/emitter.h"
+
+namespace skidproof {
+namespace {
+
+enum Order : uint64_t { kRandom, kForward, kBackward };
+
+uint64_t slots(const Params& p) { return p["bytes"] / p["granularity"]; }
+
+// Where slot i's pointer stands. With `stagger` every slot uses another cache line of its own, so
+// that page sized slots do not all fall into one set of the caches.
+uint64_t offset_of(const Params& p, uint64_t i) {
+  uint64_t granularity = p["granularity"];
+  return i * granularity + (p["stagger"] != 0 ? (i * 64) % granularity : 0);
+}
+
+// One cycle through all slots (Sattolo, "An algorithm to generate a random cyclic permutation",
+// 1986): a plain shuffle would fall into several cycles, and the chase would see only one of them.
+std::vector<uint64_t> successors(uint64_t count, uint64_t order, uint64_t seed) {
+  std::vector<uint64_t> next(count);
+  std::iota(next.begin(), next.end(), uint64_t{0});
+  if (order == kRandom) {
+    Random random(derive_seed(seed, "pointer_chase"));
+    for (uint64_t i = count; i-- > 1;) std::swap(next[i], next[random.below(i)]);
+    return next;
+  }
+  for (uint64_t i = 0; i < count; ++i) next[i] = (i + (order == kForward ? 1 : count - 1)) % count;
+  return next;
+}
+
+}  // namespace
+
+SKIDPROOF_KERNEL(pointer_chase){
+    .brief = "dependent loads through one cycle of pointers: mov rax, [rax]",
+    .parameters =
+        {{.name = "bytes",
+          .brief = "working set",
+          .fallback = 32 << 10,
+          .low = 64,
+          .high = uint64_t{1} << 30},
+         {.name = "granularity",
+          .brief = "distance of two pointers in bytes: 64 a line, 4096 a page; a multiple of 8",
+          .fallback = 64,
+          .low = 8,
+          .high = 4 << 20},
+         {.name = "order",
+          .brief = "random: a single random cycle; forward, backward: a constant stride",
+          .words = {"random", "forward", "backward"}},
+         {.name = "stagger",
+          .brief = "1: each pointer in another line of its slot (granularity a multiple of 64)",
+          .high = 1},
+         {.name = "unroll", .brief = "loads each iteration", .fallback = 1, .low = 1, .high = 256}},
+    .check = [](const Params& p) -> Expected<void> {
+      if (p["granularity"] % 8 != 0 || (p["stagger"] != 0 && p["granularity"] % 64 != 0)) {
+        return fail(ErrorCode::kInvalidArgument,
+                    "granularity is not a multiple of 8, or of 64 with stagger",
+                    "a pointer that crosses a line is split_access's subject");
+      }
+      if (slots(p) == 0) return fail(ErrorCode::kInvalidArgument, "bytes is less than granularity");
+      return {};
+    },
+    .data_bytes = [](const Params& p) { return static_cast<size_t>(p["bytes"]); },
+    .fill =
+        [](const Params& p, std::span<std::byte> host, uint64_t address, uint64_t seed) {
+          std::vector<uint64_t> next = successors(slots(p), p["order"], seed);
+          for (uint64_t i = 0; i < next.size(); ++i) {
+            uint64_t pointer = address + offset_of(p, next[i]);
+            std::memcpy(&host[offset_of(p, i)], &pointer, sizeof pointer);
+          }
+        },
+    .per_iteration =
+        [](const Params& p) {
+          return Expectations{.instructions = p["unroll"], .loads = p["unroll"]};
+        },
+    .setup = [](Emitter& e, const Params&) { e.mov(x86::rax, kData); },
+    .body =
+        [](Emitter& e, const Params& p) {
+          for (uint64_t i = 0; i < p["unroll"]; ++i) {
+            e.mark("load", i);
+            e.mov(x86::rax, x86::ptr(x86::rax));
+          }
+        },
+};
+
+}  // namespace skidproof
