@@ -1,0 +1,530 @@
+// The rows' fields, named once for writing and reading, and the rules that every row keeps.
+#include "results/row.h"
+
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <concepts>
+#include <ctime>
+#include <limits>
+#include <type_traits>
+
+namespace skidproof::results {
+namespace {
+
+// ---------------------------------------------------------------------------------------------------
+// Fields: one list per row, visited by a FieldWriter with a const row and by a FieldReader.
+
+template <typename T, typename Row>
+concept MaybeConst = std::same_as<std::remove_const_t<T>, Row>;
+
+// Stands for a number that rows hold as a hexadecimal string, or null.
+template <typename T>
+struct HexField {
+  T& value;
+};
+
+void fields(auto&& field, MaybeConst<RunRow> auto& row) {
+  field("id", row.id);
+  field("started", row.started);
+  field("command", row.command);
+  field("seed", row.seed);
+  field("version", row.version);
+  field("machine", row.machine);
+}
+
+void fields(auto&& field, MaybeConst<MachineRow> auto& row) {
+  field("machine", row.machine);
+  field("name", row.machine);
+  field("provenance", row.provenance);
+  field("vendor", row.vendor);
+  field("brand", row.brand);
+  field("family", row.family);
+  field("model", row.model);
+  field("stepping", row.stepping);
+  field("microcode", HexField<decltype((row.microcode))>{row.microcode});
+  field("microarch", row.microarch);
+  field("hypervisor", row.hypervisor);
+  field("core_type", row.core_type);
+  field("pmu", row.pmu);
+  field("sibling_thread", row.sibling_thread);
+  field("capabilities", row.capabilities);
+  field("defects", row.defects);
+  field("host", row.host);
+  field("os", row.os);
+}
+
+void fields(auto&& field, MaybeConst<TestStartRow> auto& row) {
+  field("machine", row.machine);
+  field("microarch", row.microarch);
+  field("id", row.id);
+  field("clauses", row.clauses);
+  field("seed", row.seed);
+  field("repetition", row.repetition);
+  field("started", row.started);
+}
+
+void fields(auto&& field, MaybeConst<TestRow> auto& row) {
+  field("machine", row.machine);
+  field("microarch", row.microarch);
+  field("id", row.id);
+  field("clauses", row.clauses);
+  field("citations", row.citations);
+  field("status", row.status);
+  field("skip_category", row.skip_category);
+  field("reason", row.reason);
+  field("duration_s", row.duration_s);
+  field("seed", row.seed);
+  field("repetition", row.repetition);
+  field("iterations", row.iterations);
+  field("comparisons", row.comparisons);
+  field("failures", row.failures);
+  field("evidence", row.evidence);
+}
+
+void fields(auto&& field, MaybeConst<MeasurementNoise> auto& noise) {
+  field("involuntary_switches", noise.involuntary_switches);
+  field("migrations", noise.migrations);
+  field("smi", noise.smi);
+  field("steal_s", noise.steal_s);
+}
+
+void fields(auto&& field, MaybeConst<MeasurementRow> auto& row) {
+  field("machine", row.machine);
+  field("microarch", row.microarch);
+  field("name", row.name);
+  field("value", row.value);
+  field("unit", row.unit);
+  field("statistic", row.statistic);
+  field("n", row.n);
+  field("low", row.low);
+  field("high", row.high);
+  field("interval", row.interval);
+  field("parameters", row.parameters);
+  field("noise", row.noise);
+}
+
+void fields(auto&& field, MaybeConst<DefectRow> auto& row) {
+  field("machine", row.machine);
+  field("microarch", row.microarch);
+  field("id", row.id);
+  field("clause", row.clause);
+  field("brief", row.brief);
+  field("caught", row.caught);
+  field("caught_by", row.caught_by);
+  field("tests_run", row.tests_run);
+  field("duration_s", row.duration_s);
+}
+
+void fields(auto&& field, MaybeConst<QualificationRow> auto& row) {
+  field("machine", row.machine);
+  field("microarchs", row.microarchs);
+  field("seeds", row.seeds);
+  field("conforming_runs", row.conforming_runs);
+  field("conforming_failures", row.conforming_failures);
+  field("accused_by", row.accused_by);
+  field("defects", row.defects);
+  field("caught", row.caught);
+  field("missed", row.missed);
+  field("tests_without_catch", row.tests_without_catch);
+  field("held", row.held);
+  field("duration_s", row.duration_s);
+}
+
+void fields(auto&& field, MaybeConst<StatusCounts> auto& counts) {
+  for (Status status : kStatuses) {
+    field(name_of(status), counts.by_status[static_cast<size_t>(status)]);
+  }
+}
+
+void fields(auto&& field, MaybeConst<EndRow> auto& row) {
+  field("machine", row.machine);
+  field("finished", row.finished);
+  field("counts", row.counts);
+  field("exit", row.exit);
+  field("reason", row.reason);
+  field("duration_s", row.duration_s);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Writing.
+
+template <typename T>
+concept ClosedList =
+    std::same_as<T, Status> || std::same_as<T, SkipCategory> || std::same_as<T, RowProvenance>;
+template <typename T>
+concept Group = std::same_as<T, MeasurementNoise> || std::same_as<T, StatusCounts>;
+
+struct FieldWriter {
+  Json& json;
+
+  template <typename T>
+  void operator()(const char* name, const T& value) {
+    json[name] = value_of(value);
+  }
+
+  template <typename T>
+  static Json value_of(const T& value) {
+    if constexpr (ClosedList<T>) {
+      return name_of(value);
+    } else if constexpr (Group<T>) {
+      Json group = Json::object();
+      fields(FieldWriter{group}, value);
+      return group;
+    } else {
+      return value;
+    }
+  }
+  template <typename T>
+  static Json value_of(const std::optional<T>& value) {
+    return value ? value_of(*value) : Json(nullptr);
+  }
+  template <typename T>
+  static Json value_of(const HexField<T>& field) {
+    return field.value ? Json(hex(*field.value)) : Json(nullptr);
+  }
+};
+
+template <typename T>
+void write_row(Json& json, const char* type, const T& row) {
+  json = Json::object();
+  json["type"] = type;
+  if constexpr (std::same_as<T, RunRow>) json["schema"] = kSchema;
+  fields(FieldWriter{json}, row);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Reading.
+
+bool read(const Json& json, bool& value) {
+  if (!json.is_boolean()) return false;
+  value = json.get<bool>();
+  return true;
+}
+bool read(const Json& json, std::string& value) {
+  if (!json.is_string()) return false;
+  value = json.get<std::string>();
+  return true;
+}
+bool read(const Json& json, double& value) {
+  if (!json.is_number()) return false;
+  value = json.get<double>();
+  return true;
+}
+bool read(const Json& json, Json& value) {
+  if (!json.is_object()) return false;
+  value = json;
+  return true;
+}
+// A parsed number that is not negative is always unsigned in nlohmann's DOM; one that was built in
+// memory may be signed.
+template <std::unsigned_integral T>
+bool read(const Json& json, T& value) {
+  if (!json.is_number_integer() || (!json.is_number_unsigned() && json.get<int64_t>() < 0)) {
+    return false;
+  }
+  const uint64_t wide = json.get<uint64_t>();
+  value = static_cast<T>(wide);
+  return wide <= std::numeric_limits<T>::max();
+}
+bool read(const Json& json, int& value) {
+  if (!json.is_number_integer()) return false;
+  const int64_t wide = json.get<int64_t>();
+  value = static_cast<int>(wide);
+  return wide == value;
+}
+template <ClosedList T, typename List>
+bool read_word(const Json& json, const List& list, T& value) {
+  if (!json.is_string()) return false;
+  for (T candidate : list) {
+    if (json.get_ref<const std::string&>() == name_of(candidate)) {
+      value = candidate;
+      return true;
+    }
+  }
+  return false;
+}
+bool read(const Json& json, Status& value) { return read_word(json, kStatuses, value); }
+bool read(const Json& json, SkipCategory& value) { return read_word(json, kSkipCategories, value); }
+bool read(const Json& json, RowProvenance& value) { return read_word(json, kProvenances, value); }
+
+bool read(const Json& json, std::vector<std::string>& values) {
+  if (!json.is_array()) return false;
+  values.clear();
+  for (const Json& item : json) {
+    if (!read(item, values.emplace_back())) return false;
+  }
+  return true;
+}
+bool read(const Json& json, std::map<std::string, std::string>& values) {
+  if (!json.is_object()) return false;
+  values.clear();
+  for (const auto& [key, item] : json.items()) {
+    if (!read(item, values[key])) return false;
+  }
+  return true;
+}
+template <typename T>
+bool read(const Json& json, std::optional<T>& value) {
+  value.reset();
+  return json.is_null() || read(json, value.emplace());
+}
+template <typename T>
+bool read(const Json& json, const HexField<T>& field) {
+  field.value.reset();
+  if (json.is_null()) return true;
+  if (!json.is_string()) return false;
+  const std::string& text = json.get_ref<const std::string&>();
+  if (!text.starts_with("0x")) return false;
+  uint32_t number = 0;
+  auto [end, error] = std::from_chars(text.data() + 2, text.data() + text.size(), number, 16);
+  field.value = number;
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+struct FieldReader {
+  const Json& json;
+  std::string& problem;  // the first one
+  std::string prefix = {};
+
+  template <typename T>
+  void operator()(const char* name, T&& value) {
+    if (!problem.empty()) return;
+    auto found = json.find(name);
+    if (found == json.end()) {
+      problem = fmt::format("field `{}{}` is missing", prefix, name);
+      return;
+    }
+    if constexpr (Group<std::remove_cvref_t<T>>) {
+      if (found->is_object()) {
+        fields(FieldReader{*found, problem, fmt::format("{}.", name)}, value);
+        return;
+      }
+    } else if (read(*found, value)) {
+      return;
+    }
+    problem = fmt::format("field `{}{}` cannot be {}", prefix, name, shortened(*found));
+  }
+
+  static std::string shortened(const Json& value) {
+    std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return text.size() <= 60 ? text : text.substr(0, 57) + "...";
+  }
+};
+
+template <typename T>
+Expected<Row> read_row(const Json& json) {
+  T row;
+  std::string problem;
+  fields(FieldReader{json, problem}, row);
+  if (!problem.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("a `{}` row is not of schema {}: {}",
+                            json["type"].template get<std::string>(), kSchema, problem));
+  }
+  return Row(std::move(row));
+}
+
+Expected<Row> read_run_row(const Json& json) {
+  auto schema = json.find("schema");
+  if (schema == json.end() || *schema != kSchema) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("the `run` row is of schema {}, this program reads schema {}",
+                    schema == json.end() ? "(none)" : FieldReader::shortened(*schema), kSchema),
+        "read it with the version of skidproof that wrote it");
+  }
+  return read_row<RunRow>(json);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Rules.
+
+// Each returns what is wrong, or an empty string.
+std::string wrong(const RunRow& row) {
+  if (row.id.empty()) return "a run has an id";
+  return {};
+}
+
+std::string wrong(const MachineRow&) { return {}; }
+
+std::string wrong(const TestStartRow& row) { return row.id.empty() ? "a test has an id" : ""; }
+
+bool lasted(double duration_s) { return std::isfinite(duration_s) && duration_s >= 0; }
+
+std::string wrong(const TestRow& row) {
+  const bool held = row.status == Status::kPass || row.status == Status::kXpass;
+  if (row.id.empty()) return "a test has an id";
+  if (held && row.iterations == 0) return "it held without executing anything";
+  if (held && row.comparisons == 0) return "it held without comparing anything";
+  if (row.status == Status::kFail && row.failures.empty()) return "it failed without saying how";
+  if ((row.status == Status::kSkip) != row.skip_category.has_value()) {
+    return "a skip, and only a skip, has a category";
+  }
+  const bool plain = row.status == Status::kPass || row.status == Status::kFail;
+  if (!plain && row.reason.empty()) return "its status needs a reason";
+  if (!lasted(row.duration_s)) return "its duration is not a time";
+  if (!row.evidence.is_object()) return "evidence is a JSON object";
+  return {};
+}
+
+std::string wrong(const MeasurementRow& row) {
+  if (row.name.empty() || row.unit.empty() || row.statistic.empty()) {
+    return "a measurement has a name, a unit and a statistic";
+  }
+  if (!std::isfinite(row.value)) return "its value is not finite";
+  if (row.n == 0) return "it stands on no sample";
+  if (row.low.has_value() != row.high.has_value()) return "a spread has two ends";
+  if (row.low && !(std::isfinite(*row.low) && std::isfinite(*row.high) && *row.low <= *row.high)) {
+    return "its spread is not an interval";
+  }
+  if (!row.parameters.is_object()) return "parameters are a JSON object";
+  return {};
+}
+
+std::string wrong(const DefectRow& row) {
+  if (row.id.empty()) return "a defect has an id";
+  if (row.caught == row.caught_by.empty())
+    return "a caught defect, and no other, names its catchers";
+  if (row.caught && row.tests_run == 0) return "it was caught by no test that ran";
+  return lasted(row.duration_s) ? "" : "its duration is not a time";
+}
+
+std::string wrong(const QualificationRow& row) {
+  if (row.caught + row.missed.size() != row.defects) return "defects are caught or missed";
+  if ((row.conforming_failures == 0) != row.accused_by.empty()) {
+    return "failures on conforming models name their tests";
+  }
+  const bool held = row.missed.empty() && row.conforming_failures == 0 && row.defects > 0 &&
+                    row.conforming_runs > 0;
+  if (row.held != held)
+    return "it holds when all defects were caught and no conforming model accused";
+  return lasted(row.duration_s) ? "" : "its duration is not a time";
+}
+
+std::string wrong(const EndRow& row) {
+  if (row.reason.empty()) return "an end has a reason";
+  return lasted(row.duration_s) ? "" : "its duration is not a time";
+}
+
+// What a row is about, for messages.
+std::string subject(const auto& row) {
+  if constexpr (requires { row.id; }) return row.id;
+  if constexpr (requires { row.name; }) return row.name;
+  return row.machine;
+}
+
+constexpr std::array kTypes = {"run",         "machine", "test-start",    "test",
+                               "measurement", "defect",  "qualification", "end"};
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------------
+
+const char* name_of(Status status) {
+  constexpr std::array kNames = {"pass", "fail", "error", "skip", "xfail", "xpass"};
+  return kNames[static_cast<size_t>(status)];
+}
+
+const char* name_of(SkipCategory category) {
+  constexpr std::array kNames = {"not-on-this-microarch",
+                                 "no-pmu",
+                                 "no-privilege",
+                                 "isa-missing",
+                                 "machine-limit",
+                                 "no-promise",
+                                 "needs-sibling",
+                                 "needs-no-sibling",
+                                 "no-resource",
+                                 "noise",
+                                 "nothing-compared",
+                                 "deadline",
+                                 "interrupted"};
+  static_assert(kNames.size() == kSkipCategories.size());
+  return kNames[static_cast<size_t>(category)];
+}
+
+const char* name_of(RowProvenance provenance) {
+  constexpr std::array kNames = {"silicon", "model", "virtual-lab"};
+  return kNames[static_cast<size_t>(provenance)];
+}
+
+std::string hex(uint64_t value) { return fmt::format("{:#x}", value); }
+
+std::string utc_now() {
+  const auto now = std::chrono::system_clock::now();
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(
+                                now - std::chrono::system_clock::from_time_t(seconds))
+                                .count();
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+  return fmt::format("{}.{:03}Z", text, milliseconds);
+}
+
+uint64_t StatusCounts::total() const {
+  uint64_t sum = 0;
+  for (uint64_t count : by_status) sum += count;
+  return sum;
+}
+
+void to_json(Json& json, const Histogram& histogram) {
+  json = {{"kind", "histogram"}, {"name", histogram.name}, {"unit", histogram.unit}};
+  Json bins = Json::array();
+  for (const auto& [value, count] : histogram.bins) bins.push_back(Json::array({value, count}));
+  json["bins"] = std::move(bins);
+  if (!histogram.expected.empty()) json["expected"] = histogram.expected;
+}
+
+void to_json(Json& json, const Series& series) {
+  json = {{"kind", "series"},        {"name", series.name},       {"x_label", series.x_label},
+          {"x_unit", series.x_unit}, {"y_label", series.y_label}, {"unit", series.unit}};
+  json["x"] = series.x;
+  json["y"] = series.y;
+}
+
+void to_json(Json& json, const RunRow& row) { write_row(json, "run", row); }
+void to_json(Json& json, const MachineRow& row) { write_row(json, "machine", row); }
+void to_json(Json& json, const TestStartRow& row) { write_row(json, "test-start", row); }
+void to_json(Json& json, const TestRow& row) { write_row(json, "test", row); }
+void to_json(Json& json, const MeasurementRow& row) { write_row(json, "measurement", row); }
+void to_json(Json& json, const DefectRow& row) { write_row(json, "defect", row); }
+void to_json(Json& json, const QualificationRow& row) { write_row(json, "qualification", row); }
+void to_json(Json& json, const EndRow& row) { write_row(json, "end", row); }
+
+Json json_of(const Row& row) {
+  return std::visit([](const auto& typed) { return Json(typed); }, row);
+}
+
+Expected<Row> row_of(const Json& json) {
+  if (!json.is_object() || !json.contains("type") || !json["type"].is_string()) {
+    return fail(ErrorCode::kInvalidArgument, "a row is a JSON object with a `type`");
+  }
+  const std::string& type = json["type"].get_ref<const std::string&>();
+  if (type == "run") return read_run_row(json);
+  if (type == "machine") return read_row<MachineRow>(json);
+  if (type == "test-start") return read_row<TestStartRow>(json);
+  if (type == "test") return read_row<TestRow>(json);
+  if (type == "measurement") return read_row<MeasurementRow>(json);
+  if (type == "defect") return read_row<DefectRow>(json);
+  if (type == "qualification") return read_row<QualificationRow>(json);
+  if (type == "end") return read_row<EndRow>(json);
+  return fail(ErrorCode::kInvalidArgument, fmt::format("rows of type `{}` are not known", type));
+}
+
+Expected<void> check_row(const Row& row) {
+  return std::visit(
+      [&row](const auto& typed) -> Expected<void> {
+        const std::string problem =
+            typed.machine.empty() ? "every row names its machine" : wrong(typed);
+        if (problem.empty()) return {};
+        return fail(ErrorCode::kInvalidArgument,
+                    fmt::format("the `{}` row of {} must not be written: {}", kTypes[row.index()],
+                                subject(typed), problem));
+      },
+      row);
+}
+
+}  // namespace skidproof::results

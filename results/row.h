@@ -1,0 +1,280 @@
+// The rows of a results file (JSON Lines, `schema: 1`) as C++ types, with their JSON both ways.
+//
+// A file is: `run`, `machine`, then `test-start` + `test` pairs, `measurement`, `defect` and
+// `qualification` rows, and `end` last. results/schema/v1.json says the same to other programs:
+// fields are added, never changed or removed.
+//
+// Provenance: every row carries `machine`, the name of the machine that answered
+// ("model:sandy-bridge", "virtual-lab:sandy-bridge", "native", "direct"), so that no row of a model
+// can pass for silicon.
+//
+// Numbers: 64-bit integers are written in full. Readers that keep numbers as doubles lose what lies
+// beyond 2^53; addresses and MSR values are therefore hexadecimal strings (`hex`), and seeds beyond
+// 2^53 need a reader with 64-bit integers.
+#ifndef SKIDPROOF_RESULTS_ROW_H_
+#define SKIDPROOF_RESULTS_ROW_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/expected.h"
+
+namespace skidproof::results {
+
+// Keeps the order of fields, so that a line reads with its type first. Converts from
+// nlohmann::json.
+using Json = nlohmann::ordered_json;
+
+inline constexpr int kSchema = 1;
+
+// "0x7f0012345678": how addresses and MSR values stand in rows.
+std::string hex(uint64_t value);
+// Now in UTC: "2024-05-01T12:34:56.789Z".
+std::string utc_now();
+
+// ---------------------------------------------------------------------------------------------------
+// Closed lists.
+
+enum class Status : uint8_t {
+  kPass,   // held, with at least one thing executed and one value compared
+  kFail,   // the clause did not hold
+  kError,  // the harness could not find out (its own failure, not the processor's)
+  kSkip,   // not run, with a category and a reason
+  kXfail,  // failed as a named erratum or known limitation says that it must
+  kXpass,  // was to fail so, and held
+};
+inline constexpr std::array kStatuses = {Status::kPass, Status::kFail,  Status::kError,
+                                         Status::kSkip, Status::kXfail, Status::kXpass};
+
+enum class SkipCategory : uint8_t {
+  kNotOnThisMicroarch,  // the manual does not promise this feature here
+  kNoPmu,               // the machine's MSRs do not answer
+  kNoPrivilege,         // the operating system refused; the reason names what to grant
+  kIsaMissing,          // the kernel needs instructions that CPUID does not report
+  kMachineLimit,  // this machine (not its microarch) cannot do it: too few counters, no ring 3 …
+  kNoPromise,     // the manual promises nothing that could be asserted; outcome in the evidence
+  kNeedsSibling,  // the clause speaks of a second logical processor and there is none
+  kNeedsNoSibling,   // the clause speaks of a core of one thread and this one has a sibling
+  kNoResource,       // no huge pages, not enough memory, no free CPU
+  kNoise,            // the machine was disturbed too much to judge
+  kNothingCompared,  // ran, but no record or count was really compared: never a pass
+  kDeadline,         // the run's deadline came first
+  kInterrupted,      // the run was interrupted first
+};
+inline constexpr std::array kSkipCategories = {
+    SkipCategory::kNotOnThisMicroarch, SkipCategory::kNoPmu,
+    SkipCategory::kNoPrivilege,        SkipCategory::kIsaMissing,
+    SkipCategory::kMachineLimit,       SkipCategory::kNoPromise,
+    SkipCategory::kNeedsSibling,       SkipCategory::kNeedsNoSibling,
+    SkipCategory::kNoResource,         SkipCategory::kNoise,
+    SkipCategory::kNothingCompared,    SkipCategory::kDeadline,
+    SkipCategory::kInterrupted};
+
+enum class RowProvenance : uint8_t { kSilicon, kModel, kVirtualLab };
+inline constexpr std::array kProvenances = {RowProvenance::kSilicon, RowProvenance::kModel,
+                                            RowProvenance::kVirtualLab};
+
+// Their words in rows: "pass", "not-on-this-microarch", "virtual-lab" …
+const char* name_of(Status status);
+const char* name_of(SkipCategory category);
+const char* name_of(RowProvenance provenance);
+
+// ---------------------------------------------------------------------------------------------------
+// Evidence: a JSON object of named items. An item is a scalar, a string (`hex` for addresses), any
+// JSON that helps a reader, or one of the following shapes, which the report draws:
+//   row.evidence["skid"] = Histogram{.name = "skid", .unit = "instructions", .bins = {{1, 998}, {2,
+//   2}}}; row.evidence["records"] = 1000;
+
+// {"kind":"histogram","name","unit","bins":[[value,count],…],"expected":[value,…]}
+// Names that the report knows by their beginning: "skid…", "pdir…", "pmi-lateness…".
+struct Histogram {
+  std::string name;
+  std::string unit;                                // of the values
+  std::vector<std::pair<int64_t, uint64_t>> bins;  // value, count
+  std::vector<int64_t> expected = {};  // the values that the clause allows; empty: not said
+};
+
+// {"kind":"series","name","x_label","x_unit","y_label","unit","x":[…],"y":[…]}: y (in `unit`) over
+// x.
+struct Series {
+  std::string name;
+  std::string x_label;
+  std::string x_unit;
+  std::string y_label;
+  std::string unit;
+  std::vector<double> x;
+  std::vector<double> y;
+};
+
+// ---------------------------------------------------------------------------------------------------
+// Rows. Times are UTC (`utc_now`), durations seconds.
+
+// `run`: first of a file.
+struct RunRow {
+  std::string id;  // names the output folder too
+  std::string started;
+  std::vector<std::string> command;  // argv
+  uint64_t seed = 0;
+  std::string version;  // of skidproof
+  std::string machine;
+};
+
+// `machine`: the processor under test (pebs/machine.h, Identity).
+struct MachineRow {
+  std::string machine;  // its name; written as `name` also
+  RowProvenance provenance = RowProvenance::kModel;
+  std::string vendor;
+  std::string brand;
+  unsigned family = 0, model = 0, stepping = 0;
+  std::optional<uint32_t> microcode;  // nullopt (JSON null): not readable; a hexadecimal string
+  std::string microarch;              // empty: no row of ours covers this CPU
+  std::string hypervisor;             // empty: none
+  std::string core_type;              // "P", "E" or empty
+  bool pmu = false;
+  bool sibling_thread = false;
+  std::vector<std::string> capabilities;
+  std::vector<std::string> defects;  // armed in the model; such a machine is broken on purpose
+  std::string host;                  // host name, for fleets; may be empty
+  std::string os;                    // kernel name and release; may be empty
+};
+
+// `test-start`: on disk before the test touches the machine, so that a freeze names its test.
+struct TestStartRow {
+  std::string machine;
+  std::string microarch;
+  std::string id;  // "Suite.Test" or "Prefix/Suite.Test/Param"
+  std::vector<std::string> clauses;
+  uint64_t seed = 0;
+  unsigned repetition = 0;  // from 0
+  std::string started;
+};
+
+// `test`: what became of it.
+struct TestRow {
+  std::string machine;
+  std::string microarch;
+  std::string id;
+  std::vector<std::string> clauses;              // ids, "R19"
+  std::map<std::string, std::string> citations;  // clause id → its words and where they stand
+  Status status = Status::kError;
+  std::optional<SkipCategory> skip_category;  // with kSkip, and only then
+  std::string reason;                         // required of skip, error, xfail and xpass
+  double duration_s = 0;
+  uint64_t seed = 0;
+  unsigned repetition = 0;
+  uint64_t iterations = 0;   // program iterations and MSR operations really executed
+  uint64_t comparisons = 0;  // values (records, counts, MSRs) really compared with an expectation
+  std::vector<std::string> failures;  // "file.cc:42: message"; at least one with kFail
+  Json evidence = Json::object();
+};
+
+// What disturbed a measurement.
+struct MeasurementNoise {
+  uint64_t involuntary_switches = 0;
+  uint64_t migrations = 0;
+  uint64_t smi = 0;
+  double steal_s = 0;
+};
+
+// `measurement`: one number with its spread. Names and parameters that the report draws:
+//   memory.latency         ns | cycles   parameters.bytes, parameters.page ("4KiB", "2MiB")
+//   store.bandwidth        GB/s          parameters.bytes, parameters.kind ("regular-8",
+//   "non-temporal" …) fusion.gain            cycles        parameters.pair ("cmp+jz" …): split
+//   minus fused, per pair branch.misprediction   cycles | ns   parameters.* free
+struct MeasurementRow {
+  std::string machine;
+  std::string microarch;
+  std::string name;
+  double value = 0;  // finite
+  std::string unit;
+  std::string statistic;      // "median", "min", "mean" …: what `value` is of the n samples
+  uint64_t n = 0;             // samples
+  std::optional<double> low;  // of the spread: which one, `interval` says
+  std::optional<double> high;
+  std::string interval;  // "quartiles", "95% of the median" …; may be empty
+  Json parameters = Json::object();
+  MeasurementNoise noise;
+};
+
+// `defect` (qualify): was this deliberate deviation of the model caught?
+struct DefectRow {
+  std::string machine;
+  std::string microarch;
+  std::string id;
+  std::string clause;
+  std::string brief;
+  bool caught = false;
+  std::vector<std::string> caught_by;  // ids of the tests that failed
+  uint64_t tests_run = 0;
+  double duration_s = 0;
+};
+
+// `qualification`: the sum of a qualify run.
+struct QualificationRow {
+  std::string machine;  // "model:*" when several microarchs took part
+  std::vector<std::string> microarchs;
+  uint64_t seeds = 0;  // conforming runs are microarchs × seeds
+  uint64_t conforming_runs = 0;
+  uint64_t conforming_failures = 0;     // tests that accused a conforming model
+  std::vector<std::string> accused_by;  // their ids
+  uint64_t defects = 0;
+  uint64_t caught = 0;
+  std::vector<std::string> missed;               // ids of defects that no test caught
+  std::vector<std::string> tests_without_catch;  // ids of tests that caught none
+  bool held = false;                             // every defect caught, no conforming failure
+  double duration_s = 0;
+};
+
+// Counts of test rows by status, in the order of kStatuses.
+struct StatusCounts {
+  std::array<uint64_t, kStatuses.size()> by_status{};
+  uint64_t& operator[](Status status) { return by_status[static_cast<size_t>(status)]; }
+  uint64_t operator[](Status status) const { return by_status[static_cast<size_t>(status)]; }
+  uint64_t total() const;
+};
+
+// `end`: last of a file; a file without one was cut short by something that left no time to say so.
+struct EndRow {
+  std::string machine;
+  std::string finished;
+  StatusCounts counts;
+  int exit = 0;        // the exit code: 0, 1, 2, 64, 77
+  std::string reason;  // "completed", "interrupted by SIGINT", "deadline", "disk full" …
+  double duration_s = 0;
+};
+
+using Row = std::variant<RunRow, MachineRow, TestStartRow, TestRow, MeasurementRow, DefectRow,
+                         QualificationRow, EndRow>;
+
+// nlohmann's conversions, so that `Json line = row;` works.
+void to_json(Json& json, const Histogram& histogram);
+void to_json(Json& json, const Series& series);
+void to_json(Json& json, const RunRow& row);
+void to_json(Json& json, const MachineRow& row);
+void to_json(Json& json, const TestStartRow& row);
+void to_json(Json& json, const TestRow& row);
+void to_json(Json& json, const MeasurementRow& row);
+void to_json(Json& json, const DefectRow& row);
+void to_json(Json& json, const QualificationRow& row);
+void to_json(Json& json, const EndRow& row);
+Json json_of(const Row& row);
+
+// The typed row of a parsed line. Unknown fields are ignored (they were added later); a missing or
+// ill-typed field and an unknown type are errors of code kInvalidArgument that name it.
+Expected<Row> row_of(const Json& json);
+
+// What the types cannot say: a pass has executed and compared something, a skip has a category,
+// values are finite … The writer refuses rows that fail this, with code kInvalidArgument.
+Expected<void> check_row(const Row& row);
+
+}  // namespace skidproof::results
+
+#endif  // SKIDPROOF_RESULTS_ROW_H_

@@ -1,0 +1,164 @@
+// The sample rows' contents: invented, and of a model that says so.
+#include "results/samples/samples.h"
+
+namespace skidproof::results {
+namespace {
+
+constexpr const char* kMachine = "model:sandy-bridge";
+constexpr const char* kMicroarch = "sandy-bridge";
+
+TestStartRow sample_start() {
+  return {.machine = kMachine,
+          .microarch = kMicroarch,
+          .id = "PebsReload.LoadsTheResetSlotAfterEveryRecord",
+          .clauses = {"R19"},
+          .seed = 1,
+          .repetition = 0,
+          .started = utc_now()};
+}
+
+TestRow sample_failure() {
+  TestRow row = sample_test();
+  row.id = "PebsSkid.RecordsTheInstructionAfterTheEvent/load_chase_pmc1";
+  row.clauses = {"R10"};
+  row.citations = {{"R10", "The recorded IP is of the instruction after the event."}};
+  row.status = Status::kFail;
+  row.failures = {"suites/pebs_skid.cc:42: record 3: IP 0x1010, expected 0x100c"};
+  return row;
+}
+
+TestRow sample_skip() {
+  TestRow row = sample_test();
+  row.id = "PebsPdir.IsUniformOnPmc1";
+  row.status = Status::kSkip;
+  row.skip_category = SkipCategory::kNotOnThisMicroarch;
+  row.reason = "no PDIR before Sandy Bridge";
+  row.iterations = 0;
+  row.comparisons = 0;
+  row.evidence = Json::object();
+  return row;
+}
+
+TestRow sample_xfail() {
+  TestRow row = sample_failure();
+  row.status = Status::kXfail;
+  row.reason = "listed erratum";
+  return row;
+}
+
+DefectRow sample_defect() {
+  return {.machine = kMachine,
+          .microarch = kMicroarch,
+          .id = "reload-zero",
+          .clause = "R19",
+          .brief = "the counter restarts from zero",
+          .caught = true,
+          .caught_by = {"PebsReload.LoadsTheResetSlotAfterEveryRecord"},
+          .tests_run = 60,
+          .duration_s = 1.5};
+}
+
+}  // namespace
+
+RunRow sample_run() {
+  return {.id = "20240501-123456-1",
+          .started = utc_now(),
+          .command = {"skidproof", "run", "--machine", kMachine},
+          .seed = 1,
+          .version = "0.1.0",
+          .machine = kMachine};
+}
+
+MachineRow sample_machine() {
+  MachineRow row;
+  row.machine = kMachine;
+  row.provenance = RowProvenance::kModel;
+  row.vendor = "GenuineIntel";
+  row.brand = "model of the manual";
+  row.family = 6;
+  row.model = 0x2A;
+  row.stepping = 7;
+  row.microarch = kMicroarch;
+  row.pmu = true;
+  row.capabilities = {"pebs", "pdir"};
+  return row;
+}
+
+TestRow sample_test() {
+  TestRow row;
+  row.machine = kMachine;
+  row.microarch = kMicroarch;
+  row.id = "PebsReload.LoadsTheResetSlotAfterEveryRecord";
+  row.clauses = {"R19"};
+  row.citations = {{"R19", "The counter is loaded with the reset value."}};
+  row.status = Status::kPass;
+  row.duration_s = 0.012;
+  row.seed = 1;
+  row.iterations = 1000;
+  row.comparisons = 998;
+  row.evidence["records"] = 998;
+  row.evidence["ip"] = hex(0x7F0012345678);
+  row.evidence["skid"] = Histogram{.name = "skid after a load",
+                                   .unit = "instructions",
+                                   .bins = {{1, 998}, {2, 2}},
+                                   .expected = {1}};
+  row.evidence["count"] = Series{.name = "count",
+                                 .x_label = "record",
+                                 .x_unit = "",
+                                 .y_label = "counter",
+                                 .unit = "events",
+                                 .x = {0, 1, 2},
+                                 .y = {10, 11, 12.5}};
+  return row;
+}
+
+MeasurementRow sample_measurement() {
+  MeasurementRow row;
+  row.machine = kMachine;
+  row.microarch = kMicroarch;
+  row.name = "memory.latency";
+  row.value = 4.25;
+  row.unit = "ns";
+  row.statistic = "median";
+  row.n = 21;
+  row.low = 4.0;
+  row.high = 4.5;
+  row.interval = "quartiles";
+  row.parameters = {{"bytes", 16384}, {"page", "4KiB"}};
+  return row;
+}
+
+QualificationRow sample_qualification() {
+  QualificationRow row;
+  row.machine = "model:*";
+  row.microarchs = {"sandy-bridge", "ivy-bridge"};
+  row.seeds = 50;
+  row.conforming_runs = 100;
+  row.defects = 18;
+  row.caught = 18;
+  row.held = true;
+  row.duration_s = 60;
+  return row;
+}
+
+EndRow sample_end() {
+  EndRow row;
+  row.machine = kMachine;
+  row.finished = utc_now();
+  row.counts[Status::kPass] = 1;
+  row.counts[Status::kFail] = 1;
+  row.counts[Status::kSkip] = 1;
+  row.counts[Status::kXfail] = 1;
+  row.exit = 1;
+  row.reason = "completed";
+  row.duration_s = 2.5;
+  return row;
+}
+
+std::vector<Row> sample_rows() {
+  return {sample_run(),     sample_machine(),       sample_start(), sample_test(),
+          sample_failure(), sample_skip(),          sample_xfail(), sample_measurement(),
+          sample_defect(),  sample_qualification(), sample_end()};
+}
+
+}  // namespace skidproof::results

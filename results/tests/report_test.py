@@ -1,0 +1,257 @@
+"""The report says where its numbers come from, hides no failure, and survives what runs leave behind."""
+
+import html.parser
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+import sample_runs
+
+RESULTS = pathlib.Path(__file__).resolve().parents[1]
+MODEL_PLOTS = {"tests", "skid", "pdir", "pmi-lateness"}
+NATIVE_PLOTS = {"memory-latency", "store-bandwidth", "fusion-gain", "misprediction"}
+
+
+class WellFormed(html.parser.HTMLParser):
+    """Fails on tags that do not match, and collects what the page would fetch."""
+
+    VOID = {"meta", "br", "input", "link", "img", "use", "path", "rect"}
+
+    def __init__(self):
+        super().__init__()
+        self.open = []
+        self.fetched = []
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in self.VOID:
+            self.open.append(tag)
+        for name, value in attributes:
+            if name in ("src", "href", "xlink:href") and not (value or "").startswith("#"):
+                self.fetched.append(value)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-3:]} at {self.getpos()}"
+            self.open.pop()
+
+
+class ReportTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.out = self.folder / "out"
+
+    def file(self, name, rows):
+        path = self.folder / name
+        sample_runs.write(path, rows)
+        return path
+
+    def report(self, *files, exit_code=0):
+        done = subprocess.run([sys.executable, "-B", RESULTS / "report", "--out", self.out, *files], capture_output=True, text=True)
+        self.assertEqual(done.returncode, exit_code, done.stderr)
+        page = self.out / "report.html"
+        return page.read_text() if page.exists() else "", done
+
+    def stems(self, suffix):
+        return {path.stem for path in self.out.glob(f"*{suffix}")}
+
+
+class TwoRuns(ReportTest):
+    """One report of a model run and a native one, made once."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.shared = pathlib.Path(folder.name)
+        sample_runs.write(cls.shared / "m.jsonl", sample_runs.model_run())
+        sample_runs.write(cls.shared / "n.jsonl", sample_runs.native_run())
+        command = [sys.executable, "-B", RESULTS / "report", "--out", cls.shared / "out", cls.shared / "m.jsonl", cls.shared / "n.jsonl"]
+        cls.done = subprocess.run(command, capture_output=True, text=True)
+
+    def setUp(self):
+        self.assertEqual(self.done.returncode, 0, self.done.stderr)
+        self.out = self.shared / "out"
+        self.page = (self.out / "report.html").read_text()
+
+    def test_two_inputs_become_one_page_with_every_plot(self):
+        wanted = {f"model-sandy-bridge-{p}" for p in MODEL_PLOTS} | {f"native-{p}" for p in NATIVE_PLOTS}
+        self.assertEqual(self.stems(".png"), wanted)
+        self.assertEqual(self.stems(".svg"), wanted)
+        self.assertEqual(self.page.count("<figure>"), len(wanted))
+        self.assertEqual(self.page.count("<section class"), 2)
+
+    def test_the_page_is_well_formed_and_fetches_nothing(self):
+        parser = WellFormed()
+        parser.feed(self.page)
+        self.assertEqual(parser.open, [])
+        self.assertEqual(parser.fetched, [])
+        self.assertNotIn("@import", self.page)
+
+    def test_every_plot_names_its_machine_and_what_it_is(self):
+        for path in self.out.glob("*.svg"):
+            words = "".join(xml.etree.ElementTree.parse(path).getroot().itertext())
+            machine, mark = ("model:sandy-bridge", "MODEL — not silicon") if path.name.startswith("model") else ("native ·", "NATIVE")
+            self.assertIn(machine, words, path.name)
+            self.assertIn(mark, words, path.name)
+        for path in self.out.glob("*.png"):
+            self.assertEqual(path.read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
+
+    def test_failures_come_first_with_clause_citation_message_and_evidence(self):
+        places = [self.page.index(words) for words in (
+            "Tests that did not hold", "PebsSkid.IsOneInstruction/split_access_pmc2", "The words of the clause, and where they stand.",
+            "suites/pebs_skid.cc:88", "0x7f0012345678", "<h3>Plots", "<h3>Skipped", "All tests")]
+        self.assertEqual(places, sorted(places))
+
+    def test_skips_show_category_and_reason(self):
+        self.assertIn("needs-sibling", self.page)
+        self.assertIn("the core has one thread", self.page)
+
+
+class Pages(ReportTest):
+    def test_a_model_never_looks_like_silicon(self):
+        rows = sample_runs.small_model_run()
+        rows[1]["provenance"] = "silicon"  # a machine row that contradicts the machine's name
+        page, _ = self.report(self.file("m.jsonl", rows))
+        self.assertIn("MODEL — not silicon", page)
+        self.assertNotIn(">SILICON<", page)
+
+    def test_a_broken_model_says_so(self):
+        rows = sample_runs.small_model_run()
+        rows[1]["defects"] = ["skid-plus-one"]
+        page, _ = self.report(self.file("m.jsonl", rows))
+        self.assertIn("broken on purpose: skid-plus-one", page)
+        self.assertIn("DEFECT skid-plus-one", (self.out / "model-sandy-bridge-skid.svg").read_text())
+
+    def test_text_from_rows_is_not_markup(self):
+        row = sample_runs.test_rows("model:x", "A.B", "fail", failures=["<script>alert(1)</script> $x_{$"], clauses=["<b>"])
+        page, _ = self.report(self.file("m.jsonl", row))
+        self.assertNotIn("<script>alert", page)
+        self.assertIn("&lt;script&gt;alert", page)
+
+    def test_qualification_lists_missed_defects(self):
+        machine = "model:sandy-bridge"
+        defect = {"type": "defect", "machine": machine, "microarch": "sandy-bridge", "id": "pmi-late", "clause": "R50", "brief": "one late",
+                  "caught": False, "caught_by": [], "tests_run": 60, "duration_s": 1}
+        total = {"type": "qualification", "machine": machine, "held": False, "defects": 1, "caught": 0, "missed": ["pmi-late"]}
+        page, _ = self.report(self.file("q.jsonl", [sample_runs.run_row(machine, "q"), defect, total]))
+        self.assertIn("did not hold", page)
+        self.assertIn("Missed: <span class=\"id\">pmi-late</span>", page)
+
+    def test_awkward_histograms_are_drawn(self):
+        wide = {v * v * (-1) ** v: v + 1 for v in range(60)}
+        rows = [sample_runs.run_row("model:x", "wide run with a $name$")]
+        for index in range(61):
+            rows += sample_runs.test_rows("model:x", f"S.T/{index}_$a", evidence={"k": sample_runs.histogram("skid $x", "i", wide, [1])})
+        for index in range(13):
+            rows += sample_runs.test_rows("model:x", f"P.T/{index}", evidence={
+                "p": sample_runs.histogram("pdir", "", {5: 1}), "l": sample_runs.histogram("pmi-lateness", "", {0: 0}),
+                "bad": {"kind": "histogram", "name": "skid", "bins": [[1], "x", [None, 2]]}})
+        self.report(self.file("w.jsonl", rows))
+        self.assertEqual(self.stems(".png"), {f"model-x-{p}" for p in ("tests", "skid-1", "skid-2", "pdir-1", "pdir-2")})
+
+    def test_the_same_rows_make_the_same_plots(self):
+        path = self.file("m.jsonl", sample_runs.small_model_run())
+        self.report(path)
+        first = {p.name: p.read_bytes() for p in self.out.glob("model-*")}
+        self.report(path)
+        self.assertEqual(first, {p.name: p.read_bytes() for p in self.out.glob("model-*")})
+        self.assertEqual(len(first), 2 * len(("tests", "skid")))
+
+
+class Columns(unittest.TestCase):
+    """Many skid values share columns, but never an expected value with others: that would paint it allowed."""
+
+    def columns(self, bins, expected):
+        sys.path.insert(0, str(RESULTS / "report"))
+        self.addCleanup(sys.path.remove, str(RESULTS / "report"))
+        import figures
+        return figures.columns_of([({}, "skid", "", bins, expected)])
+
+    def test_few_values_have_their_own(self):
+        self.assertEqual(self.columns({-1: 5, 1: 9, 2: 1}, {1}), [("-1", -1, -1), ("1", 1, 1), ("2", 2, 2)])
+
+    def test_many_values_share_and_cover_all(self):
+        bins = {v: 1000 - v for v in range(100)}
+        columns = self.columns(bins, {50})
+        self.assertIn(("50", 50, 50), columns)
+        self.assertEqual([v for v in bins for _, low, high in columns if low <= v <= high], list(bins))
+        self.assertLess(len(columns), 25)
+
+
+class WhatRunsLeaveBehind(ReportTest):
+    def test_a_run_without_end_says_so_and_names_the_open_test(self):
+        rows = sample_runs.small_run()[:-1] + sample_runs.test_rows("native", "PebsLayout.Froze")[:1]
+        page, done = self.report(self.file("n.jsonl", rows))
+        self.assertIn("This run was cut short", page)
+        self.assertIn('PebsLayout.Froze</span> had started and never finished', page)
+        self.assertIn("cut short", done.stderr)
+
+    def test_an_interrupted_run_gives_its_reason(self):
+        rows = sample_runs.small_run()
+        rows[-1]["reason"] = "interrupted by SIGINT"
+        page, _ = self.report(self.file("n.jsonl", rows))
+        self.assertIn("The run ended: interrupted by SIGINT", page)
+
+    def test_corrupt_lines_are_reported_on_the_page_and_on_stderr(self):
+        path = self.file("n.jsonl", sample_runs.small_run())
+        lines = path.read_bytes().splitlines()
+        lines[2:2] = [b"\0\0\0", b"[1]", b'{"type":"test","machine":"native","id":"A.B"}', b'{"type":"measurement","machine":"native","name":"m","value":true,"unit":"ns"}']
+        path.write_bytes(b"\n".join(lines) + b'\n{"type":"te')
+        page, done = self.report(path)
+        for number in (3, 4, 5, 6, len(lines) + 1):
+            self.assertIn(f"line {number}: ", page)
+            self.assertIn(f"line {number}: ", done.stderr)
+        self.assertIn("breaks off", page)
+        self.assertEqual(self.stems(".png"), {"native-misprediction"})
+
+    def test_a_missing_or_empty_file_beside_a_good_one_is_reported(self):
+        (self.folder / "empty").touch()
+        page, done = self.report(self.file("n.jsonl", sample_runs.small_run()), self.folder / "missing", self.folder / "empty")
+        self.assertIn("cannot be read", page)
+        self.assertIn("is empty", page)
+        self.assertIn("cannot be read", done.stderr)
+
+    def test_nothing_readable_is_exit_2_and_writes_no_page(self):
+        (self.folder / "empty").touch()
+        for name in ("empty", "missing"):
+            page, done = self.report(self.folder / name, exit_code=2)
+            self.assertEqual(page, "")
+            self.assertIn("nothing to report", done.stderr)
+
+    def test_an_output_folder_that_cannot_be_is_exit_2(self):
+        self.out = self.folder / "n.jsonl" / "out"
+        _, done = self.report(self.file("n.jsonl", sample_runs.small_run()), exit_code=2)
+        self.assertIn("cannot write", done.stderr)
+
+    def test_bad_usage_is_64(self):
+        self.report(exit_code=64)
+        done = subprocess.run([sys.executable, "-B", RESULTS / "report", "x.jsonl"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 64)
+        self.assertIn("--out", done.stderr)
+
+    def test_two_runs_in_one_file_stay_apart(self):
+        page, _ = self.report(self.file("both.jsonl", sample_runs.small_run() + sample_runs.small_run()))
+        self.assertEqual(page.count("<section class"), 2)
+        self.assertEqual(self.stems(".png"), {"native-misprediction", "native-misprediction-run2"})
+
+    def test_a_repeated_test_shows_its_worst_repetition(self):
+        machine = "model:x"
+        rows = (sample_runs.test_rows(machine, "A.B", "fail", failures=["f.cc:1: no"]) + sample_runs.test_rows(machine, "A.B", repetition=1))
+        self.report(self.file("r.jsonl", rows))
+        self.assertIn("✗ fail 1", (self.out / "model-x-tests.svg").read_text())
+
+
+class SampleRuns(ReportTest):
+    def test_samples_are_valid_rows(self):
+        for rows in (sample_runs.model_run(), sample_runs.native_run()):
+            done = subprocess.run([RESULTS / "validate", self.file("s.jsonl", rows)], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
