@@ -306,6 +306,9 @@ uint64_t Session::reset_slot(unsigned counter) const {
   const arch::DsLayout& layout = state_->uarch->ds;
   return state_->field(layout.reset + counter * layout.reset_stride);
 }
+void Session::set_base(uint64_t address) {
+  state_->set_field(state_->uarch->ds.pebs_base, address);
+}
 void Session::set_index(uint64_t address) {
   state_->set_field(state_->uarch->ds.pebs_index, address);
 }

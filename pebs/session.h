@@ -106,6 +106,7 @@ class Session {
   uint64_t maximum() const;
   uint64_t threshold() const;
   uint64_t reset_slot(unsigned counter) const;
+  void set_base(uint64_t address);
   void set_index(uint64_t address);
   void set_threshold(uint64_t address);
   void set_maximum(uint64_t address);

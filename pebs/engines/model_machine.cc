@@ -56,7 +56,7 @@ class ModelMachine final : public Machine {
       : identity_(identity_of(microarch, options)),
         memory_(std::move(memory)),
         stack_(std::move(stack)),
-        core_(microarch.caches, derive_seed(options.seed, "core")),
+        core_(microarch, derive_seed(options.seed, "core")),
         pmu_(microarch, {.sibling_thread = options.sibling_thread}, *memory_, behaviour,
              options.seed),
         interpreter_(*memory_, core_, microarch) {}

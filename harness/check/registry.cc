@@ -1,0 +1,163 @@
+// The list of registered tests, the parameter lists they are made from, and the filter over their
+// ids.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <set>
+#include <utility>
+
+#include "harness/check/check.h"
+
+namespace skidproof::check {
+namespace {
+
+std::vector<TestInfo>& registry() {
+  static std::vector<TestInfo> all;
+  return all;
+}
+
+std::string safe_label(std::string label) {
+  for (char& c : label) {
+    const bool kept = std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+                      std::string_view(".+=,_").find(c) != std::string_view::npos;
+    if (!kept) c = '_';
+  }
+  return label;
+}
+
+// Two tests of one name would be one row's id: a mistake of the suite, found at start-up.
+void add(TestInfo info) {
+  static std::set<std::string> ids;
+  if (!ids.insert(info.id()).second) {
+    fmt::print(stderr, "{}:{}: the test {} is registered twice\n", info.file, info.line, info.id());
+    std::abort();
+  }
+  registry().push_back(std::move(info));
+}
+
+// `*` and `?` over a whole name.
+bool matches_glob(std::string_view pattern, std::string_view text) {
+  size_t p = 0, t = 0, star = std::string_view::npos, mark = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && (pattern[p] == '?' || (pattern[p] == text[t] && pattern[p] != '*'))) {
+      ++p, ++t;
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      mark = t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++mark;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+bool matches_any(std::string_view patterns, std::string_view id) {
+  while (true) {
+    const size_t colon = patterns.find(':');
+    if (matches_glob(patterns.substr(0, colon), id)) return true;
+    if (colon == std::string_view::npos) return false;
+    patterns.remove_prefix(colon + 1);
+  }
+}
+
+}  // namespace
+
+namespace over {
+
+std::vector<Param> counters(std::initializer_list<unsigned> counters) {
+  std::vector<Param> params;
+  for (unsigned counter : counters) {
+    params.push_back({.label = fmt::format("PMC{}", counter), .numbers = {counter}});
+  }
+  return params;
+}
+
+std::vector<Param> numbers(std::string_view prefix, std::initializer_list<uint64_t> values) {
+  std::vector<Param> params;
+  for (uint64_t value : values) {
+    params.push_back({.label = fmt::format("{}{}", prefix, value), .numbers = {value}});
+  }
+  return params;
+}
+
+std::vector<Param> words(std::initializer_list<const char*> values) {
+  std::vector<Param> params;
+  for (const char* value : values) params.push_back({.label = value, .words = {value}});
+  return params;
+}
+
+std::vector<Param> product(const std::vector<Param>& a, const std::vector<Param>& b) {
+  std::vector<Param> params;
+  for (const Param& first : a) {
+    for (const Param& second : b) {
+      Param both = first;
+      both.label += "." + second.label;
+      both.numbers.insert(both.numbers.end(), second.numbers.begin(), second.numbers.end());
+      both.words.insert(both.words.end(), second.words.begin(), second.words.end());
+      params.push_back(std::move(both));
+    }
+  }
+  return params;
+}
+
+}  // namespace over
+
+std::span<const TestInfo> tests() { return registry(); }
+
+Environment& environment() {
+  static Environment shared;
+  return shared;
+}
+
+namespace internal {
+
+int register_test(const char* suite, const char* name, const char* file, int line,
+                  std::vector<const Clause*> clauses, std::vector<Param> params,
+                  std::function<Test*()> make) {
+  if (params.empty()) {
+    add({suite, name, std::move(clauses), {}, file, line, std::move(make)});
+    return 1;
+  }
+  for (Param& param : params) {
+    const std::string full = fmt::format("{}/{}", name, safe_label(param.label));
+    add({suite, full, clauses, std::move(param), file, line, make});
+  }
+  return static_cast<int>(params.size());
+}
+
+}  // namespace internal
+
+size_t register_with_googletest(const std::function<bool(const TestInfo&)>& pick) {
+  size_t count = 0;
+  for (const TestInfo& info : tests()) {
+    if (!pick(info)) continue;
+    ::testing::RegisterTest(info.suite.c_str(), info.name.c_str(), nullptr,
+                            info.param.label.empty() ? nullptr : info.param.label.c_str(),
+                            info.file, info.line, [&info] {
+                              Test* test = info.make();
+                              test->bind(&info);
+                              return test;
+                            });
+    ++count;
+  }
+  return count;
+}
+
+size_t register_with_googletest() {
+  return register_with_googletest([](const TestInfo&) { return true; });
+}
+
+bool matches_filter(std::string_view filter, std::string_view id) {
+  const size_t dash = filter.find('-');
+  const std::string_view positive = filter.substr(0, dash);
+  if (!positive.empty() && !matches_any(positive, id)) return false;
+  return dash == std::string_view::npos || !matches_any(filter.substr(dash + 1), id);
+}
+
+}  // namespace skidproof::check

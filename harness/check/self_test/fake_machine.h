@@ -1,0 +1,54 @@
+// A processor of two MSRs, for tests of the glue: it answers, and promises nothing.
+#ifndef SKIDPROOF_HARNESS_CHECK_SELF_TEST_FAKE_MACHINE_H_
+#define SKIDPROOF_HARNESS_CHECK_SELF_TEST_FAKE_MACHINE_H_
+
+#include <map>
+#include <memory>
+
+#include "pebs/machine.h"
+
+namespace skidproof::check {
+
+class FakeMachine final : public Machine {
+ public:
+  FakeMachine() {
+    identity_.name = "fake";
+    identity_.provenance = Provenance::kModel;
+    identity_.pmu = true;
+    identity_.microarch = *arch::find_microarch("sandy-bridge");
+  }
+
+  const Identity& identity() const override { return identity_; }
+  CpuidResult cpuid(uint32_t, uint32_t) const override { return {}; }  // reports no extension
+  Expected<uint64_t> rdmsr(uint32_t msr) override {
+    if (msr == kAbsent) return fail(ErrorCode::kGeneralProtection, "#GP");
+    if (msr == kUnreachable) return fail(ErrorCode::kNotAvailable, "no such thing here");
+    return values_[msr];
+  }
+  Expected<void> wrmsr(uint32_t msr, uint64_t value) override {
+    values_[msr] = value;
+    return {};
+  }
+  Expected<Memory> allocate(const MemoryRequest&) override {
+    return fail(ErrorCode::kNoMemory, "the fake machine has no memory");
+  }
+  Expected<RunLog> run(const Program&, const RunPlan&) override { return RunLog{}; }
+
+  static constexpr uint32_t kAbsent = 0xBAD;
+  static constexpr uint32_t kUnreachable = 0xFAA;
+
+ private:
+  Identity identity_;
+  std::map<uint32_t, uint64_t> values_;
+};
+
+class FakeMachines final : public MachineSource {
+ public:
+  Expected<std::shared_ptr<Machine>> machine(uint64_t) override {
+    return std::shared_ptr<Machine>(std::make_shared<FakeMachine>());
+  }
+};
+
+}  // namespace skidproof::check
+
+#endif  // SKIDPROOF_HARNESS_CHECK_SELF_TEST_FAKE_MACHINE_H_

@@ -1,0 +1,95 @@
+// Tests that must pass, fail, err, skip, be vacuous or end the run: the name says which. check_test
+// runs them and reads their rows; they are no tests of a processor.
+#include <stdexcept>
+
+#include "harness/check/check.h"
+#include "harness/check/outcome.h"
+#include "harness/check/self_test/fake_machine.h"
+
+namespace skidproof::check {
+namespace {
+
+constexpr uint32_t kMsr = 0x10;
+
+SKIDPROOF_KERNEL(self_test_needs_avx2){
+    .brief = "a kernel that no fake machine can run",
+    .needs = [](const Params&) { return std::vector<Isa>{Isa::kAvx2}; },
+    .per_iteration = [](const Params&) { return Expectations{}; },
+    .body = [](Emitter&, const Params&) {},
+};
+
+}  // namespace
+
+SKIDPROOF_TEST(Must, Pass, clause::R19) {
+  need(machine().wrmsr(kMsr, 7));
+  evidence("value", results::hex(7));
+  histogram("skid", "instructions", {{1, 9}, {2, 1}}, {1, 2});
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), 7u);
+}
+
+SKIDPROOF_TEST(Must, CountGeneralProtectionAsAnAnswer, clause::R1) {
+  VERIFY_FALSE(machine().rdmsr(FakeMachine::kAbsent).has_value());
+}
+
+SKIDPROOF_TEST(Must, Fail, clause::R19, clause::R1) {
+  evidence("seen", 8);
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), 8u) << "the reset slot";
+}
+
+SKIDPROOF_TEST(Must, StayFailedWhenTheHarnessFailsLater, clause::R1) {
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), 1u);
+  need(machine().rdmsr(FakeMachine::kUnreachable));
+}
+
+SKIDPROOF_TEST(Must, ErrWhenNeedFails, clause::R1) {
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), 0u);
+  need(machine().rdmsr(FakeMachine::kUnreachable), "reading");
+  ADD_FAILURE() << "need() must not return";
+}
+
+SKIDPROOF_TEST(Must, ErrOnAnException, clause::R1) {
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), 0u);
+  throw std::runtime_error("from a library");
+}
+
+SKIDPROOF_TEST(Must, ErrOnAnUnknownKernel, clause::R1) { program("no_such_kernel"); }
+
+SKIDPROOF_TEST(Must, ErrOnEvidenceGivenTwice, clause::R1) {
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), 0u);
+  evidence("once", 1);
+  evidence("once", 2);
+}
+
+SKIDPROOF_TEST(Must, ErrOnASkipWithoutCategory, clause::R1) { GTEST_SKIP() << "no reason"; }
+
+SKIDPROOF_TEST(Must, Skip, clause::R1) {
+  SKIDPROOF_REQUIRE(uarch().gp_counters > 100, SkipCategory::kNotOnThisMicroarch,
+                    "too few counters");
+  ADD_FAILURE() << "SKIDPROOF_REQUIRE must return";
+}
+
+SKIDPROOF_TEST(Must, SkipWithoutTheInstructionSet, clause::R1) { program("self_test_needs_avx2"); }
+
+SKIDPROOF_TEST(Must, BeVacuousComparingNothing, clause::R1) { need(machine().rdmsr(kMsr)); }
+
+SKIDPROOF_TEST(Must, BeVacuousExecutingNothing, clause::R1) {
+  VERIFY_FALSE(machine().rdmsr(FakeMachine::kUnreachable).has_value());
+}
+
+SKIDPROOF_TEST_OVER(Each, Counter,
+                    over::product(over::counters({0, 3}), over::words({"non-temporal"})),
+                    clause::R19) {
+  need(machine().wrmsr(kMsr, param().number(0)));
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), param().number(0));
+  VERIFY_EQ(param().word(), "non-temporal");
+}
+
+SKIDPROOF_TEST(Stop, First, clause::R1) {
+  request_stop(SkipCategory::kDeadline, "the deadline came");
+  need(machine().run(Program{}, RunPlan{}));
+  ADD_FAILURE() << "a stopped run executes nothing more";
+}
+
+SKIDPROOF_TEST(Stop, Second, clause::R1) { ADD_FAILURE() << "must not begin"; }
+
+}  // namespace skidproof::check

@@ -1,0 +1,241 @@
+// The entries, gathered from the registries.
+#include "harness/cli/catalogue.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "harness/check/check.h"
+#include "harness/cli/machines.h"
+#include "harness/cli/text.h"
+#include "kernels/kernel.h"
+#include "pebs/arch/clause.h"
+#include "pebs/arch/microarch.h"
+#include "pebs/model/defects.h"
+
+namespace skidproof::cli {
+namespace {
+
+std::vector<std::string> clause_ids(std::span<const Clause* const> clauses) {
+  std::vector<std::string> ids;
+  for (const Clause* clause : clauses) ids.emplace_back(clause->id);
+  return ids;
+}
+
+std::vector<std::string> microarchs_of(const model::Defect& defect) {
+  std::vector<std::string> names;
+  for (const arch::Microarch* microarch : arch::microarchs()) {
+    if (defect.applies_to(*microarch)) names.emplace_back(microarch->name);
+  }
+  return names;
+}
+
+std::string range_of(const Parameter& parameter) {
+  if (!parameter.words.empty()) {
+    return fmt::format("{} (default {})", joined(parameter.words),
+                       parameter.words.at(parameter.fallback));
+  }
+  const std::string high =
+      parameter.high == UINT64_MAX ? "" : fmt::format(" to {}", parameter.high);
+  return fmt::format("{}{} (default {})", parameter.low, high.empty() ? " and more" : high,
+                     parameter.fallback);
+}
+
+std::vector<Entry> kernel_entries() {
+  std::vector<Entry> entries;
+  for (const auto& [name, kernel] : kernels()) {
+    Entry entry{.id = name, .columns = {kernel.brief}, .brief = kernel.brief, .details = {}};
+    for (const Parameter& parameter : kernel.parameters) {
+      entry.details.push_back(
+          {"parameter " + parameter.name, {parameter.brief, range_of(parameter)}});
+    }
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+std::vector<std::string> tests_citing(const Clause& clause) {
+  std::set<std::string> names;
+  for (const check::TestInfo& info : check::tests()) {
+    const auto& cited = info.clauses;
+    if (std::find(cited.begin(), cited.end(), &clause) == cited.end()) continue;
+    names.insert(info.id().substr(0, info.id().find('/')));
+  }
+  return {names.begin(), names.end()};
+}
+
+std::vector<Entry> clause_entries() {
+  std::vector<Entry> entries;
+  for (const Clause* clause : clauses()) {
+    Entry entry{.id = std::string(clause->id),
+                .columns = {std::string(name_of(clause->agreement)), std::string(clause->text)},
+                .brief = std::string(clause->text),
+                .details = {{"source", {std::string(clause->citation)}},
+                            {"agreement", {std::string(name_of(clause->agreement))}}}};
+    std::vector<std::string> broken_by;
+    for (const model::Defect& defect : model::defects()) {
+      if (defect.clause == clause) broken_by.emplace_back(defect.id);
+    }
+    if (auto tests = tests_citing(*clause); !tests.empty()) {
+      entry.details.push_back({"tests", std::move(tests)});
+    }
+    if (!broken_by.empty()) entry.details.push_back({"broken by", std::move(broken_by)});
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+std::vector<Entry> test_entries() {
+  std::vector<Entry> entries;
+  for (const check::TestInfo& info : check::tests()) {
+    Entry entry{
+        .id = info.id(), .columns = {joined(clause_ids(info.clauses))}, .brief = {}, .details = {}};
+    const std::string file = info.file;
+    const size_t suites = file.rfind("suites/");
+    for (const Clause* clause : info.clauses) {
+      entry.details.push_back(
+          {std::string(clause->id), {fmt::format("{} [{}]", clause->text, clause->citation)}});
+    }
+    entry.details.push_back(
+        {"where",
+         {fmt::format("{}:{}", suites == std::string::npos ? file : file.substr(suites),
+                      info.line)}});
+    entry.details.push_back({"run it", {fmt::format("skidproof run --filter '{}'", info.id())}});
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+std::string counters_text(unsigned mask) {
+  std::vector<std::string> names;
+  for (unsigned n = 0; n < 16; ++n) {
+    if ((mask >> n & 1) != 0) names.push_back(fmt::format("PMC{}", n));
+  }
+  return names.empty() ? "none" : joined(names);
+}
+
+std::vector<std::string> models_text(const arch::Microarch& microarch) {
+  std::vector<std::string> models;
+  for (const arch::CpuModel& model : microarch.models) {
+    std::string line = fmt::format("family {} model {:#04x}", model.family, model.model);
+    if (model.stepping >= 0) line += fmt::format(" stepping {}", model.stepping);
+    if (model.minimum_microcode != 0) {
+      line += fmt::format(", microcode {:#x} or newer", model.minimum_microcode);
+    }
+    models.push_back(std::move(line));
+  }
+  return models;
+}
+
+Entry microarch_entry(const arch::Microarch& microarch) {
+  std::vector<std::string> precise;
+  for (const arch::Event& event : microarch.events) {
+    if (!event.precise()) continue;
+    precise.push_back(fmt::format("{} ({:02X}H/{:02X}H) on {}", event.name, event.code, event.umask,
+                                  counters_text(event.pebs_counters)));
+  }
+  return {
+      .id = std::string(microarch.name),
+      .columns = {std::string(microarch.title),
+                  fmt::format("{} counters of {} bits ({} alone)", microarch.gp_counters,
+                              microarch.gp_width, microarch.gp_counters_alone),
+                  fmt::format("PEBS on {}", counters_text(microarch.pebs_counters))},
+      .brief = std::string(microarch.title),
+      .details = {
+          {"processors", models_text(microarch)},
+          {"counters",
+           {fmt::format("{} of {} bits; {} without a sibling thread", microarch.gp_counters,
+                        microarch.gp_width, microarch.gp_counters_alone),
+            fmt::format("{} fixed of {} bits", microarch.fixed_counters, microarch.fixed_width)}},
+          {"PEBS on", {counters_text(microarch.pebs_counters)}},
+          {"PEBS record", {fmt::format("{} bytes", microarch.record->bytes)}},
+          {"load latency on", {counters_text(microarch.load_latency_counters)}},
+          {"precise store on", {counters_text(microarch.precise_store_counter)}},
+          {"PDIR on", {counters_text(microarch.pdir_counter)}},
+          {"precise events", precise},
+      }};
+}
+
+std::vector<Entry> microarch_entries() {
+  std::vector<Entry> entries;
+  for (const arch::Microarch* microarch : arch::microarchs()) {
+    entries.push_back(microarch_entry(*microarch));
+  }
+  return entries;
+}
+
+std::vector<Entry> defect_entries() {
+  std::vector<Entry> entries;
+  for (const model::Defect& defect : model::defects()) {
+    const std::vector<std::string> where = microarchs_of(defect);
+    const std::string machine = where.empty() ? "<microarch>" : where.back();
+    const std::string id(defect.id);
+    entries.push_back({.id = id,
+                       .columns = {std::string(name_of(defect.promise)),
+                                   std::string(defect.clause->id), std::string(defect.brief)},
+                       .brief = std::string(defect.brief),
+                       .details = {{"promise", {std::string(name_of(defect.promise))}},
+                                   {"breaks",
+                                    {fmt::format("{}: {} [{}]", defect.clause->id,
+                                                 defect.clause->text, defect.clause->citation)}},
+                                   {"microarchs", {joined(where)}},
+                                   {"see it",
+                                    {fmt::format("skidproof run --machine model:{} --defect {}",
+                                                 machine, id)}}}});
+  }
+  return entries;
+}
+
+std::vector<Entry> machine_entries() {
+  std::vector<Entry> entries;
+  for (const std::string& name : machine_names()) {
+    std::string brief = "an executable model of the manual, with its software PMU";
+    if (name == "auto") brief = "direct where it works, model:sandy-bridge elsewhere";
+    if (name == "direct") brief = "this processor through the Linux driver, PMU and all";
+    if (name == "native") brief = "this processor without its PMU: timing by TSC only";
+    std::string works = "works here";
+    if (name == "direct") {
+      const std::vector<Obstacle> obstacles = direct_obstacles();
+      if (!obstacles.empty()) works = "not here: " + obstacles.front().what;
+    }
+    entries.push_back(
+        {.id = name, .columns = {brief, works}, .brief = brief, .details = {{"here", {works}}}});
+  }
+  return entries;
+}
+
+constexpr Kind kKinds[] = {
+    {"kernels", "kernel", kernel_entries}, {"clauses", "clause", clause_entries},
+    {"tests", "test", test_entries},       {"microarchs", "microarch", microarch_entries},
+    {"defects", "defect", defect_entries}, {"machines", "machine", machine_entries},
+};
+
+}  // namespace
+
+std::span<const Kind> kinds() { return kKinds; }
+
+const Kind* find_kind(std::string_view plural) {
+  for (const Kind& kind : kKinds) {
+    if (plural == kind.plural || plural == kind.singular) return &kind;
+  }
+  return nullptr;
+}
+
+results::Json json_of(const Entry& entry) {
+  results::Json json = {{"id", entry.id}};
+  if (!entry.brief.empty()) json["brief"] = entry.brief;
+  for (const Detail& detail : entry.details) {
+    std::string key = detail.key;
+    std::replace(key.begin(), key.end(), ' ', '_');
+    if (detail.values.size() == 1) {
+      json[key] = detail.values.front();
+    } else {
+      json[key] = detail.values;
+    }
+  }
+  return json;
+}
+
+}  // namespace skidproof::cli

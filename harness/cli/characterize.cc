@@ -1,0 +1,283 @@
+// `characterize`: what this CPU's memory, stores and branches really do, by the TSC.
+#include "harness/run/characterize.h"
+
+#include <fmt/core.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "harness/cli/machines.h"
+#include "harness/cli/result_files.h"
+#include "harness/cli/supervisor.h"
+#include "harness/cli/text.h"
+#include "harness/cli/verb.h"
+#include "harness/run/native_machine.h"
+
+namespace skidproof::cli {
+namespace {
+
+struct Options {
+  Destination destination;
+  bool quick = false;
+  std::optional<int> cpu;
+  std::vector<std::string> only;
+  unsigned repetitions = 0;
+  uint64_t seed = 1;
+};
+
+results::Json json_of(const MeasurementParameters& parameters) {
+  results::Json json = results::Json::object();
+  for (const auto& [key, value] : parameters) {
+    std::visit([&json, &name = key](const auto& typed) { json[name] = typed; }, value);
+  }
+  return json;
+}
+
+results::MeasurementRow row_of(const Measurement& measured, const Identity& who) {
+  results::MeasurementRow row;
+  row.machine = who.name;
+  if (who.microarch != nullptr) row.microarch = who.microarch->name;
+  row.name = measured.name;
+  row.value = measured.value;
+  row.unit = measured.unit;
+  row.statistic = measured.statistic;
+  row.n = measured.n;
+  row.low = measured.low;
+  row.high = measured.high;
+  row.interval = measured.interval;
+  row.parameters = json_of(measured.parameters);
+  row.noise = {measured.noise.involuntary_switches, measured.noise.migrations, measured.noise.smi,
+               measured.noise.steal_s};
+  return row;
+}
+
+std::string bytes_text(uint64_t bytes) {
+  if (bytes >= 1 << 20 && bytes % (1 << 20) == 0) return fmt::format("{} MiB", bytes >> 20);
+  if (bytes >= 1 << 10 && bytes % (1 << 10) == 0) return fmt::format("{} KiB", bytes >> 10);
+  return fmt::format("{} B", bytes);
+}
+
+std::string text_of(const std::string& key, const ParameterValue& value) {
+  if (const auto* number = std::get_if<uint64_t>(&value)) {
+    return key == "bytes" ? bytes_text(*number) : fmt::format("{}", *number);
+  }
+  if (const auto* real = std::get_if<double>(&value)) return fmt::format("{:.4g}", *real);
+  return std::get<std::string>(value);
+}
+
+std::string value_text(const Measurement& measured) {
+  if (measured.unit == "bool") return measured.value != 0 ? "yes" : "no";
+  return fmt::format("{:.4g} {}  ({:.4g} to {:.4g})", measured.value, measured.unit, measured.low,
+                     measured.high);
+}
+
+// One table for each name: its parameters, then a column for each unit that it was measured in.
+void print_group(const Text& text, const std::string& name,
+                 const std::vector<const Measurement*>& group) {
+  std::set<std::string> keys, units;
+  std::vector<const MeasurementParameters*> order;
+  std::map<std::pair<std::string, std::string>, const Measurement*> cells;  // parameters, unit
+  const auto id_of = [](const MeasurementParameters& parameters) {
+    return json_of(parameters).dump();
+  };
+  for (const Measurement* measured : group) {
+    for (const auto& [key, value] : measured->parameters) keys.insert(key);
+    units.insert(measured->unit);
+    const std::string id = id_of(measured->parameters);
+    bool known = false;
+    for (const std::string& unit : units) known = known || cells.contains({id, unit});
+    if (!known) order.push_back(&measured->parameters);
+    cells[{id, measured->unit}] = measured;
+  }
+  text.line();
+  text.line(text.paint(Paint::kBold, name));
+  Table table;
+  if (!keys.empty()) {
+    std::vector<std::string> head;
+    for (const std::string& key : keys) head.push_back(text.paint(Paint::kDim, key));
+    head.push_back(text.paint(Paint::kDim, "median (95% interval)"));
+    table.row(std::move(head));
+  }
+  for (const MeasurementParameters* parameters : order) {
+    std::vector<std::string> line;
+    for (const std::string& key : keys) {
+      const auto found = parameters->find(key);
+      line.push_back(found == parameters->end() ? "" : text_of(key, found->second));
+    }
+    for (const std::string& unit : units) {
+      const auto found = cells.find({id_of(*parameters), unit});
+      line.push_back(found == cells.end() ? "" : value_text(*found->second));
+    }
+    table.row(std::move(line));
+  }
+  table.print(text, 2);
+}
+
+void print(const Text& text, const std::vector<Measurement>& measurements) {
+  std::vector<std::string> names;
+  std::map<std::string, std::vector<const Measurement*>> groups;
+  for (const Measurement& measured : measurements) {
+    auto& group = groups[measured.name];
+    if (group.empty()) names.push_back(measured.name);
+    group.push_back(&measured);
+  }
+  for (const std::string& name : names) print_group(text, name, groups[name]);
+}
+
+void print_noise(const Text& text, const std::vector<Measurement>& measurements) {
+  Noise sum;
+  for (const Measurement& measured : measurements) sum = sum + measured.noise;
+  text.line();
+  text.line(
+      fmt::format("Noise while measuring: {}, {}, {:.2f} s stolen by the hypervisor",
+                  count_of(sum.involuntary_switches, "involuntary switch", "involuntary switches"),
+                  count_of(sum.migrations, "migration"), sum.steal_s));
+}
+
+// What this machine lacks is no failure of the harness.
+bool harness_failed(const std::vector<Error>& problems) {
+  for (const Error& problem : problems) {
+    const ErrorCode code = problem.code;
+    if (code != ErrorCode::kNotAvailable && code != ErrorCode::kUnsupported &&
+        code != ErrorCode::kNoMemory && code != ErrorCode::kPermission) {
+      return true;
+    }
+  }
+  return false;
+}
+
+struct Ending {
+  int exit = kExitHeld;
+  std::string reason = "completed";
+};
+
+Ending ending_of(const Expected<Characterization>& result, const std::string& interrupted,
+                 const std::optional<Error>& write_error, const ResultFiles& files) {
+  if (write_error) {
+    const std::string failure = files.failure();
+    return {kExitHarnessFailed, failure.empty() ? write_error->message : failure};
+  }
+  if (!interrupted.empty()) return {kExitHarnessFailed, interrupted};
+  if (!result) return {kExitHarnessFailed, result.error().message};
+  if (result->measurements.empty()) return {kExitNothingRan, "nothing could be measured"};
+  if (harness_failed(result->problems)) return {kExitHarnessFailed, "a measurement failed"};
+  return {};
+}
+
+int measure(const Options& options, NativeMachine& machine, ResultFiles& files, const Text& text) {
+  std::atomic<bool> cancel = false;
+  std::optional<Error> write_error;
+  Progress progress("characterize");
+  CharacterizeOptions what;
+  what.quick = options.quick;
+  what.parts = options.only;
+  what.seed = options.seed;
+  what.repetitions = options.repetitions;
+  what.cancel = &cancel;
+  what.progress = [&progress](double fraction, std::string_view label) {
+    progress.update(static_cast<size_t>(fraction * 100), 100, label);
+  };
+  what.on_measurement = [&](const Measurement& measured) {
+    if (write_error) return;
+    if (auto written = files.write(row_of(measured, machine.identity())); !written) {
+      write_error = written.error();
+      cancel = true;
+    }
+  };
+  Supervisor supervisor(
+      {}, [&cancel](const std::string&, bool) { cancel = true; },
+      [&files](const std::string& reason) { files.end(kExitHarnessFailed, reason); });
+  const auto result = characterize(machine, what);
+  progress.clear();
+  const Ending end = ending_of(result, supervisor.reason(), write_error, files);
+  files.end(end.exit, end.reason);
+  if (!result) return complain(result.error());
+  print(text, result->measurements);
+  if (!result->measurements.empty()) print_noise(text, result->measurements);
+  for (const Error& problem : result->problems) complain(0, problem);
+  if (write_error) complain(end.exit, *write_error);
+  text.line();
+  text.line(fmt::format("{} in {}{}", count_of(result->measurements.size(), "measurement"),
+                        duration_text(files.seconds()),
+                        end.exit == kExitHeld ? "" : "; " + end.reason));
+  return end.exit;
+}
+
+Expected<std::unique_ptr<ResultFiles>> open_results(const Options& options,
+                                                    const Invocation& invocation,
+                                                    const Identity& who) {
+  auto files =
+      SKIDPROOF_TRY(ResultFiles::open(options.destination, new_run_id(), "measurements.jsonl"));
+  files->set_machine(who.name);
+  OpenMachine machine;
+  machine.identity = who;
+  SKIDPROOF_CHECK(
+      files->write(run_row(files->run_id(), invocation.command, options.seed, who.name)));
+  SKIDPROOF_CHECK(files->write(machine_row(machine)));
+  return files;
+}
+
+int characterize_verb(const Options& options, const Invocation& invocation) {
+  const auto parts = characterization_parts();
+  for (const std::string& part : options.only) {
+    if (std::find(parts.begin(), parts.end(), part) != parts.end()) continue;
+    return complain(kExitUsage, fmt::format("there is no part '{}'", part),
+                    near_or_all(part, parts));
+  }
+  auto machine = NativeMachine::create({.cpu = options.cpu});
+  if (!machine) return complain(machine.error());
+  const Identity& who = (*machine)->identity();
+  auto files = open_results(options, invocation, who);
+  if (!files) return complain(kExitHarnessFailed, files.error());
+
+  const Text text(options.destination.json == "-" ? stderr : stdout);
+  text.line(fmt::format("skidproof {}  {}  {}  CPU {}", version(),
+                        text.paint(Paint::kBold, who.name), who.brand, (*machine)->cpu()));
+  if (!who.hypervisor.empty()) text.line("  under the hypervisor " + who.hypervisor);
+  for (const std::string& path : (*files)->paths()) text.line("  rows go to " + path);
+  return measure(options, **machine, **files, text);
+}
+
+}  // namespace
+
+void add_characterize(CLI::App& app, Invocation& invocation) {
+  auto options = std::make_shared<Options>();
+  std::vector<std::string> parts;
+  for (std::string_view part : characterization_parts()) parts.emplace_back(part);
+  CLI::App* verb = app.add_subcommand(
+      "characterize", "measure this CPU: clock, memory latency, bandwidth, fusion, misprediction");
+  verb->footer(
+      "Examples:\n"
+      "  skidproof characterize --quick\n"
+      "  skidproof characterize --only latency --cpu 3 --json latency.jsonl");
+  verb->add_flag("--quick", options->quick,
+                 "fewer sizes and pairs: seconds instead of half a minute");
+  verb->add_option("--cpu", options->cpu,
+                   "logical CPU to measure (default: the last one that this process may use)")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option("--only", options->only, "one part; may be given again: " + joined(parts))
+      ->type_name("PART")
+      ->take_all();
+  verb->add_option("--repetitions", options->repetitions, "samples behind each median (default: 9)")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 1000u));
+  verb->add_option("--seed", options->seed, "of the random cycles and branch directions")
+      ->type_name("N")
+      ->capture_default_str();
+  verb->add_option(
+          "--out", options->destination.out,
+          "folder for measurements.jsonl (default: skidproof-out/<run id>, unless --json FILE)")
+      ->type_name("DIR");
+  add_json(*verb, options->destination.json);
+  verb->callback([options, &invocation] {
+    invocation.action = [options, &invocation] { return characterize_verb(*options, invocation); };
+  });
+}
+
+}  // namespace skidproof::cli

@@ -1,0 +1,72 @@
+// `list`: what there is, one line each.
+#include <fmt/core.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "harness/check/check.h"
+#include "harness/cli/catalogue.h"
+#include "harness/cli/text.h"
+#include "harness/cli/verb.h"
+
+namespace skidproof::cli {
+namespace {
+
+struct ListOptions {
+  std::string what;
+  std::string json;
+};
+
+std::string known_kinds() {
+  std::vector<std::string> names;
+  for (const Kind& kind : kinds()) names.emplace_back(kind.plural);
+  return joined(names);
+}
+
+int list(const ListOptions& options) {
+  const Kind* kind = find_kind(options.what);
+  if (kind == nullptr) {
+    return complain(kExitUsage, fmt::format("'{}' cannot be listed", options.what),
+                    "there are: " + known_kinds());
+  }
+  const std::vector<Entry> entries = kind->entries();
+  if (!options.json.empty()) {
+    results::Json document = results::Json::array();
+    for (const Entry& entry : entries) document.push_back(json_of(entry));
+    if (auto written = write_document(options.json, document); !written) {
+      return complain(kExitHarnessFailed, written.error());
+    }
+    if (options.json == "-") return kExitHeld;
+  }
+  const Text text(stdout);
+  Table table;
+  for (const Entry& entry : entries) {
+    std::vector<std::string> cells = {text.paint(Paint::kBold, entry.id)};
+    cells.insert(cells.end(), entry.columns.begin(), entry.columns.end());
+    table.row(std::move(cells));
+  }
+  table.print(text);
+  return kExitHeld;
+}
+
+}  // namespace
+
+void add_list(CLI::App& app, Invocation& invocation) {
+  auto options = std::make_shared<ListOptions>();
+  CLI::App* verb =
+      app.add_subcommand("list", "list kernels, clauses, tests, microarchs, defects or machines");
+  verb->footer(
+      "Examples:\n"
+      "  skidproof list tests\n"
+      "  skidproof list defects --json - | jq -r '.[].id'");
+  verb->add_option("what", options->what, "one of: " + known_kinds())
+      ->required()
+      ->type_name("WHAT");
+  add_json(*verb, options->json);
+  verb->callback(
+      [options, &invocation] { invocation.action = [options] { return list(*options); }; });
+}
+
+}  // namespace skidproof::cli

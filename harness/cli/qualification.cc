@@ -1,0 +1,326 @@
+// A queue of runs, each in a process of its own, and what their rows add up to.
+#include "harness/cli/qualification.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "harness/check/check.h"
+#include "harness/cli/machines.h"
+#include "harness/cli/text.h"
+#include "harness/cli/worker_pool.h"
+
+namespace skidproof::cli {
+namespace {
+
+using results::Status;
+
+enum class Which : uint8_t { kAll, kCiting, kOthers };
+
+// One process: a model and the tests that it meets.
+struct Run {
+  const arch::Microarch* microarch = nullptr;
+  bool sibling = true;
+  const model::Defect* defect = nullptr;  // nullptr: conforming
+  uint64_t seed = 1;
+  Which which = Which::kAll;
+  bool fail_fast = false;
+  size_t verdict = 0;  // index in Qualification::defects
+};
+
+bool cites(const check::TestInfo& info, const Clause* clause) {
+  return std::find(info.clauses.begin(), info.clauses.end(), clause) != info.clauses.end();
+}
+
+bool picks(const Run& run, const check::TestInfo& info) {
+  if (run.which == Which::kAll) return true;
+  return cites(info, run.defect->clause) == (run.which == Which::kCiting);
+}
+
+std::string machine_of(const Run& run) {
+  std::string name = fmt::format("model:{}", run.microarch->name);
+  if (run.defect != nullptr) name += fmt::format("+{}", run.defect->id);
+  return name;
+}
+
+std::string in_words(const Run& run) {
+  return fmt::format("{}{}, seed {}", machine_of(run),
+                     run.sibling ? "" : " without a sibling thread", run.seed);
+}
+
+// In the worker: writes a line to the pipe, whole.
+Expected<void> write_line(int descriptor, const results::Json& json) {
+  const std::string line =
+      json.dump(-1, ' ', false, results::Json::error_handler_t::replace) + '\n';
+  size_t done = 0;
+  while (done < line.size()) {
+    const ssize_t written = ::write(descriptor, line.data() + done, line.size() - done);
+    if (written <= 0) return fail(ErrorCode::kIo, "the pipe to the parent is closed");
+    done += static_cast<size_t>(written);
+  }
+  return {};
+}
+
+// In the worker: runs the tests and sends their rows, those of passes without their evidence.
+void work(const Run& run, int descriptor) {
+  MachineOptions options{.name = fmt::format("model:{}", run.microarch->name),
+                         .sibling_thread = run.sibling};
+  if (run.defect != nullptr) options.defects.emplace_back(run.defect->id);
+  auto machine = open_machine(options, run.seed);
+  if (!machine) throw std::runtime_error(machine.error().text());
+  check::environment() = {.machines = machine->source.get(), .seed = run.seed};
+  check::register_with_googletest([&run](const check::TestInfo& info) { return picks(run, info); });
+  ::testing::InitGoogleTest();
+  ::testing::GTEST_FLAG(fail_fast) = run.fail_fast;
+  auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+  delete listeners.Release(listeners.default_result_printer());
+  const auto sink = [descriptor](const results::Row& row) -> Expected<void> {
+    const auto* test = std::get_if<results::TestRow>(&row);
+    if (test == nullptr) return {};
+    if (test->status == Status::kFail || test->status == Status::kError) {
+      return write_line(descriptor, results::json_of(row));
+    }
+    results::TestRow slim = *test;
+    slim.evidence = results::Json::object();
+    slim.citations.clear();
+    return write_line(descriptor, slim);
+  };
+  listeners.Append(new check::Listener(machine_of(run), std::string(run.microarch->name), sink));
+  [[maybe_unused]] const int the_parent_decides = RUN_ALL_TESTS();
+}
+
+// Everything that the parent knows while the runs go on.
+class Qualifier {
+ public:
+  Qualifier(const QualifyPlan& plan, const check::RowSink& sink)
+      : plan_(plan), sink_(sink), pool_(plan.jobs, std::chrono::seconds(120)) {}
+
+  Qualification go();
+
+ private:
+  void plan_conforming();
+  void plan_broken();
+  void plan_next(size_t verdict);
+  void finished(const Run& run, const WorkDone& done);
+  void finished_conforming(const Run& run, const std::vector<results::TestRow>& rows);
+  void finished_broken(const Run& run, const std::vector<results::TestRow>& rows);
+  void close_verdict(size_t verdict);
+  void write(const results::Row& row);
+  std::vector<results::TestRow> rows_of(const Run& run, const WorkDone& done);
+
+  const QualifyPlan& plan_;
+  const check::RowSink& sink_;
+  WorkerPool pool_;
+  Progress progress_{"qualify"};
+  std::deque<Run> queue_;
+  std::map<size_t, Run> under_way_;
+  std::vector<std::deque<Run>> still_to_try_;  // for each verdict
+  std::set<std::string> ran_on_broken_, caught_something_;
+  size_t next_id_ = 0, units_ = 0, units_done_ = 0;  // units: conforming runs and verdicts
+  Qualification found_;
+};
+
+void Qualifier::plan_conforming() {
+  for (const arch::Microarch* microarch : plan_.microarchs) {
+    for (unsigned i = 0; i < plan_.seeds; ++i) {
+      for (bool sibling : {true, false}) {
+        queue_.push_back({.microarch = microarch, .sibling = sibling, .seed = plan_.seed + i});
+        ++units_;
+      }
+    }
+  }
+}
+
+void Qualifier::plan_broken() {
+  for (const arch::Microarch* microarch : plan_.microarchs) {
+    for (const model::Defect* defect : plan_.defects) {
+      if (!defect->applies_to(*microarch)) continue;
+      Run run{.microarch = microarch, .defect = defect, .seed = plan_.seed};
+      run.verdict = found_.defects.size();
+      run.fail_fast = !plan_.all;
+      std::deque<Run> attempts;
+      for (Which which : {Which::kCiting, Which::kOthers}) {
+        for (bool sibling : {true, false}) {
+          run.which = plan_.all ? Which::kAll : which;
+          run.sibling = sibling;
+          attempts.push_back(run);
+        }
+        if (plan_.all) break;
+      }
+      found_.defects.push_back({.defect = defect, .microarch = microarch, .caught_by = {}});
+      still_to_try_.push_back(std::move(attempts));
+      ++units_;
+      plan_next(run.verdict);
+    }
+  }
+}
+
+// The next attempt that has any test; without one the verdict stands.
+void Qualifier::plan_next(size_t verdict) {
+  std::deque<Run>& attempts = still_to_try_[verdict];
+  while (!attempts.empty()) {
+    const Run run = attempts.front();
+    attempts.pop_front();
+    const auto tests = check::tests();
+    if (std::any_of(tests.begin(), tests.end(), [&run](const auto& t) { return picks(run, t); })) {
+      queue_.push_back(run);
+      return;
+    }
+  }
+  close_verdict(verdict);
+}
+
+void Qualifier::close_verdict(size_t verdict) {
+  ++units_done_;
+  const DefectVerdict& known = found_.defects[verdict];
+  results::DefectRow row;
+  row.microarch = known.microarch->name;
+  row.id = known.defect->id;
+  row.machine = fmt::format("model:{}+{}", row.microarch, row.id);
+  row.clause = known.defect->clause->id;
+  row.brief = known.defect->brief;
+  row.caught = !known.caught_by.empty();
+  row.caught_by = known.caught_by;
+  row.tests_run = known.tests_run;
+  row.duration_s = known.seconds;
+  write(row);
+}
+
+void Qualifier::write(const results::Row& row) {
+  if (found_.write_error) return;
+  if (auto written = sink_(row); !written) found_.write_error = written.error();
+}
+
+std::vector<results::TestRow> Qualifier::rows_of(const Run& run, const WorkDone& done) {
+  std::vector<results::TestRow> rows;
+  for (size_t begin = 0; begin < done.output.size();) {
+    const size_t end = done.output.find('\n', begin);
+    if (end == std::string::npos) break;  // cut short: `problem` says why
+    const auto json = results::Json::parse(done.output.substr(begin, end - begin), nullptr, false);
+    auto row = results::row_of(json);
+    if (row && std::holds_alternative<results::TestRow>(*row)) {
+      rows.push_back(std::get<results::TestRow>(*row));
+    } else {
+      found_.problems.push_back(fmt::format("{}: a worker sent an unreadable row", in_words(run)));
+    }
+    begin = end + 1;
+  }
+  return rows;
+}
+
+void Qualifier::finished_conforming(const Run& run, const std::vector<results::TestRow>& rows) {
+  ++found_.conforming_runs;
+  ++units_done_;
+  for (const results::TestRow& row : rows) {
+    if (row.status == Status::kFail) {
+      found_.accusations.push_back(row);
+      write(row);
+    } else if (row.status == Status::kError) {
+      found_.problems.push_back(fmt::format("{} on {}: {}", row.id, in_words(run), row.reason));
+    }
+  }
+}
+
+void Qualifier::finished_broken(const Run& run, const std::vector<results::TestRow>& rows) {
+  DefectVerdict& verdict = found_.defects[run.verdict];
+  for (const results::TestRow& row : rows) {
+    if (row.status == Status::kSkip) continue;
+    ++verdict.tests_run;
+    ran_on_broken_.insert(row.id);
+    if (row.status != Status::kFail) continue;
+    caught_something_.insert(row.id);
+    auto& by = verdict.caught_by;
+    if (std::find(by.begin(), by.end(), row.id) == by.end()) by.push_back(row.id);
+  }
+}
+
+void Qualifier::finished(const Run& run, const WorkDone& done) {
+  const std::vector<results::TestRow> rows = rows_of(run, done);
+  if (!done.problem.empty()) {
+    const std::string last = rows.empty() ? "" : fmt::format(" after {}", rows.back().id);
+    found_.problems.push_back(
+        fmt::format("{}: the worker {}{}", in_words(run), done.problem, last));
+  }
+  if (run.defect == nullptr) {
+    finished_conforming(run, rows);
+    return;
+  }
+  finished_broken(run, rows);
+  DefectVerdict& verdict = found_.defects[run.verdict];
+  verdict.seconds += done.seconds;
+  if (plan_.all || verdict.caught_by.empty()) {
+    plan_next(run.verdict);
+  } else {
+    close_verdict(run.verdict);
+  }
+}
+
+Qualification Qualifier::go() {
+  plan_broken();  // short runs first: a missed defect shows early
+  plan_conforming();
+  while ((!queue_.empty() || !pool_.idle()) && !found_.write_error) {
+    while (!queue_.empty() && pool_.room()) {
+      const Run run = queue_.front();
+      queue_.pop_front();
+      under_way_[next_id_] = run;
+      if (auto started = pool_.start(next_id_, [&run](int pipe) { work(run, pipe); }); !started) {
+        found_.interrupted = started.error().text();
+        return std::move(found_);
+      }
+      ++next_id_;
+    }
+    for (const WorkDone& done : pool_.wait()) {
+      const Run run = under_way_.at(done.id);
+      under_way_.erase(done.id);
+      progress_.update(units_done_, units_, in_words(run));
+      finished(run, done);
+    }
+    if (!pool_.interrupted().empty()) {
+      found_.interrupted = pool_.interrupted();
+      break;
+    }
+  }
+  if (plan_.all) {
+    std::set_difference(ran_on_broken_.begin(), ran_on_broken_.end(), caught_something_.begin(),
+                        caught_something_.end(), std::back_inserter(found_.tests_without_catch));
+  }
+  return std::move(found_);
+}
+
+}  // namespace
+
+Qualification run_qualification(const QualifyPlan& plan, const check::RowSink& sink) {
+  return Qualifier(plan, sink).go();
+}
+
+results::QualificationRow row_of(const QualifyPlan& plan, const Qualification& found) {
+  results::QualificationRow row;
+  for (const arch::Microarch* microarch : plan.microarchs) {
+    row.microarchs.emplace_back(microarch->name);
+  }
+  row.seeds = plan.seeds;
+  row.conforming_runs = found.conforming_runs;
+  row.conforming_failures = found.accusations.size();
+  std::set<std::string> accusers;
+  for (const results::TestRow& accusation : found.accusations) accusers.insert(accusation.id);
+  row.accused_by.assign(accusers.begin(), accusers.end());
+  row.defects = found.defects.size();
+  for (const DefectVerdict& verdict : found.defects) {
+    if (verdict.caught_by.empty()) {
+      row.missed.push_back(fmt::format("{} on {}", verdict.defect->id, verdict.microarch->name));
+    } else {
+      ++row.caught;
+    }
+  }
+  row.tests_without_catch = found.tests_without_catch;
+  row.held = row.missed.empty() && row.conforming_failures == 0 && row.defects > 0 &&
+             row.conforming_runs > 0;
+  return row;
+}
+
+}  // namespace skidproof::cli

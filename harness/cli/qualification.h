@@ -1,0 +1,57 @@
+// The work of `qualify`: every conforming model and every broken one through the suites, in parallel.
+#ifndef SKIDPROOF_HARNESS_CLI_QUALIFICATION_H_
+#define SKIDPROOF_HARNESS_CLI_QUALIFICATION_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/expected.h"
+#include "harness/check/listener.h"
+#include "pebs/arch/microarch.h"
+#include "pebs/model/defects.h"
+#include "results/row.h"
+
+namespace skidproof::cli {
+
+struct QualifyPlan {
+  std::vector<const arch::Microarch*> microarchs;
+  std::vector<const model::Defect*> defects;
+  uint64_t seed = 1;   // the first; broken models run with this one
+  unsigned seeds = 3;  // of each conforming model and topology
+  unsigned jobs = 1;
+  bool all = false;  // every test against every defect
+};
+
+// One defect on one microarch.
+struct DefectVerdict {
+  const model::Defect* defect = nullptr;
+  const arch::Microarch* microarch = nullptr;
+  std::vector<std::string> caught_by;  // ids of tests that failed
+  uint64_t tests_run = 0;
+  double seconds = 0;
+};
+
+struct Qualification {
+  std::vector<DefectVerdict> defects;  // microarch by microarch, in the order of the plan
+  uint64_t conforming_runs = 0;
+  std::vector<results::TestRow> accusations;  // failures on conforming models
+  std::vector<std::string>
+      tests_without_catch;            // with `all`: ran on broken models and never failed
+  std::vector<std::string> problems;  // of the harness: errors on conforming models, crashes
+  std::string interrupted;            // what ended it before its end; empty when it is whole
+  std::optional<Error> write_error;
+};
+
+// Each broken model, with and without a sibling thread, first meets the tests that cite its clause and
+// then, where none of them fails, the others. Writes a `defect` row for each and a `test` row for each
+// accusation as they come.
+Qualification run_qualification(const QualifyPlan& plan, const check::RowSink& sink);
+
+// The sum; machine and duration are the caller's.
+results::QualificationRow row_of(const QualifyPlan& plan, const Qualification& found);
+
+}  // namespace skidproof::cli
+
+#endif  // SKIDPROOF_HARNESS_CLI_QUALIFICATION_H_

@@ -1,0 +1,223 @@
+// `qualify`: proof that the suites catch every defect and accuse no conforming model.
+#include <fmt/core.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "harness/cli/machines.h"
+#include "harness/cli/qualification.h"
+#include "harness/cli/result_files.h"
+#include "harness/cli/text.h"
+#include "harness/cli/verb.h"
+#include "pebs/model/defects.h"
+
+namespace skidproof::cli {
+namespace {
+
+struct Options {
+  Destination destination;
+  std::vector<std::string> microarchs;
+  std::vector<std::string> defects;
+  QualifyPlan plan;
+};
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  skidproof qualify\n"
+    "  skidproof qualify --seeds 50                       before a release\n"
+    "  skidproof qualify --defect ID --microarch sandy-bridge\n"
+    "  skidproof qualify --all --json -                   every test against every defect";
+
+Expected<void> choose(Options& options) {
+  for (const std::string& name : options.microarchs) {
+    options.plan.microarchs.push_back(SKIDPROOF_TRY(arch::find_microarch(name)));
+  }
+  if (options.microarchs.empty()) {
+    const auto all = arch::microarchs();
+    options.plan.microarchs.assign(all.begin(), all.end());
+  }
+  for (const std::string& id : options.defects) {
+    options.plan.defects.push_back(SKIDPROOF_TRY(model::find_defect(id)));
+  }
+  if (options.defects.empty()) {
+    for (const model::Defect& defect : model::defects()) options.plan.defects.push_back(&defect);
+  }
+  for (const arch::Microarch* microarch : options.plan.microarchs) {
+    for (const model::Defect* defect : options.plan.defects) {
+      if (defect->applies_to(*microarch)) return {};
+    }
+  }
+  return fail(ErrorCode::kInvalidArgument, "none of these defects applies to these microarchs",
+              "skidproof explain <defect> says where it does");
+}
+
+std::string machine_name(const QualifyPlan& plan) {
+  if (plan.microarchs.size() > 1) return "model:*";
+  return fmt::format("model:{}", plan.microarchs.front()->name);
+}
+
+Expected<std::unique_ptr<ResultFiles>> open_results(const Options& options,
+                                                    const Invocation& invocation) {
+  auto files =
+      SKIDPROOF_TRY(ResultFiles::open(options.destination, new_run_id(), "qualification.jsonl"));
+  const std::string name = machine_name(options.plan);
+  files->set_machine(name);
+  SKIDPROOF_CHECK(
+      files->write(run_row(files->run_id(), invocation.command, options.plan.seed, name)));
+  for (const arch::Microarch* microarch : options.plan.microarchs) {
+    const OpenMachine machine = SKIDPROOF_TRY(
+        open_machine({.name = fmt::format("model:{}", microarch->name)}, options.plan.seed));
+    SKIDPROOF_CHECK(files->write(machine_row(machine)));
+  }
+  return files;
+}
+
+std::string cell(const Text& text, const Qualification& found, const model::Defect& defect,
+                 const arch::Microarch& microarch) {
+  for (const DefectVerdict& verdict : found.defects) {
+    if (verdict.defect != &defect || verdict.microarch != &microarch) continue;
+    return verdict.caught_by.empty() ? text.paint(Paint::kRed, "MISSED")
+                                     : text.paint(Paint::kGreen, "caught");
+  }
+  return text.paint(Paint::kDim, "-");
+}
+
+std::string catcher(const Qualification& found, const model::Defect& defect) {
+  for (const DefectVerdict& verdict : found.defects) {
+    if (verdict.defect == &defect && !verdict.caught_by.empty()) return verdict.caught_by.front();
+  }
+  return "";
+}
+
+void print_matrix(const Text& text, const QualifyPlan& plan, const Qualification& found) {
+  Table table;
+  std::vector<std::string> head = {"promise", "defect", "clause"};
+  for (const arch::Microarch* microarch : plan.microarchs) head.emplace_back(microarch->name);
+  head.emplace_back("first caught by");
+  for (std::string& word : head) word = text.paint(Paint::kBold, word);
+  table.row(std::move(head));
+  for (const model::Defect* defect : plan.defects) {
+    std::vector<std::string> line = {std::string(name_of(defect->promise)), std::string(defect->id),
+                                     std::string(defect->clause->id)};
+    for (const arch::Microarch* microarch : plan.microarchs) {
+      line.push_back(cell(text, found, *defect, *microarch));
+    }
+    line.push_back(catcher(found, *defect));
+    table.row(std::move(line));
+  }
+  table.print(text);
+}
+
+void print_conforming(const Text& text, const Qualification& found) {
+  for (const results::TestRow& row : found.accusations) {
+    text.line();
+    text.line(fmt::format("{} {} on the conforming {}, seed {}",
+                          text.paint(Paint::kRed, "ACCUSED by"), row.id, row.machine, row.seed));
+    for (const std::string& failure : row.failures) text.line("  " + failure);
+  }
+  for (const std::string& problem : found.problems) {
+    text.line(fmt::format("{} {}", text.paint(Paint::kRed, "ERROR"), wrap(problem, 6)));
+  }
+}
+
+void print_summary(const Text& text, const results::QualificationRow& row,
+                   const QualifyPlan& plan) {
+  text.line();
+  text.line(fmt::format(
+      "{} of {} caught; {} of {} in {}", row.caught, count_of(row.defects, "broken model"),
+      count_of(row.conforming_failures, "accusation"),
+      count_of(row.conforming_runs, "conforming run"), duration_text(row.duration_s)));
+  if (!row.missed.empty()) text.line("missed: " + wrap(joined(row.missed), 8));
+  if (plan.all && !row.tests_without_catch.empty()) {
+    text.line(
+        fmt::format("{} caught no defect:", count_of(row.tests_without_catch.size(), "test")));
+    for (const std::string& id : row.tests_without_catch) text.line("  " + id);
+  }
+  text.line("Every machine here is a MODEL, not silicon: this judges the suites, not a processor.");
+}
+
+struct Ending {
+  int exit = kExitHeld;
+  std::string reason = "completed";
+};
+
+Ending ending_of(const Qualification& found, const results::QualificationRow& row) {
+  if (!found.interrupted.empty()) return {kExitHarnessFailed, found.interrupted};
+  if (!row.missed.empty() || row.conforming_failures > 0) return {kExitPropertyFailed, "completed"};
+  if (!found.problems.empty()) return {kExitHarnessFailed, "a worker or a test failed"};
+  return {row.held ? kExitHeld : kExitHarnessFailed, "completed"};
+}
+
+int qualify(Options options, const Invocation& invocation) {
+  if (auto chosen = choose(options); !chosen) return complain(chosen.error());
+  if (check::tests().empty()) return complain(kExitNothingRan, "this build has no tests");
+  auto files = open_results(options, invocation);
+  if (!files) return complain(kExitHarnessFailed, files.error());
+
+  const Text text(options.destination.json == "-" ? stderr : stdout);
+  for (const std::string& path : (*files)->paths()) text.line("rows go to " + path);
+  const Qualification found = run_qualification(
+      options.plan, [&files](const results::Row& row) { return (*files)->write(row); });
+  results::QualificationRow row = row_of(options.plan, found);
+  row.machine = machine_name(options.plan);
+  row.duration_s = (*files)->seconds();
+  Ending end = ending_of(found, row);
+  Expected<void> written;
+  if (found.write_error) {
+    written = tl::make_unexpected(*found.write_error);
+  } else if (found.interrupted.empty()) {  // half a qualification has no sum
+    written = (*files)->write(row);
+  }
+  if (!written) end = {kExitHarnessFailed, (*files)->failure()};
+  (*files)->end(end.exit, end.reason.empty() ? "a row could not be written" : end.reason);
+  if (!written) return complain(kExitHarnessFailed, written.error());
+
+  print_matrix(text, options.plan, found);
+  print_conforming(text, found);
+  if (!found.interrupted.empty()) return complain(end.exit, found.interrupted);
+  print_summary(text, row, options.plan);
+  return end.exit;
+}
+
+}  // namespace
+
+void add_qualify(CLI::App& app, Invocation& invocation) {
+  auto options = std::make_shared<Options>();
+  QualifyPlan& plan = options->plan;
+  plan.jobs = std::max(1u, std::thread::hardware_concurrency());
+  CLI::App* verb = app.add_subcommand(
+      "qualify", "prove that the suites catch every defect and accuse no conforming model");
+  verb->footer(kExamples);
+  verb->add_option("--microarch", options->microarchs, "only this one; may be given again")
+      ->type_name("NAME")
+      ->take_all();
+  verb->add_option("--defect", options->defects, "only this one; may be given again")
+      ->type_name("ID")
+      ->take_all();
+  verb->add_option("--seeds", plan.seeds, "runs of each conforming model, with as many seeds")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 100'000u))
+      ->capture_default_str();
+  verb->add_option("--seed", plan.seed, "the first seed")->type_name("N")->capture_default_str();
+  verb->add_option("--jobs", plan.jobs, "processes at a time")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 1024u))
+      ->capture_default_str();
+  verb->add_flag(
+      "--all", plan.all,
+      "every test against every defect, not only until one catches it; also names the tests "
+      "that catch none");
+  verb->add_option(
+          "--out", options->destination.out,
+          "folder for qualification.jsonl (default: skidproof-out/<run id>, unless --json FILE)")
+      ->type_name("DIR");
+  add_json(*verb, options->destination.json);
+  verb->callback([options, &invocation] {
+    invocation.action = [options, &invocation] { return qualify(*options, invocation); };
+  });
+}
+
+}  // namespace skidproof::cli

@@ -1,0 +1,98 @@
+// Runs the parts of the characterization in order.
+#include "harness/run/characterize.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "harness/run/workbench.h"
+
+namespace skidproof {
+namespace {
+
+struct Part {
+  std::string_view name;
+  Expected<void> (*measure)(Workbench&);
+  double weight;  // of its share in the progress: seconds, roughly
+};
+
+constexpr std::array<Part, 5> kParts = {{
+    {"clock", characterize_clock, 0.2},
+    {"latency", characterize_latency, 10},
+    {"bandwidth", characterize_bandwidth, 8},
+    {"fusion", characterize_fusion, 3},
+    {"misprediction", characterize_misprediction, 0.5},
+}};
+
+Expected<std::vector<const Part*>> chosen_parts(const CharacterizeOptions& options) {
+  for (const std::string& name : options.parts) {
+    if (std::any_of(kParts.begin(), kParts.end(), [&](const Part& p) { return p.name == name; })) {
+      continue;
+    }
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("there is nothing called '{}' to characterize", name),
+                fmt::format("choose among {}", fmt::join(characterization_parts(), ", ")));
+  }
+  std::vector<const Part*> chosen;
+  for (const Part& part : kParts) {
+    const bool named =
+        std::find(options.parts.begin(), options.parts.end(), part.name) != options.parts.end();
+    if (options.parts.empty() || named) chosen.push_back(&part);
+  }
+  return chosen;
+}
+
+Expected<void> check_sizes(const CharacterizeOptions& options) {
+  constexpr uint64_t kLargest = uint64_t{1} << 30;
+  for (uint64_t bytes : options.latency_bytes) {
+    if (bytes >= 64 && bytes <= kLargest && bytes % 64 == 0) continue;
+    return fail(ErrorCode::kInvalidArgument, fmt::format("a latency size of {} bytes", bytes),
+                "give a multiple of 64 from 64 bytes to 1 GiB");
+  }
+  for (uint64_t bytes : options.bandwidth_bytes) {
+    if (bytes >= 4096 && bytes <= kLargest && (bytes & (bytes - 1)) == 0) continue;
+    return fail(ErrorCode::kInvalidArgument, fmt::format("a bandwidth size of {} bytes", bytes),
+                "give a power of two from 4 KiB to 1 GiB");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string_view> characterization_parts() {
+  std::vector<std::string_view> names;
+  for (const Part& part : kParts) names.push_back(part.name);
+  return names;
+}
+
+Expected<Characterization> characterize(Machine& machine, const CharacterizeOptions& options) {
+  if (machine.identity().provenance != Provenance::kSilicon) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("{} has no time of its own to characterize", machine.identity().name),
+                "use --machine native");
+  }
+  const std::vector<const Part*> parts = SKIDPROOF_TRY(chosen_parts(options));
+  SKIDPROOF_CHECK(check_sizes(options));
+  Characterization out;
+  Workbench bench = SKIDPROOF_TRY(Workbench::create(machine, options, out));
+  double total = 0;
+  for (const Part* part : parts) total += part->weight;
+  double done = 0;
+  for (const Part* part : parts) {
+    bench.begin_part(done / total, (done + part->weight) / total);
+    const Expected<void> measured = part->measure(bench);
+    if (!measured) {
+      Error error = measured.error();
+      error.message = fmt::format("{}: {}", part->name, error.message);
+      bench.problem(std::move(error));
+    }
+    if (bench.cancelled()) break;
+    done += part->weight;
+  }
+  out.cancelled = bench.cancelled();
+  if (!out.cancelled) bench.progress(1, "done");
+  return out;
+}
+
+}  // namespace skidproof

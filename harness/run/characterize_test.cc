@@ -1,0 +1,205 @@
+// The characterization's shape: which rows come, that they are sane, and that it can be stopped. No
+// test here expects a time.
+#include "harness/run/characterize.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "harness/run/native_machine.h"
+
+namespace skidproof {
+namespace {
+
+using testing::HasSubstr;
+
+class CharacterizeTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto created = NativeMachine::create();
+    ASSERT_TRUE(created) << created.error().text();
+    machine_ = std::move(*created);
+    options_.quick = true;
+    options_.repetitions = 3;
+  }
+
+  Characterization measure() {
+    auto out = characterize(*machine_, options_);
+    EXPECT_TRUE(out) << out.error().text();
+    return out ? *out : Characterization{};
+  }
+
+  std::unique_ptr<NativeMachine> machine_;
+  CharacterizeOptions options_;
+};
+
+std::string text(const Measurement& m, std::string_view parameter) {
+  const auto it = m.parameters.find(parameter);
+  return it == m.parameters.end() ? "" : std::get<std::string>(it->second);
+}
+
+void expect_sane(const Measurement& m) {
+  EXPECT_TRUE(std::isfinite(m.value)) << m.name;
+  EXPECT_LE(m.low, m.value) << m.name;
+  EXPECT_GE(m.high, m.value) << m.name;
+  EXPECT_GT(m.n, 0u) << m.name;
+  EXPECT_FALSE(m.unit.empty()) << m.name;
+  EXPECT_FALSE(m.statistic.empty()) << m.name;
+}
+
+TEST_F(CharacterizeTest, ClockGivesBothClocks) {
+  options_.parts = {"clock"};
+  const Characterization out = measure();
+  ASSERT_EQ(out.measurements.size(), 2u);
+  for (const Measurement& m : out.measurements) {
+    expect_sane(m);
+    EXPECT_EQ(m.unit, "GHz");
+    EXPECT_EQ(m.n, 3u);
+    EXPECT_EQ(m.interval, "75% of the median");
+    EXPECT_GT(m.value, 0);
+  }
+  EXPECT_EQ(out.measurements[0].name, "clock.tsc");
+  EXPECT_EQ(out.measurements[1].name, "clock.core");
+}
+
+TEST_F(CharacterizeTest, LatencyHasEverySizeOnBothPagesOrSaysWhyNot) {
+  options_.parts = {"latency"};
+  options_.latency_bytes = {4096, 65536};
+  const Characterization out = measure();
+  std::set<std::pair<uint64_t, std::string>> seen;
+  for (const Measurement& m : out.measurements) {
+    expect_sane(m);
+    EXPECT_EQ(m.name, "memory.latency");
+    EXPECT_GT(m.value, 0);
+    if (m.unit == "ns") seen.emplace(std::get<uint64_t>(m.parameters.at("bytes")), text(m, "page"));
+  }
+  EXPECT_TRUE(seen.contains({4096, "4KiB"}));
+  EXPECT_TRUE(seen.contains({65536, "4KiB"}));
+  EXPECT_EQ(seen.size() + out.problems.size(), 4u);
+  EXPECT_EQ(out.measurements.size(), 2 * seen.size()) << "ns and cycles each";
+}
+
+TEST_F(CharacterizeTest, BandwidthHasEveryStream) {
+  options_.parts = {"bandwidth"};
+  options_.bandwidth_bytes = {16384};
+  const Characterization out = measure();
+  std::map<std::string, int> kinds;
+  for (const Measurement& m : out.measurements) {
+    expect_sane(m);
+    EXPECT_EQ(m.unit, "GB/s");
+    EXPECT_GT(m.value, 0);
+    ++kinds[m.name + " " + text(m, "kind")];
+  }
+  // A CPU without AVX says so instead.
+  EXPECT_EQ(kinds.size() + out.problems.size(), 9u);
+  EXPECT_EQ(kinds["store.bandwidth regular-8"], 1);
+  EXPECT_EQ(kinds["store.bandwidth non-temporal-16"], 1);
+  EXPECT_EQ(kinds["load.bandwidth regular-8"], 1);
+}
+
+TEST_F(CharacterizeTest, FusionReportsAGainForEachPairAndAVerdictWhereItIsClear) {
+  options_.parts = {"fusion"};
+  options_.repetitions = 1;
+  const Characterization out = measure();
+  std::set<std::string> gains, verdicts, clear;
+  for (const Measurement& m : out.measurements) {
+    expect_sane(m);
+    if (m.name == "fusion.gain") {
+      EXPECT_TRUE(gains.insert(text(m, "pair")).second) << text(m, "pair") << " twice";
+      if (text(m, "verdict") != "unclear") clear.insert(text(m, "pair"));
+    } else {
+      EXPECT_EQ(m.name, "fusion.fused");
+      EXPECT_EQ(m.value, text(m, "verdict") == "fused" ? 1 : 0);
+      verdicts.insert(text(m, "pair"));
+    }
+  }
+  EXPECT_THAT(gains, testing::IsSupersetOf({"cmp+je", "test+je", "or+je", "cmp[mem_imm]+je"}));
+  EXPECT_EQ(verdicts, clear);
+  EXPECT_TRUE(out.problems.empty()) << out.problems.front().text();
+}
+
+TEST_F(CharacterizeTest, MispredictionIsInCyclesAndTime) {
+  options_.parts = {"misprediction"};
+  const Characterization out = measure();
+  ASSERT_EQ(out.measurements.size(), 2u);
+  for (const Measurement& m : out.measurements) {
+    expect_sane(m);
+    EXPECT_EQ(m.name, "branch.mispredict_penalty");
+  }
+  EXPECT_EQ(out.measurements[0].unit, "cycles");
+  EXPECT_EQ(out.measurements[1].unit, "ns");
+}
+
+TEST_F(CharacterizeTest, StreamsMeasurementsAndProgressAsItGoes) {
+  options_.parts = {"clock", "misprediction"};
+  std::vector<std::string> streamed;
+  std::vector<double> fractions;
+  options_.on_measurement = [&](const Measurement& m) { streamed.push_back(m.name); };
+  options_.progress = [&](double fraction, std::string_view) { fractions.push_back(fraction); };
+  const Characterization out = measure();
+  EXPECT_EQ(streamed.size(), out.measurements.size());
+  ASSERT_FALSE(fractions.empty());
+  EXPECT_TRUE(std::is_sorted(fractions.begin(), fractions.end()));
+  EXPECT_EQ(fractions.back(), 1);
+}
+
+TEST_F(CharacterizeTest, StopsWhenCancelled) {
+  std::atomic<bool> cancel{false};
+  options_.cancel = &cancel;
+  options_.on_measurement = [&](const Measurement&) { cancel = true; };
+  const Characterization out = measure();
+  EXPECT_TRUE(out.cancelled);
+  EXPECT_FALSE(out.measurements.empty()) << "what was measured before stays";
+  EXPECT_LT(out.measurements.size(), 3u);
+}
+
+TEST_F(CharacterizeTest, RefusesWhatHasNoMeaning) {
+  options_.parts = {"latencies"};
+  auto out = characterize(*machine_, options_);
+  ASSERT_FALSE(out);
+  EXPECT_EQ(out.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(out.error().advice, HasSubstr("latency"));
+  options_.parts = {"latency"};
+  options_.latency_bytes = {100};
+  EXPECT_EQ(characterize(*machine_, options_).error().code, ErrorCode::kInvalidArgument);
+  options_.latency_bytes.clear();
+  options_.bandwidth_bytes = {12288};
+  EXPECT_EQ(characterize(*machine_, options_).error().code, ErrorCode::kInvalidArgument);
+}
+
+// A machine that is a model, whatever runs its programs.
+class Modelled : public Machine {
+ public:
+  explicit Modelled(Machine& machine) : machine_(machine), identity_(machine.identity()) {
+    identity_.provenance = Provenance::kModel;
+  }
+  const Identity& identity() const override { return identity_; }
+  CpuidResult cpuid(uint32_t leaf, uint32_t sub) const override {
+    return machine_.cpuid(leaf, sub);
+  }
+  Expected<uint64_t> rdmsr(uint32_t msr) override { return machine_.rdmsr(msr); }
+  Expected<void> wrmsr(uint32_t msr, uint64_t value) override { return machine_.wrmsr(msr, value); }
+  Expected<Memory> allocate(const MemoryRequest& request) override {
+    return machine_.allocate(request);
+  }
+  Expected<RunLog> run(const Program& program, const RunPlan& plan) override {
+    return machine_.run(program, plan);
+  }
+
+ private:
+  Machine& machine_;
+  Identity identity_;
+};
+
+TEST_F(CharacterizeTest, RefusesAModelsTime) {
+  Modelled model(*machine_);
+  const auto out = characterize(model, options_);
+  ASSERT_FALSE(out);
+  EXPECT_EQ(out.error().code, ErrorCode::kUnsupported);
+}
+
+}  // namespace
+}  // namespace skidproof

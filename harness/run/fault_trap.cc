@@ -1,0 +1,193 @@
+// Signals on an alternate stack, sigsetjmp around the call, and a timer for the deadline.
+#include "harness/run/fault_trap.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <optional>
+
+#include "harness/run/clock.h"
+
+namespace skidproof {
+namespace {
+
+constexpr std::array kFaultSignals = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP};
+// A wide vector state makes signal frames of several KiB; sanitizers' handlers want more.
+constexpr size_t kSignalStack = 128 << 10;
+
+// The call in progress on this thread.
+struct Active {
+  sigjmp_buf back;
+  const TrappedCall* call = nullptr;
+  Fault fault;
+};
+thread_local Active* volatile active = nullptr;
+
+struct sigaction previous[NSIG];
+
+int timer_signal() { return SIGRTMIN + 7; }
+
+Fault describe(int signal, const siginfo_t& info, const ucontext_t& context) {
+  Fault fault;
+  fault.signal = signal;
+  fault.code = info.si_code;
+  fault.trap = static_cast<uint64_t>(context.uc_mcontext.gregs[REG_TRAPNO]);
+  fault.error_code = static_cast<uint64_t>(context.uc_mcontext.gregs[REG_ERR]);
+  fault.ip = static_cast<uint64_t>(context.uc_mcontext.gregs[REG_RIP]);
+  fault.address = reinterpret_cast<uint64_t>(info.si_addr);
+  return fault;
+}
+
+void on_fault(int signal, siginfo_t* info, void* context) {
+  Active* current = active;
+  // si_code > 0: the kernel raised it for an instruction, nobody sent it.
+  if (current != nullptr && info->si_code > 0) {
+    current->fault = describe(signal, *info, *static_cast<ucontext_t*>(context));
+    active = nullptr;
+    siglongjmp(current->back, 1);
+  }
+  const struct sigaction& before = previous[signal];
+  if ((before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr) {
+    before.sa_sigaction(signal, info, context);
+  } else if (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN) {
+    // With the old disposition back, the faulting instruction repeats and meets it; a sent signal
+    // is raised again.
+    sigaction(signal, &before, nullptr);
+    if (info->si_code <= 0) raise(signal);
+  } else {
+    before.sa_handler(signal);
+  }
+}
+
+void on_timer(int signal, siginfo_t* info, void* context) {
+  Active* current = active;
+  if (current == nullptr || info->si_code != SI_TIMER) return;
+  const auto& machine = *static_cast<ucontext_t*>(context);
+  const auto ip = static_cast<uint64_t>(machine.uc_mcontext.gregs[REG_RIP]);
+  if (ip < current->call->code_begin || ip >= current->call->code_end) return;
+  current->fault = describe(signal, *info, machine);
+  current->fault.timeout = true;
+  active = nullptr;
+  siglongjmp(current->back, 1);
+}
+
+void install_handlers() {
+  struct sigaction action = {};
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  action.sa_sigaction = on_fault;
+  for (int signal : kFaultSignals) sigaction(signal, &action, &previous[signal]);
+  action.sa_sigaction = on_timer;
+  action.sa_flags |= SA_RESTART;
+  sigaction(timer_signal(), &action, &previous[timer_signal()]);
+}
+
+// Where handlers run when the program has ruined its stack pointer; one for each thread.
+class SignalStack {
+ public:
+  SignalStack() {
+    stack_t old = {};
+    if (sigaltstack(nullptr, &old) == 0 && (old.ss_flags & SS_DISABLE) == 0 &&
+        old.ss_size >= kSignalStack / 4) {
+      ready_ = true;  // someone's own, and large enough
+      return;
+    }
+    void* memory =
+        mmap(nullptr, kSignalStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return;
+    memory_ = memory;
+    const stack_t stack = {.ss_sp = memory, .ss_flags = 0, .ss_size = kSignalStack};
+    ready_ = sigaltstack(&stack, nullptr) == 0;
+  }
+  SignalStack(const SignalStack&) = delete;
+  SignalStack& operator=(const SignalStack&) = delete;
+  ~SignalStack() {
+    if (memory_ == nullptr) return;
+    const stack_t none = {.ss_sp = nullptr, .ss_flags = SS_DISABLE, .ss_size = 0};
+    sigaltstack(&none, nullptr);
+    munmap(memory_, kSignalStack);
+  }
+  bool ready() const { return ready_; }
+
+ private:
+  void* memory_ = nullptr;
+  bool ready_ = false;
+};
+
+// A one-shot timer that signals this thread at the deadline, and again every 10 ms until the code
+// is found executing: the first may hit between the arming and the call.
+class DeadlineTimer {
+ public:
+  explicit DeadlineTimer(std::chrono::milliseconds deadline) {
+    sigevent event = {};
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = timer_signal();
+    event._sigev_un._tid = gettid();
+    if (timer_create(CLOCK_MONOTONIC, &event, &timer_) != 0) return;
+    created_ = true;
+    itimerspec when = {};
+    when.it_value.tv_sec = deadline.count() / 1000;
+    when.it_value.tv_nsec = deadline.count() % 1000 * 1'000'000;
+    if (deadline.count() <= 0) when.it_value = {0, 1};
+    when.it_interval = {0, 10'000'000};
+    armed_ = timer_settime(timer_, 0, &when, nullptr) == 0;
+  }
+  DeadlineTimer(const DeadlineTimer&) = delete;
+  DeadlineTimer& operator=(const DeadlineTimer&) = delete;
+  ~DeadlineTimer() {
+    if (created_) timer_delete(timer_);
+  }
+  bool armed() const { return armed_; }
+
+ private:
+  timer_t timer_ = nullptr;
+  bool created_ = false;
+  bool armed_ = false;
+};
+
+// Apart and never inlined: a frame between the sigsetjmp and the program whose locals nobody needs
+// after a jump.
+__attribute__((noinline)) CallResult call_and_time(const TrappedCall& call) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the address of generated code is a number.
+  auto* entry = reinterpret_cast<uint64_t (*)(uint64_t, uint64_t)>(call.entry);
+  const uint64_t begin = tsc_begin();
+  const uint64_t result = entry(call.iterations, call.data);
+  const uint64_t end = tsc_end();
+  return {result, end - begin};
+}
+
+}  // namespace
+
+Expected<tl::expected<CallResult, Fault>> call_trapped(const TrappedCall& call) {
+  static std::once_flag once;
+  std::call_once(once, install_handlers);
+  thread_local const SignalStack stack;
+  if (!stack.ready()) {
+    return fail(ErrorCode::kNoMemory, "cannot set up an alternate signal stack", "free memory");
+  }
+  const DeadlineTimer timer(call.deadline);
+  if (!timer.armed()) {
+    return fail(
+        ErrorCode::kPermission,
+        fmt::format("cannot arm a timer for the deadline: {}", std::strerror(errno)),
+        "raise `ulimit -i` (pending signals), or leave the sandbox that forbids timer_create");
+  }
+  Active here;
+  here.call = &call;
+  if (sigsetjmp(here.back, 1) != 0)
+    return tl::expected<CallResult, Fault>(tl::unexpect, here.fault);
+  active = &here;
+  const CallResult result = call_and_time(call);
+  active = nullptr;
+  return tl::expected<CallResult, Fault>(result);
+}
+
+}  // namespace skidproof

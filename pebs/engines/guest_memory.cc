@@ -1,0 +1,126 @@
+#include "pebs/engines/guest_memory.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace skidproof::engines {
+namespace {
+
+uint64_t round_up(uint64_t value, uint64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+// Shared with every handle, so that a Memory may outlive the GuestMemory that made it.
+struct GuestMemory::Arena {
+  std::byte* host = nullptr;
+  uint64_t base = 0, bytes = 0;
+  uint64_t generation = 0;
+  std::vector<uint8_t> pages;          // PageBits
+  std::map<uint64_t, uint64_t> taken;  // offset of a block → its bytes, in whole pages
+
+  ~Arena() {
+    if (host != nullptr) munmap(host, bytes);
+  }
+
+  // The lowest offset where `size` bytes fit with a free page before and after; `bytes` when none.
+  uint64_t find(uint64_t size, uint64_t alignment) const {
+    uint64_t candidate = round_up(kPageBytes, alignment);
+    for (const auto& [offset, length] : taken) {
+      if (candidate + size + kPageBytes <= offset) return candidate;
+      candidate = round_up(offset + length + kPageBytes, alignment);
+    }
+    return candidate + size + kPageBytes <= bytes ? candidate : bytes;
+  }
+
+  void mark(uint64_t offset, uint64_t size, uint8_t bits) {
+    std::fill_n(pages.begin() + static_cast<ptrdiff_t>(offset / kPageBytes), size / kPageBytes, bits);
+    ++generation;
+  }
+
+  void free(uint64_t offset) {
+    auto block = taken.find(offset);
+    mark(offset, block->second, 0);
+    // The next owner of these pages must find zeroes; the host gets its memory back.
+    if (madvise(host + offset, block->second, MADV_DONTNEED) != 0) {
+      std::memset(host + offset, 0, block->second);
+    }
+    taken.erase(block);
+  }
+};
+
+GuestMemory::GuestMemory(std::shared_ptr<Arena> arena)
+    : arena_(std::move(arena)),
+      pages_(arena_->pages.data()),
+      base_(arena_->base),
+      bytes_(arena_->bytes),
+      host_delta_(reinterpret_cast<uint64_t>(arena_->host) - arena_->base) {}
+
+GuestMemory::~GuestMemory() = default;
+
+Expected<std::unique_ptr<GuestMemory>> GuestMemory::create(uint64_t base, uint64_t bytes) {
+  if (bytes == 0 || base % kHugePageBytes != 0 || bytes > UINT64_MAX - base) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("guest memory of {} bytes at {:#x}: the base must be a multiple of 2 MiB "
+                            "and the size positive",
+                            bytes, base));
+  }
+  bytes = round_up(bytes, kHugePageBytes);
+  void* host = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                    -1, 0);
+  if (host == MAP_FAILED) {
+    return fail(ErrorCode::kNoMemory,
+                fmt::format("cannot reserve {} MiB of address space for guest memory: {}",
+                            bytes >> 20, std::strerror(errno)),
+                "raise the limit of virtual memory (ulimit -v) or close other programs");
+  }
+  auto arena = std::make_shared<Arena>();
+  arena->host = static_cast<std::byte*>(host);
+  arena->base = base;
+  arena->bytes = bytes;
+  arena->pages.resize(bytes / kPageBytes);
+  return std::unique_ptr<GuestMemory>(new GuestMemory(std::move(arena)));
+}
+
+Expected<Memory> GuestMemory::allocate(size_t bytes, MemoryUse use, bool huge) {
+  if (bytes == 0) return fail(ErrorCode::kInvalidArgument, "cannot allocate 0 bytes of guest memory");
+  uint64_t size = bytes > bytes_ ? bytes_ + 1 : round_up(bytes, kPageBytes);
+  uint64_t offset = arena_->find(size, huge ? kHugePageBytes : kPageBytes);
+  if (offset >= bytes_) {
+    return fail(ErrorCode::kNoMemory,
+                fmt::format("guest memory has no room for {} bytes: {} MiB in all, {} blocks taken",
+                            bytes, bytes_ >> 20, arena_->taken.size()),
+                "ask for less, or free blocks that are no longer used");
+  }
+  arena_->taken.emplace(offset, size);
+  arena_->mark(offset, size,
+               use == MemoryUse::kCode ? uint8_t{kMapped | kCode} : uint8_t{kMapped | kWritable});
+  Memory memory;
+  memory.host = {arena_->host + offset, bytes};
+  memory.address = base_ + offset;
+  memory.huge_pages = huge;
+  memory.keep = std::shared_ptr<void>(arena_->host + offset,
+                                      [arena = arena_, offset](void*) { arena->free(offset); });
+  return memory;
+}
+
+bool GuestMemory::read(uint64_t address, std::span<std::byte> into) {
+  if (!mapped(address, into.size())) return false;
+  std::memcpy(into.data(), host(address), into.size());
+  return true;
+}
+
+bool GuestMemory::write(uint64_t address, std::span<const std::byte> from) {
+  if (!mapped(address, from.size())) return false;
+  std::memcpy(host(address), from.data(), from.size());
+  return true;
+}
+
+uint64_t GuestMemory::generation() const { return arena_->generation; }
+
+}  // namespace skidproof::engines

@@ -1,0 +1,178 @@
+// The core model behind the events: caches, TLBs, fill buffers, branch predictor and the retirement clock.
+//
+// The clock counts retirement slots: an instruction takes its fused-domain uops, one slot each, plus
+// stalls of whole or part cycles (retire_width slots each). Everything is a function of the sequence of
+// instructions and addresses, so a run is the same on every host and however it was cut into pieces.
+//
+// Choices of the model, asserted nowhere on silicon (sizes and latencies are arch::CacheGeometry):
+//  - a load beyond L1 stalls for its full latency when it is a pointer chase, for a quarter of it when
+//    not (independent misses overlap);
+//  - a store never waits for its line, only for a free fill buffer when all ten are in use; a
+//    non-temporal store uses a fill buffer for half the memory latency, once per line;
+//  - a line is "on its way" (kLoadsFillBuffer) until its latency has passed on the clock;
+//  - address translation costs stlb_latency on a DTLB miss and walk_latency more on an STLB miss,
+//    overlapped like the access itself; pages are 4 KiB whatever the backing;
+//  - there is no hardware prefetcher, no store-to-load forwarding and no instruction cache;
+//  - caches are neither inclusive nor exclusive: a miss fills every level;
+//  - reference cycles run at the core clock.
+#ifndef SKIDPROOF_PEBS_MODEL_CORE_H_
+#define SKIDPROOF_PEBS_MODEL_CORE_H_
+
+#include <array>
+#include <cstdint>
+
+#include "pebs/arch/microarch.h"
+#include "pebs/arch/signal.h"
+#include "pebs/model/cache.h"
+#include "pebs/model/predictor.h"
+#include "pebs/model/retired.h"
+
+namespace skidproof::model {
+
+class Core {
+ public:
+  // `seed` chooses what an idle predictor happens to hold; everything else starts empty.
+  Core(const arch::CacheGeometry& geometry, uint64_t seed);
+  explicit Core(const arch::Microarch& microarch, uint64_t seed = 0) : Core(microarch.caches, seed) {}
+
+  // Everything counted since construction or reset(); exact whenever an engine has returned.
+  const arch::SignalCounts& totals() const { return totals_; }
+  // The core clock in cycles, and the TSC, which runs with it.
+  uint64_t cycle() const { return clock_ / width_; }
+  uint64_t tsc() const { return cycle(); }
+  // Back to the state after construction.
+  void reset();
+
+  // ---- For engines. `now` and clocks are in retirement slots.
+
+  uint64_t clock() const { return clock_; }
+  uint32_t width() const { return width_; }
+
+  // True when an access costs nothing and changes no state: it lies in the most recent line of its L1
+  // set and the most recent page of its DTLB set, within one line. An engine may then skip load() or
+  // store(). Pages that were entered as `checked` never answer true.
+  bool load_is_quick(uint64_t address, unsigned bytes) const {
+    return (l1_.most_recent(line(address)) == line(address)) & translated(address) &
+           within_line(address, bytes);
+  }
+  bool store_is_quick(uint64_t address, unsigned bytes) const {
+    return ((l1_.most_recent(line(address)) & TagArray::kNumber) == line(address)) &
+           translated(address) & within_line(address, bytes);
+  }
+  bool stream_is_quick(uint64_t address, unsigned bytes) const {
+    return (line(address) == stream_line_) & translated(address) & within_line(address, bytes);
+  }
+
+  // Any access that is not quick. Returns the stall in slots, at most kMaximumAccessStall cycles of them.
+  // `checked`: the engine wants to see every access to this page (it may not be written).
+  uint64_t load(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase, bool checked);
+  uint64_t store(uint64_t address, unsigned bytes, uint64_t now, bool checked);
+  uint64_t store_stream(uint64_t address, unsigned bytes, uint64_t now, bool checked);
+
+  // Branches: each returns the stall in slots.
+  uint64_t conditional(uint32_t key, bool taken) {
+    bool wrong = predictor_.conditional(key, taken);
+    dynamic_[kTaken] += taken;
+    if (wrong) [[unlikely]] {
+      ++dynamic_[taken ? kWrongTaken : kWrongNotTaken];
+      return penalty_;
+    }
+    return 0;
+  }
+  void call(uint64_t return_address) { predictor_.call(return_address); }
+  uint64_t call_indirect(uint32_t key, uint64_t target, uint64_t return_address) {
+    predictor_.call(return_address);
+    return predictor_.indirect(key, target) ? wrong(kWrongCall) : 0;
+  }
+  uint64_t jump_indirect(uint32_t key, uint64_t target) {
+    return predictor_.indirect(key, target) ? wrong(kWrongOther) : 0;
+  }
+  uint64_t give_back(uint64_t target) {
+    return predictor_.give_back(target) ? wrong(kWrongOther) : 0;
+  }
+
+  // Closes a stretch of execution that began at clock(): completes its static `counts` with time and
+  // everything dynamic, adds them to the totals, and sets the clock.
+  void settle(arch::SignalCounts& counts, uint64_t clock);
+
+  // Pages were mapped or unmapped: both TLBs are emptied.
+  void forget_translations();
+
+  // What the last access of each kind met, for engines that execute one instruction at a time: set
+  // both to "quick" before it, and read them afterwards.
+  struct Probe {
+    Access load, store;
+  };
+  void arm_probe(uint64_t store_address);
+  const Probe& probe() const { return probe_; }
+
+  static constexpr unsigned kMaximumAccessStall = 400;  // cycles
+  static constexpr unsigned kFillBuffers = 10;
+
+ private:
+  // Data source encodings [SDM Table 18-24].
+  enum Source : uint8_t { kL1 = 1, kFillBuffer = 2, kL2 = 3, kL3 = 4, kLocalDramExclusive = 0xC };
+  enum Dynamic : uint8_t {
+    kTaken, kWrongTaken, kWrongNotTaken, kWrongCall, kWrongOther,
+    kFromFillBuffer, kFromL2, kFromL3, kFromMemory,
+    kSplitLoad, kSplitStore, kWalkLoad, kWalkStore,
+    kDynamics,
+  };
+  struct Line {
+    Source source = kL1;
+    uint32_t latency = 0;  // cycles
+    uint64_t wait = 0;     // slots until a fill buffer was free
+  };
+  struct Translation {
+    uint32_t latency = 0;  // cycles
+    bool walked = false;
+  };
+
+  static uint32_t line(uint64_t address) {
+    return static_cast<uint32_t>(address >> kLineShift) & TagArray::kNumber;
+  }
+  static uint32_t page(uint64_t address) {
+    return static_cast<uint32_t>(address >> kPageShift) & TagArray::kNumber;
+  }
+  static bool within_line(uint64_t address, unsigned bytes) {
+    return (address & (kLineBytes - 1)) <= kLineBytes - bytes;
+  }
+  bool translated(uint64_t address) const { return dtlb_.most_recent(page(address)) == page(address); }
+
+  Line reach(uint32_t number, uint64_t now);
+  uint64_t arrival(uint32_t number) const;
+  Line fetch(uint32_t number, uint64_t now);
+  uint64_t take_buffer(uint32_t number, uint64_t now, uint64_t busy);
+  Translation translate(uint32_t number, bool checked);
+  uint64_t wrong(Dynamic which) {
+    ++dynamic_[which];
+    return penalty_;
+  }
+  uint64_t bounded(uint64_t slots) const { return slots < stall_bound_ ? slots : stall_bound_; }
+
+  static constexpr unsigned kLineShift = 6, kPageShift = 12;
+  static constexpr unsigned kLineBytes = 1u << kLineShift;
+  static constexpr uint32_t kNoLine = TagArray::kEmpty;
+
+  TagArray l1_, dtlb_;
+  uint32_t stream_line_ = kNoLine;  // the line that non-temporal stores combine in
+  uint64_t penalty_;                // of a misprediction, in slots
+  std::array<uint64_t, kDynamics> dynamic_{};
+  Predictor predictor_;
+
+  TagArray l2_, l3_, stlb_;
+  arch::CacheGeometry geometry_;
+  uint32_t width_;
+  uint64_t stall_bound_;
+  uint64_t seed_;
+  uint64_t clock_ = 0;
+  std::array<uint32_t, kFillBuffers> pending_line_{};
+  std::array<uint64_t, kFillBuffers> pending_until_{};
+  unsigned next_buffer_ = 0;
+  Probe probe_;
+  arch::SignalCounts totals_{};
+};
+
+}  // namespace skidproof::model
+
+#endif  // SKIDPROOF_PEBS_MODEL_CORE_H_

@@ -1,0 +1,184 @@
+// Sessions against a machine that only remembers: what is written, in which order, and what is put back.
+#include "pebs/session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "kernels/kernel.h"
+#include "pebs/arch/msr.h"
+#include "pebs/engines/model_machine.h"
+
+namespace skidproof {
+namespace {
+
+using namespace arch;
+using ::testing::ElementsAre;
+using ::testing::Field;
+
+const Microarch& row(std::string_view name) { return **find_microarch(name); }
+
+// Stores every MSR, refuses those of `refused`, and keeps the last plan.
+class RememberingMachine : public Machine {
+ public:
+  explicit RememberingMachine(const Microarch* microarch) {
+    identity_.name = "remembering";
+    identity_.microarch = microarch;
+    identity_.pmu = microarch != nullptr;
+    identity_.sibling_thread = true;
+  }
+  const Identity& identity() const override { return identity_; }
+  CpuidResult cpuid(uint32_t, uint32_t) const override { return {}; }
+  Expected<uint64_t> rdmsr(uint32_t msr) override { return msrs[msr]; }
+  Expected<void> wrmsr(uint32_t msr, uint64_t value) override {
+    if (refused.count(msr) != 0) return fail(ErrorCode::kGeneralProtection, "refused");
+    writes.push_back({msr, value});
+    msrs[msr] = value;
+    return {};
+  }
+  Expected<Memory> allocate(const MemoryRequest& request) override {
+    auto bytes = std::make_shared<std::vector<std::byte>>(request.bytes);
+    return Memory{
+        .host = *bytes, .address = reinterpret_cast<uint64_t>(bytes->data()), .keep = bytes};
+  }
+  Expected<RunLog> run(const Program&, const RunPlan& plan) override {
+    last_plan = plan;
+    RunLog log;
+    log.read.assign(plan.read.size(), 7);
+    return log;
+  }
+
+  std::map<uint32_t, uint64_t> msrs;
+  std::set<uint32_t> refused;
+  std::vector<MsrWrite> writes;
+  RunPlan last_plan;
+
+ private:
+  Identity identity_;
+};
+
+SessionPlan stores_on_pmc2(uint64_t period) {
+  return {.counters = {CounterSetup::of(2, *row("sandy-bridge").event(0xD0, 0x82), period)},
+          .buffer_records = 10,
+          .threshold_records = 4};
+}
+
+TEST(Session, NeedsAPmu) {
+  RememberingMachine machine(nullptr);
+  auto session = Session::open(machine, stores_on_pmc2(100));
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().code, ErrorCode::kNotAvailable);
+  EXPECT_FALSE(session.error().advice.empty());
+}
+
+TEST(Session, EnablesGlobalCtrlLastAndDisablesItFirst) {
+  RememberingMachine machine(&row("sandy-bridge"));
+  auto session = Session::open(machine, stores_on_pmc2(100));
+  ASSERT_TRUE(session);
+  ASSERT_TRUE(session->run({}, 1));
+  const RunPlan& plan = machine.last_plan;
+  EXPECT_EQ(plan.enable.back(), (MsrWrite{IA32_PERF_GLOBAL_CTRL, bit(2)}));
+  EXPECT_EQ(plan.enable[plan.enable.size() - 2], (MsrWrite{IA32_PEBS_ENABLE, bit(2)}));
+  EXPECT_EQ(plan.disable.front(), (MsrWrite{IA32_PERF_GLOBAL_CTRL, 0}));
+  // While the session programmes, nothing counts.
+  for (const MsrWrite& w : machine.writes) {
+    if (w.msr == IA32_PERF_GLOBAL_CTRL) {
+      EXPECT_EQ(w.value, 0);
+    }
+  }
+}
+
+TEST(Session, WritesTheDebugStoreArea) {
+  RememberingMachine machine(&row("sandy-bridge"));
+  auto session = Session::open(machine, stores_on_pmc2(100));
+  ASSERT_TRUE(session);
+  EXPECT_EQ(machine.msrs[IA32_DS_AREA], session->ds_address());
+  EXPECT_EQ(session->index(), session->base());
+  EXPECT_EQ(session->maximum(), session->base() + 10 * 0xB0);
+  EXPECT_EQ(session->threshold(), session->base() + 4 * 0xB0);
+  EXPECT_EQ(session->reset_slot(2), 0xFFFFFFFFFF9C);
+  EXPECT_EQ(session->reset_slot(1), 0);
+  EXPECT_EQ(session->records().size(), 0);
+  for (std::byte b : session->after_index()) ASSERT_EQ(b, Session::kFill);
+}
+
+TEST(Session, WithoutAThresholdNoIndexReachesIt) {
+  RememberingMachine machine(&row("sandy-bridge"));
+  SessionPlan plan = stores_on_pmc2(100);
+  plan.threshold_records.reset();
+  auto session = Session::open(machine, plan);
+  ASSERT_TRUE(session);
+  EXPECT_GT(session->threshold(), session->maximum());
+}
+
+TEST(Session, TakesTheAliasThatCarriesTheValue) {
+  RememberingMachine machine(&row("sandy-bridge"));
+  for (auto [initial, msr] :
+       {std::pair{uint64_t{0xFFFFFFFFFF9C}, IA32_PMC0}, std::pair{uint64_t{0x7FFFFFFF}, IA32_PMC0},
+        std::pair{uint64_t{0x80000000}, IA32_A_PMC0},
+        std::pair{uint64_t{0x800000000000}, IA32_A_PMC0}}) {
+    SessionPlan plan = stores_on_pmc2(1);
+    plan.counters[0].initial = initial;
+    auto session = Session::open(machine, plan);
+    ASSERT_TRUE(session && session->run({}, 1));
+    EXPECT_THAT(machine.last_plan.enable, ::testing::Contains(MsrWrite{msr + 2, initial}));
+  }
+}
+
+TEST(Session, RestoresEveryMsrThatItChanged) {
+  RememberingMachine machine(&row("sandy-bridge"));
+  for (uint32_t msr :
+       {IA32_PERFEVTSEL0 + 2, IA32_A_PMC0 + 2, IA32_PMC0 + 2, IA32_FIXED_CTR_CTRL, IA32_DEBUGCTL,
+        IA32_DS_AREA, IA32_PEBS_ENABLE, IA32_X2APIC_LVT_PMI, IA32_PERF_GLOBAL_CTRL}) {
+    machine.msrs[msr] = 0x1000 + msr;
+  }
+  auto before = machine.msrs;
+  {
+    auto session = Session::open(machine, stores_on_pmc2(100));
+    ASSERT_TRUE(session);
+  }
+  before[IA32_A_PMC0 + 2] = before[IA32_PMC0 + 2];  // one counter, restored at full width
+  before.emplace(IA32_PERF_GLOBAL_STATUS, 0);       // only read
+  EXPECT_EQ(machine.msrs, before);
+}
+
+TEST(Session, ARefusedWriteIsAnErrorAndLeavesNoTrace) {
+  RememberingMachine machine(&row("sandy-bridge"));
+  machine.msrs[IA32_DS_AREA] = 0x1234;
+  machine.refused = {IA32_PERFEVTSEL0 + 2};
+  auto session = Session::open(machine, stores_on_pmc2(100));
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().code, ErrorCode::kGeneralProtection);
+  EXPECT_EQ(machine.msrs[IA32_DS_AREA], 0x1234);
+}
+
+// On the model: the whole way from a kernel to records.
+TEST(Session, DrainsRecordsInPlace) {
+  auto machine = engines::make_model_machine(row("sandy-bridge"), {});
+  ASSERT_TRUE(machine) << machine.error().text();
+  const Kernel& kernel = **find_kernel("sparse_event");
+  Params params = Params::parse(kernel.parameters, "event=store").value();
+  Memory code = (*machine)->allocate({.bytes = 65536, .use = MemoryUse::kCode}).value();
+  Memory data = (*machine)->allocate({.bytes = 4096}).value();
+  Program program = generate(kernel, params, {code.address, data.address, 1}).value();
+  SessionPlan plan = stores_on_pmc2(9);
+  plan.buffer_records = 200;
+  plan.threshold_records = 50;
+  auto session = Session::open(**machine, plan);
+  ASSERT_TRUE(session) << session.error().text();
+  auto run = session->run(program, 1000);
+  ASSERT_TRUE(run) << run.error().text();
+  EXPECT_EQ(session->records().size(), 100);  // each takes nine events and the one that triggers
+  for (Record r : session->records()) EXPECT_EQ(r.ip(), program.mark("after"));
+  EXPECT_EQ(run->counters[0], session->reset_slot(2));
+  EXPECT_FALSE(run->log.pmis.empty());
+  uint64_t at_threshold = session->base() + 50 * 0xB0;
+  EXPECT_GE(run->log.pmis.front().pebs_index, at_threshold);
+  session->rewind();
+  EXPECT_TRUE(session->records().empty());
+}
+
+}  // namespace
+}  // namespace skidproof

@@ -1,0 +1,162 @@
+// Counting exactly: how many events a machine sees in a run, and what a counter and the buffer must
+// then hold.
+#ifndef SKIDPROOF_SUITES_EXACT_H_
+#define SKIDPROOF_SUITES_EXACT_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/expected.h"
+#include "kernels/program.h"
+#include "pebs/arch/event.h"
+#include "pebs/arch/microarch.h"
+#include "pebs/arch/msr.h"
+#include "pebs/arch/reserved.h"
+#include "pebs/machine.h"
+#include "pebs/session.h"
+#include "suites/sampling.h"
+
+namespace skidproof::suites {
+
+// --- Sparse events: one an iteration of the sparse_event kernel, so far from the next that the
+// record belongs to the event behind the overflow and the reload is done before the next one.
+
+// The signal of a word of the kernel's `event` parameter: "load", "store", or "taken", the loop's
+// own conditional jump.
+inline arch::Signal sparse_signal(std::string_view word) {
+  if (word == "load") return arch::Signal::kLoads;
+  if (word == "store") return arch::Signal::kStores;
+  return arch::Signal::kConditional;
+}
+
+inline std::string sparse_parameters(std::string_view word, unsigned spacing = 64) {
+  return "event=" + std::string(word) + ",spacing=" + std::to_string(spacing);
+}
+
+// How many of these events the program itself makes in n iterations. The loop's conditional jump is
+// executed once more than the body.
+inline uint64_t sparse_events(std::string_view word, const Program& program, uint64_t iterations) {
+  if (word == "load") return program.total(iterations).loads;
+  if (word == "store") return program.total(iterations).stores;
+  return iterations + 1;
+}
+
+// Iterations after which `records` records are written and the next overflow is half a period away:
+// a few events of the machine's own around the program change neither. The counter overflows after
+// `period` events, and the one behind gives the record and the reload (R2).
+inline uint64_t iterations_for_exactly(uint64_t records, uint64_t period) {
+  return records * (period + 1) + period / 2;
+}
+
+// What `events` sparse events leave of one PEBS counter that starts at −first and is loaded with
+// −period by each record.
+struct Exact {
+  uint64_t records = 0;
+  uint64_t counter = 0;  // its value afterwards
+};
+inline Exact exact(const arch::Microarch& microarch, uint64_t events, uint64_t first,
+                   uint64_t period) {
+  uint64_t mask = arch::gp_counter_mask(microarch);
+  if (events < first + 1) return {0, (events - first) & mask};
+  uint64_t left = events - (first + 1);
+  return {1 + left / (period + 1), (left % (period + 1) - period) & mask};
+}
+
+// --- Plain counting
+
+// The plain event (no CMASK, no INV, no facility of its own) that counts a signal on IA32_PMCn,
+// precise or not; nullptr where the microarch publishes none.
+inline const arch::Event* counting_event(const arch::Microarch& microarch, arch::Signal signal,
+                                         unsigned counter = 0) {
+  for (const arch::Event& e : microarch.events) {
+    bool plain = e.cmask == 0 && !e.invert;
+    bool ordinary = e.kind <= arch::EventKind::kPebsOnly;
+    if (e.signal == signal && plain && ordinary && ((e.counters >> counter) & 1) != 0) return &e;
+  }
+  return nullptr;
+}
+
+// A counter that counts from 0 and does nothing else.
+inline CounterSetup plain_counter(unsigned counter, const arch::Event& event) {
+  return CounterSetup::of(counter, event, 0, false);
+}
+
+// What a counter counts from 0 in a run: the program's events and those of the machine's own code
+// between its writes of GLOBAL_CTRL. Without PEBS and interrupts.
+inline Expected<uint64_t> count(Machine& machine, const CounterSetup& setup, const Program& program,
+                                uint64_t iterations, Ring ring = Ring::kKernel) {
+  SessionPlan plan = one_counter(setup, 1);
+  plan.ring = ring;
+  Session session = SKIDPROOF_TRY(Session::open(machine, plan));
+  SessionRun run = SKIDPROOF_TRY(session.run(program, iterations));
+  return run.counters.at(0);
+}
+inline Expected<uint64_t> count(Machine& machine, unsigned counter, const arch::Event& event,
+                                const Program& program, uint64_t iterations) {
+  return count(machine, plain_counter(counter, event), program, iterations);
+}
+
+// --- Registers
+
+// Puts registers back at the end of a scope, in reverse order: what a test of single registers
+// changes, it leaves as it found it. Registers that do not answer are left out.
+class Restore {
+ public:
+  Restore(Machine& machine, std::initializer_list<uint32_t> msrs) : machine_(machine) {
+    for (uint32_t msr : msrs) add(msr);
+  }
+  ~Restore() {
+    for (auto it = saved_.rbegin(); it != saved_.rend(); ++it) {
+      static_cast<void>(machine_.wrmsr(writable_alias(it->msr), it->value));
+    }
+  }
+  Restore(const Restore&) = delete;
+  Restore& operator=(const Restore&) = delete;
+
+  void add(uint32_t msr) {
+    if (Expected<uint64_t> value = machine_.rdmsr(msr)) saved_.push_back({msr, *value});
+  }
+
+ private:
+  // A legacy counter write cannot carry every value (R38).
+  uint32_t writable_alias(uint32_t msr) const {
+    const arch::Microarch* row = machine_.identity().microarch;
+    bool counter = msr >= arch::IA32_PMC0 && msr < arch::IA32_PMC0 + 8;
+    bool full = row != nullptr && row->full_width_writes;
+    return counter && full ? msr - arch::IA32_PMC0 + arch::IA32_A_PMC0 : msr;
+  }
+
+  Machine& machine_;
+  std::vector<MsrWrite> saved_;
+};
+
+// Whether the processor refuses a write with #GP. An accepted one is undone. Any other error is the
+// machine's.
+inline Expected<bool> refuses(Machine& machine, uint32_t msr, uint64_t value) {
+  Restore restore(machine, {msr});
+  Expected<void> written = machine.wrmsr(msr, value);
+  if (written) return false;
+  if (written.error().code == ErrorCode::kGeneralProtection) return true;
+  return tl::make_unexpected(written.error());
+}
+// Whether it refuses to read.
+inline Expected<bool> refuses_to_read(Machine& machine, uint32_t msr) {
+  Expected<uint64_t> read = machine.rdmsr(msr);
+  if (read) return false;
+  if (read.error().code == ErrorCode::kGeneralProtection) return true;
+  return tl::make_unexpected(read.error());
+}
+
+// How many general-purpose counters CPUID.0AH reports. [SDM 18.2.1.1]
+inline unsigned reported_counters(const Machine& machine) {
+  return (machine.cpuid(0xA, 0).eax >> 8) & 0xFF;
+}
+
+}  // namespace skidproof::suites
+
+#endif  // SKIDPROOF_SUITES_EXACT_H_

@@ -1,0 +1,134 @@
+// Arming and triggering: the overflow arms, the next event records; without either there is no
+// record.
+#include <cstdint>
+
+#include "harness/check/check.h"
+#include "suites/exact.h"
+#include "suites/sampling.h"
+
+namespace skidproof::check {
+namespace {
+
+using namespace suites;
+using arch::bit;
+using arch::Gpr;
+using arch::Signal;
+
+constexpr char kNoEvent[] = "no precise event for this signal on this counter";
+
+}  // namespace
+
+// RDI counts the iterations down, so a record's RDI says which of the events it belongs to.
+SKIDPROOF_TEST_OVER(PebsArming, RecordsTheEventBehindTheOverflow,
+                    over::product(over::counters({0, 1, 2, 3}),
+                                  over::words({"load", "store", "taken"})),
+                    clause::R1, clause::R2) {
+  const auto counter = static_cast<unsigned>(param().number());
+  const arch::Event* event = precise_event(uarch(), sparse_signal(param().word()), counter);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("sparse_event", sparse_parameters(param().word()));
+  const uint64_t period = usable_period(uarch(), random().between(33, 60));
+  const uint64_t iterations = iterations_for_exactly(1, period);
+  const uint64_t own = sparse_events(param().word(), code, iterations);
+  const uint64_t events = need(count(machine(), counter, *event, code, iterations));
+  VERIFY_GE(events, own);
+
+  Sampled sampled =
+      need(sample(machine(), one_counter(counter, *event, period, 8), code, iterations));
+
+  VERIFY_EQ(sampled.records().size(), 1u);
+  if (sampled.records().empty()) return;
+  const uint64_t recorded = iterations + 1 - sampled.records().front().gpr(Gpr::kRdi);
+  evidence("period", period);
+  evidence("recorded-event", recorded);
+  // The machine's own events, if any, may come before the program's.
+  VERIFY_LE(recorded, period + 1);
+  VERIFY_GE(recorded, period + 1 - std::min(period, events - own));
+}
+
+SKIDPROOF_TEST_OVER(PebsArming, RecordsNothingWithoutAnOverflow, over::counters({0, 1, 2, 3}),
+                    clause::R1) {
+  const auto counter = static_cast<unsigned>(param().number());
+  const arch::Event* event = precise_event(uarch(), Signal::kLoads, counter);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const uint64_t events = need(count(machine(), counter, *event, code, 100));
+
+  // One event short: the counter ends at all-ones.
+  Sampled sampled = need(sample(machine(), one_counter(counter, *event, events + 1, 8), code, 100));
+
+  VERIFY_EQ(sampled.records().size(), 0u);
+  VERIFY_EQ(sampled.run.counters[0], arch::gp_counter_mask(uarch()));
+  VERIFY_EQ(sampled.run.global_status & bit(counter), 0u);
+  VERIFY_EQ(sampled.session.index(), sampled.session.base());
+}
+
+// The overflow falls on the last store, and 2,000 instructions without one follow it.
+SKIDPROOF_TEST(PebsArming, WaitsForAnEventHoweverLong, clause::R3, clause::R4, clause::R18) {
+  const arch::Event* event = precise_event(uarch(), Signal::kStores);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("sparse_event", sparse_parameters("store", 4096));
+  const uint64_t iterations = usable_period(uarch(), 3);
+  const uint64_t events = need(count(machine(), 0, *event, code, iterations));
+  SKIDPROOF_REQUIRE(events == code.total(iterations).stores, SkipCategory::kMachineLimit,
+                    "the machine's own code around a program stores");
+
+  Sampled sampled = need(sample(machine(), one_counter(0, *event, events, 8), code, iterations));
+
+  VERIFY_EQ(sampled.run.counters[0], 0u) << "it overflowed on the last store";
+  VERIFY_EQ(sampled.records().size(), 0u);
+  VERIFY_EQ(sampled.run.global_status & bit(0), bit(0)) << "armed, not yet triggered";
+}
+
+// One event more than the overflow, and the status is clear again.
+SKIDPROOF_TEST_OVER(PebsArming, ShowsTheOverflowInTheStatusUntilTheRecord,
+                    over::counters({0, 1, 2, 3}), clause::R4, clause::R17, clause::R18) {
+  const auto counter = static_cast<unsigned>(param().number());
+  const arch::Event* event = precise_event(uarch(), Signal::kStores, counter);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("sparse_event", sparse_parameters("store"));
+  const uint64_t iterations = usable_period(uarch(), 40);
+  const uint64_t events = need(count(machine(), counter, *event, code, iterations));
+  SKIDPROOF_REQUIRE(events == code.total(iterations).stores, SkipCategory::kMachineLimit,
+                    "the machine's own code around a program stores");
+  const SessionPlan plan = one_counter(counter, *event, events, 8);
+
+  Sampled armed = need(sample(machine(), plan, code, iterations));
+  VERIFY_EQ(armed.records().size(), 0u);
+  VERIFY_EQ(armed.run.global_status & bit(counter), bit(counter));
+  need(armed.session.close());
+
+  Sampled recorded = need(sample(machine(), plan, code, iterations + 1));
+  VERIFY_EQ(recorded.records().size(), 1u);
+  VERIFY_EQ(recorded.run.global_status & bit(counter), 0u);
+}
+
+// P4 promises nothing for an event that is not in the list: whether it is recorded is reported.
+// What holds in either case is the count.
+SKIDPROOF_TEST(PebsArming, CountsAnImpreciseEventWhateverPebsMakesOfIt, clause::P4, clause::R19) {
+  const arch::Event* event = nullptr;
+  for (const arch::Event& e : uarch().events) {
+    if (!e.precise() && e.signal == Signal::kBranches) event = &e;
+  }
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
+                    "no imprecise branch event");
+  const Program& code = program("sparse_event", sparse_parameters("taken"));
+  const uint64_t period = usable_period(uarch(), 40);
+  const uint64_t iterations = iterations_for_exactly(3, period);
+  const uint64_t events = need(count(machine(), 0, *event, code, iterations));
+
+  Sampled sampled = need(sample(machine(), one_counter(0, *event, period, 32), code, iterations));
+
+  evidence("event", event->name);
+  evidence("records", sampled.records().size());
+  VERIFY_GE(events, code.total(iterations).branches());
+  const size_t records = sampled.records().size();
+  if (records == 0) {
+    VERIFY_EQ(sampled.run.counters[0], events - period) << "no record, hence no reload";
+  } else {
+    VERIFY_EQ(sampled.records().remainder_bytes(), 0u);
+    VERIFY_LE(records, events / period) << "no more records than overflows";
+  }
+}
+
+}  // namespace skidproof::check

@@ -1,0 +1,233 @@
+// PDIR: instructions retired sampled in proportion on PMC1, and on no other counter, where a
+// long-latency instruction casts its shadow over ordinary samples.
+//
+// The programs hold one division among cheap instructions. Sampled in proportion, each instruction
+// of the loop is recorded as often as every other; an ordinary event waits after its overflow until
+// PEBS is armed, and that wait ends, more often than in proportion, behind the division.
+#include <cstdlib>
+
+#include "harness/check/check.h"
+#include "harness/stats/hypothesis.h"
+#include "suites/sampling.h"
+
+namespace skidproof {
+namespace {
+
+using namespace suites;
+using arch::EventKind;
+using arch::Signal;
+using check::Param;
+using check::SkipCategory;
+namespace over = check::over;
+
+constexpr uint64_t kRecordsAnInstruction = 25;  // of the loop, expected in proportion
+constexpr uint64_t kPeriod = 199;
+// Chance alone gives a proportional machine less than the first once in a million tests, and one
+// that is not more than the second next to never.
+constexpr double kProportional = 1e-6;
+constexpr double kDisproportional = 1e-9;
+
+constexpr char kNoPdir[] = "this microarch has no precise distribution (Table 18-31)";
+
+Param shadow(const char* label, const char* parameters) {
+  return {.label = label, .words = {parameters}};
+}
+std::vector<Param> two_shadows() {
+  return {shadow("amid", "operation=div"), shadow("early", "operation=div,before=4,after=24")};
+}
+std::vector<Param> shadows() {
+  std::vector<Param> params = two_shadows();
+  params.push_back(shadow("late", "operation=div,before=24,after=4"));
+  params.push_back(shadow("idiv", "operation=idiv"));
+  return params;
+}
+
+// Where the records of a loop lie, by position on its path. A fused pair retires together (R72),
+// so that a record of its first may name either of two instructions: the two share a cell.
+struct Distribution {
+  std::vector<uint64_t> counts;
+  std::vector<double> weights;
+  std::map<int64_t, uint64_t> positions;  // unmerged, for evidence
+  uint64_t records = 0;
+
+  double p() const {
+    auto result = stats::chi_square_goodness(counts, weights);
+    return result ? result->p : 1;
+  }
+};
+
+// `weight` is how many events the i-th instruction of the path is.
+Distribution distribution(const arch::Microarch& microarch, const Program& program,
+                          const LoopPath& path, const Placing& placing,
+                          const std::function<double(const Instruction&)>& weight) {
+  std::vector<uint64_t> counts(path.size());
+  std::vector<double> weights(path.size());
+  Distribution out;
+  for (size_t i = 0; i < path.size(); ++i) {
+    // A record of step i names the one after it.
+    size_t named = (i + 1) % path.size();
+    weights[named] = weight(path.step(i));
+    auto hits = placing.hits.find(path.step(named).address);
+    counts[named] = hits == placing.hits.end() ? 0 : hits->second;
+    out.positions[static_cast<int64_t>(named)] = counts[named];
+    out.records += counts[named];
+  }
+  for (size_t i = 0; i < path.size(); ++i) {
+    if (!first_of_fused_pair(microarch, program, path.step(i))) continue;
+    size_t second = (i + 1) % path.size(), behind = (i + 2) % path.size();
+    counts[behind] += std::exchange(counts[second], 0);
+    weights[behind] += std::exchange(weights[second], 0);
+  }
+  for (size_t i = 0; i < path.size(); ++i) {
+    if (weights[i] <= 0) continue;
+    out.counts.push_back(counts[i]);
+    out.weights.push_back(weights[i]);
+  }
+  return out;
+}
+
+// Samples enough records of an event for a distribution over the loop. With one period for all, the
+// records would keep step with the loop; so each gets a random one of its own through the reset
+// slot, drawn from whole multiples of the loop's length.
+Expected<Placing> place_samples(Machine& machine, const Program& program, const LoopPath& path,
+                                unsigned counter, const arch::Event& event, Random& random) {
+  const arch::Microarch& microarch = *machine.identity().microarch;
+  uint64_t period = usable_period(microarch, kPeriod), spread = 8 * path.size();
+  size_t records = path.size() * kRecordsAnInstruction;
+  auto draw = [&] { return minus_period(period + random.below(spread), microarch.gp_width); };
+  Session session =
+      SKIDPROOF_TRY(Session::open(machine, one_counter(counter, event, period, records)));
+  uint64_t iterations = (period + spread) / path.size() + 1;  // about one record
+  session.set_reset_slot(counter, draw());
+  SKIDPROOF_TRY(session.run(program, iterations));
+  for (size_t i = 1; i < records * 5 / 4; ++i) {
+    session.set_reset_slot(counter, draw());
+    SKIDPROOF_TRY(session.resume(program, iterations));
+  }
+  return place(program, path, session.records(), [](const Instruction&) { return true; });
+}
+
+// Instructions retired, sampled with the event of the precise distribution on any counter.
+Expected<Distribution> precise_distribution(Machine& machine, const Program& program,
+                                            unsigned counter, Random& random) {
+  const arch::Microarch& microarch = *machine.identity().microarch;
+  const arch::Event& event = *facility_event(microarch, EventKind::kPdir);
+  LoopPath path = LoopPath::of(program, forward_jumps(true));
+  Placing placing = SKIDPROOF_TRY(place_samples(machine, program, path, counter, event, random));
+  return distribution(microarch, program, path, placing, [](const Instruction&) { return 1.0; });
+}
+
+SKIDPROOF_TEST_OVER(PebsPdir, SamplesEachInstructionInProportionOnPmc1, shadows(), clause::R13,
+                    clause::R15, clause::P6) {
+  SKIDPROOF_REQUIRE(uarch().pdir_counter != 0, SkipCategory::kNotOnThisMicroarch, kNoPdir);
+  const Program& loop = program("division_shadow", param().word());
+  auto counter = static_cast<unsigned>(__builtin_ctz(uarch().pdir_counter));
+  Distribution found = need(precise_distribution(machine(), loop, counter, random()));
+  VERIFY_GE(found.records, found.counts.size() * kRecordsAnInstruction * 9 / 10);
+  VERIFY_GE(found.p(), kProportional) << "the precise distribution depends on the instruction";
+  histogram("pdir", "instructions", found.positions);
+  evidence("p", found.p());
+}
+
+SKIDPROOF_TEST_OVER(PebsPdir, GivesNoPreciseDistributionOnAnotherCounter,
+                    over::product(over::counters({0, 2, 3}), two_shadows()), clause::P5) {
+  SKIDPROOF_REQUIRE(uarch().pdir_counter != 0, SkipCategory::kNotOnThisMicroarch, kNoPdir);
+  const Program& loop = program("division_shadow", param().word());
+  Distribution found = need(
+      precise_distribution(machine(), loop, static_cast<unsigned>(param().number(0)), random()));
+  // What C0H/01H does there is not published: it may record nothing, but not in proportion.
+  bool enough = found.records >= found.counts.size() * kRecordsAnInstruction / 2;
+  VERIFY_TRUE(!enough || found.p() <= kDisproportional)
+      << found.records << " records in proportion, p = " << found.p();
+  histogram("pdir", "instructions", found.positions);
+  evidence("p", found.p());
+}
+
+// --- Event N
+
+SKIDPROOF_TEST_OVER(PebsPdir, RecordsTheOverflowingEventItself, shadows(), clause::R13) {
+  SKIDPROOF_REQUIRE(uarch().pdir_counter != 0, SkipCategory::kNotOnThisMicroarch, kNoPdir);
+  const Program& loop = program("division_shadow", param().word());
+  const arch::Event& event = *facility_event(uarch(), EventKind::kPdir);
+  auto counter = static_cast<unsigned>(__builtin_ctz(uarch().pdir_counter));
+  uint64_t period = usable_period(uarch(), kPeriod);
+  constexpr uint64_t kRecords = 200;
+  SessionPlan plan = one_counter(counter, event, period, 2 * kRecords);
+  plan.fixed = {{.counter = 0}};  // instructions retired
+  uint64_t iterations = kRecords * period / loop.per_iteration.instructions;
+  Sampled sampled = need(sample(machine(), plan, loop, iterations));
+
+  // Each record takes as many events as its period: what an ordinary event lets pass until it is
+  // recorded would be missing, one or more for each record.
+  uint64_t records = sampled.records().size();
+  uint64_t rest = (sampled.run.counters.at(0) - minus_period(period, uarch().gp_width)) &
+                  minus_period(1, uarch().gp_width);
+  uint64_t instructions = sampled.run.fixed.at(0);
+  VERIFY_GE(records, kRecords * 9 / 10);
+  auto missing = static_cast<int64_t>(instructions - (records * period + rest));
+  VERIFY_LT(std::abs(missing), static_cast<int64_t>(records / 2))
+      << records << " records of " << period << " events and " << rest << " more, of "
+      << instructions << " instructions";
+  evidence("records", records);
+  evidence("period", period);
+  evidence("rest", rest);
+  evidence("instructions", instructions);
+}
+
+// --- The shadow
+
+// An ordinary event that every instruction causes: instructions where there is one, uops else.
+const arch::Event* ordinary_event(const arch::Microarch& microarch, unsigned counter) {
+  const arch::Event* event = precise_event(microarch, Signal::kInstructions, counter);
+  return event != nullptr ? event : precise_event(microarch, Signal::kUops, counter);
+}
+
+// How often an event comes in one iteration, counted without sampling.
+Expected<double> events_an_iteration(Machine& machine, const Program& program, unsigned counter,
+                                     const arch::Event& event) {
+  constexpr uint64_t kIterations = 1000;
+  CounterSetup setup = CounterSetup::of(counter, event, 0, false);
+  Sampled counted = SKIDPROOF_TRY(sample(machine, one_counter(setup, 1), program, kIterations));
+  return static_cast<double>(counted.run.counters.at(0)) / kIterations;
+}
+
+SKIDPROOF_TEST_OVER(PebsPdir, OrdinaryEventsFallIntoTheShadow,
+                    over::product(over::counters({0, 1, 2, 3}), two_shadows()), clause::R15,
+                    clause::R2) {
+  auto counter = static_cast<unsigned>(param().number(0));
+  const arch::Event* event = ordinary_event(uarch(), counter);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
+                    "no precise event that every instruction causes");
+  const Program& loop = program("division_shadow", param().word());
+  LoopPath path = LoopPath::of(loop, forward_jumps(true));
+  double events = need(events_an_iteration(machine(), loop, counter, *event));
+  Placing placing = need(place_samples(machine(), loop, path, counter, *event, random()));
+
+  // Each cheap instruction is one event, a fused pair one uop; the division is what remains.
+  uint64_t division = loop.mark("div");
+  bool uops = event->signal == Signal::kUops;
+  auto fused_second = [&](const Instruction& i) {
+    return uops && i.flow == Flow::kConditional &&
+           first_of_fused_pair(uarch(), loop, *loop.at(loop.mark("loop.sub")));
+  };
+  double others = 0;
+  for (size_t i = 0; i < path.size(); ++i) {
+    const Instruction& at = path.step(i);
+    if (at.address != division && !fused_second(at)) others += 1;
+  }
+  Distribution found =
+      distribution(uarch(), loop, path, placing, [&](const Instruction& i) -> double {
+        if (fused_second(i)) return 0;
+        return i.address == division ? std::max(events - others, 1.0) : 1;
+      });
+  VERIFY_GE(found.records, path.size() * kRecordsAnInstruction * 9 / 10);
+  VERIFY_LE(found.p(), kDisproportional) << "no shadow: sampled in proportion";
+  histogram("shadow", "instructions", found.positions);
+  evidence("event", event->name);
+  evidence("p", found.p());
+  evidence("share_behind_division", static_cast<double>(placing.hits[loop.at(division)->end()]) /
+                                        static_cast<double>(std::max<uint64_t>(found.records, 1)));
+}
+
+}  // namespace
+}  // namespace skidproof

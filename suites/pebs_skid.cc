@@ -1,0 +1,283 @@
+// Skid: how far behind the instruction that caused the event the recorded IP lies, along the path
+// that was executed.
+//
+// Each kernel's loop holds the event at known instructions with others between, so that the nearest
+// one before a recorded IP is the one that caused it, and an IP that lies one too far shows.
+#include <fmt/format.h>
+
+#include "harness/check/check.h"
+#include "suites/sampling.h"
+
+namespace skidproof {
+namespace {
+
+using namespace suites;
+using arch::Signal;
+using check::Param;
+using check::SkipCategory;
+namespace over = check::over;
+
+// One defect in 32 records must not slip through: 216 records miss it once in 900 tests, and every
+// promise is tested by many programs.
+constexpr size_t kRecordsARun = 54;
+constexpr uint64_t kRuns = 4;
+constexpr uint64_t kRecordsExpected = 200;
+constexpr uint64_t kPeriod = 32;  // the smallest that every microarch sustains (R41)
+
+constexpr bool kTaken = true, kFalls = false;
+
+// A program, the event that is sampled on it, and which way its forward jumps go.
+Param on(const char* label, Signal signal, const char* kernel, const char* parameters = "",
+         bool forward_jump = kTaken) {
+  return {.label = label,
+          .numbers = {arch::index(signal), forward_jump},
+          .words = {kernel, parameters}};
+}
+// numbers: counter, signal, forward jump; words: kernel, parameters.
+std::vector<Param> over_counters(const std::vector<Param>& cases) {
+  return over::product(over::counters({0, 1, 2, 3}), cases);
+}
+
+// Which instructions of a path cause an event.
+InstructionTest causes(Signal signal, const InstructionTest& taken) {
+  return [signal, taken](const Instruction& i) {
+    switch (signal) {
+      case Signal::kLoads:
+        return i.loads;
+      case Signal::kStores:
+        return i.stores;
+      case Signal::kBranches:
+        return i.flow != Flow::kNone;
+      case Signal::kConditional:
+        return i.flow == Flow::kConditional;
+      case Signal::kNearCalls:
+        return i.flow == Flow::kCall;
+      case Signal::kNearReturns:
+        return i.flow == Flow::kReturn;
+      case Signal::kNearTaken:
+        return i.flow != Flow::kNone && (i.flow != Flow::kConditional || taken(i));
+      case Signal::kUops:
+      case Signal::kInstructions:
+        return true;
+      default:
+        return false;
+    }
+  };
+}
+
+// A test's parameter, understood.
+struct Case {
+  explicit Case(const Param& p)
+      : counter(static_cast<unsigned>(p.number(0))),
+        signal(static_cast<Signal>(p.number(1))),
+        taken(forward_jumps(p.number(2) != 0)),
+        cause(causes(signal, taken)),
+        kernel(p.word(0)),
+        parameters(p.word(1)) {}
+
+  unsigned counter;
+  Signal signal;
+  InstructionTest taken;
+  InstructionTest cause;
+  std::string kernel, parameters;
+};
+
+std::string absent(const arch::Microarch& microarch, Signal signal) {
+  return fmt::format("{} publishes no precise event for {}", microarch.title,
+                     arch::name_of(signal));
+}
+
+// Samples the program with several periods, so that where events come twice an iteration both give
+// records.
+Expected<Placing> place_samples(Machine& machine, const Program& program, const Case& c,
+                                const arch::Event& event) {
+  LoopPath path = LoopPath::of(program, c.taken);
+  Placing all;
+  for (uint64_t i = 0; i < kRuns; ++i) {
+    uint64_t period = usable_period(*machine.identity().microarch, kPeriod) + i;
+    SessionPlan plan = one_counter(c.counter, event, period, kRecordsARun);
+    uint64_t iterations = iterations_for(kRecordsARun, period);
+    // Uops come several a cycle: dozens pass between overflow and arming.
+    if (c.signal == Signal::kUops) iterations *= 3;
+    Sampled sampled = SKIDPROOF_TRY(sample(machine, plan, program, iterations));
+    all += place(program, path, sampled.records(), c.cause);
+  }
+  return all;
+}
+
+// Enough records, and every one of them on the path.
+void verify_on_path(const Placing& placing) {
+  VERIFY_GE(placing.on_path, kRecordsExpected) << "too few records on the executed path";
+  VERIFY_EQ(placing.off_path, 0u) << "records name instructions that were never executed";
+  VERIFY_LE(placing.at_exit, placing.runs) << "the loop is left once a run";
+  VERIFY_LE(placing.foreign, placing.runs * kForeignAllowed) << "records outside the program";
+}
+
+void verify_skid(const Placing& placing, bool two_allowed) {
+  verify_on_path(placing);
+  for (auto [skid, count] : placing.skid) {
+    if (two_allowed) {
+      VERIFY_THAT(skid, ::testing::AnyOf(1, 2)) << count << " records lie there";
+    } else {
+      VERIFY_EQ(skid, 1) << count << " records lie there";
+    }
+  }
+}
+
+std::vector<int64_t> allowed_skids(bool two_allowed) {
+  return two_allowed ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{1};
+}
+
+// --- One instruction, whatever the event
+
+SKIDPROOF_TEST_OVER(PebsSkid, IsOneInstructionBehindTheEvent,
+                    over_counters({
+                        on("sparse_load", Signal::kLoads, "sparse_event", "event=load,spacing=16"),
+                        on("sparse_store", Signal::kStores, "sparse_event",
+                           "event=store,spacing=16"),
+                        on("load_stream", Signal::kLoads, "load_stream", "unroll=1"),
+                        on("store_stream", Signal::kStores, "store_stream", "unroll=1"),
+                        on("locked_load", Signal::kLoads, "locked_rmw"),
+                        on("locked_store", Signal::kStores, "locked_rmw"),
+                    }),
+                    clause::R12, clause::R5) {
+  Case c(param());
+  const arch::Event* event = precise_event(uarch(), c.signal, c.counter);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, absent(uarch(), c.signal));
+  const Program& loop = program(c.kernel, c.parameters);
+  Placing placing = need(place_samples(machine(), loop, c, *event));
+  verify_skid(placing, false);
+  histogram("skid", "instructions", placing.skid, allowed_skids(false));
+  evidence("event", event->name);
+}
+
+// --- Branches
+
+SKIDPROOF_TEST_OVER(
+    PebsSkid, LandsOnTheTargetOfATakenBranch,
+    over_counters({
+        on("loop_branch", Signal::kBranches, "sparse_event", "event=taken,spacing=16"),
+        on("conditional", Signal::kConditional, "fused_branch", "first=test,condition=ne,taken=1"),
+        on("memory_conditional", Signal::kConditional, "fused_branch",
+           "first=cmp,condition=e,form=mem_reg,taken=1"),
+        on("apart_conditional", Signal::kConditional, "fused_branch",
+           "first=cmp,condition=e,apart=1,taken=1"),
+        on("near_taken", Signal::kNearTaken, "fused_branch", "first=cmp,condition=l,taken=1"),
+        on("call", Signal::kNearCalls, "call_return"),
+        on("return", Signal::kNearReturns, "call_return"),
+    }),
+    clause::R9, clause::R12) {
+  Case c(param());
+  const arch::Event* event = precise_event(uarch(), c.signal, c.counter);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, absent(uarch(), c.signal));
+  const Program& loop = program(c.kernel, c.parameters);
+  Placing placing = need(place_samples(machine(), loop, c, *event));
+  verify_skid(placing, false);
+  histogram("skid", "instructions", placing.skid, allowed_skids(false));
+  evidence("event", event->name);
+}
+
+SKIDPROOF_TEST_OVER(
+    PebsSkid, LandsOnTheFallThroughOfABranchNotTaken,
+    over_counters({
+        on("sparse", Signal::kConditional, "sparse_event", "event=not_taken,spacing=16", kFalls),
+        on("fused", Signal::kConditional, "fused_branch", "first=cmp,condition=e,taken=0", kFalls),
+        on("apart", Signal::kBranches, "fused_branch", "first=test,condition=ne,apart=1,taken=0",
+           kFalls),
+    }),
+    clause::R12, clause::R5) {
+  Case c(param());
+  const arch::Event* event = precise_event(uarch(), c.signal, c.counter);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, absent(uarch(), c.signal));
+  const Program& loop = program(c.kernel, c.parameters);
+  Placing placing = need(place_samples(machine(), loop, c, *event));
+  verify_skid(placing, false);
+  // The loop's own jump is sampled too; the one that falls through must be among the records.
+  uint64_t behind = loop.mark(c.kernel == "sparse_event" ? "after" : "next");
+  VERIFY_GE(placing.hits[behind], kRecordsExpected / 10) << "few records of the branch not taken";
+  histogram("skid", "instructions", placing.skid, allowed_skids(false));
+  evidence("fall_through_records", placing.hits[behind]);
+}
+
+// --- Fused pairs
+
+std::vector<Param> fused_pairs() {
+  return over_counters({
+      on("cmp.taken", Signal::kLoads, "fused_branch", "first=cmp,condition=e,form=mem_reg"),
+      on("cmp.falls", Signal::kLoads, "fused_branch", "first=cmp,condition=b,form=mem_reg,taken=0",
+         kFalls),
+      on("test.taken", Signal::kLoads, "fused_branch", "first=test,condition=ne,form=mem_reg"),
+      on("test.falls", Signal::kLoads, "fused_branch",
+         "first=test,condition=s,form=mem_reg,taken=0", kFalls),
+      on("and.taken", Signal::kLoads, "fused_branch", "first=and,condition=ne,form=mem_reg"),
+      on("add.taken", Signal::kLoads, "fused_branch", "first=add,condition=ne,form=mem_reg"),
+      on("sub.falls", Signal::kLoads, "fused_branch", "first=sub,condition=l,form=mem_reg,taken=0",
+         kFalls),
+  });
+}
+
+SKIDPROOF_TEST_OVER(PebsSkid, IsTwoAtMostBehindAMicroAndMacroFusedPair, fused_pairs(),
+                    clause::R12) {
+  Case c(param());
+  const arch::Event* event = precise_event(uarch(), c.signal, c.counter);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, absent(uarch(), c.signal));
+  const Program& loop = program(c.kernel, c.parameters);
+  Placing placing = need(place_samples(machine(), loop, c, *event));
+  bool fuses = first_of_fused_pair(uarch(), loop, *loop.at(loop.mark("first")));
+  bool two_allowed = fuses && uarch().fused_pair_skid == 2;
+  verify_skid(placing, two_allowed);
+  histogram("skid", "instructions", placing.skid, allowed_skids(two_allowed));
+  evidence("fuses", fuses);
+}
+
+// The control: the same instructions with a no-operation between the two, and pairs that nothing
+// fuses.
+SKIDPROOF_TEST_OVER(
+    PebsSkid, IsOneWhereThePairDoesNotFuse,
+    over_counters({
+        on("apart.taken", Signal::kLoads, "fused_branch", "first=cmp,form=mem_reg,apart=1"),
+        on("apart.falls", Signal::kLoads, "fused_branch",
+           "first=test,condition=s,form=mem_reg,apart=1,taken=0", kFalls),
+        on("or", Signal::kLoads, "fused_branch", "first=or,condition=ne,form=mem_reg"),
+        on("cmp_sign", Signal::kLoads, "fused_branch", "first=cmp,condition=ns,form=mem_reg"),
+        on("cmp_immediate", Signal::kLoads, "fused_branch", "first=cmp,condition=e,form=mem_imm"),
+    }),
+    clause::R12, clause::R69) {
+  Case c(param());
+  const arch::Event* event = precise_event(uarch(), c.signal, c.counter);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, absent(uarch(), c.signal));
+  const Program& loop = program(c.kernel, c.parameters);
+  Placing placing = need(place_samples(machine(), loop, c, *event));
+  VERIFY_FALSE(first_of_fused_pair(uarch(), loop, *loop.at(loop.mark("first"))))
+      << "the control would fuse";
+  verify_skid(placing, false);
+  histogram("skid", "instructions", placing.skid, allowed_skids(false));
+}
+
+// --- Uops
+
+// Every instruction is an event, so the distance tells nothing; but the recorded IP is always that
+// of an instruction which the loop executes next.
+SKIDPROOF_TEST_OVER(
+    PebsSkid, KeepsUopRecordsOnTheExecutedPath,
+    over_counters({
+        on("taken", Signal::kUops, "fused_branch", "first=cmp,condition=e,form=mem_reg,pairs=8"),
+        on("apart", Signal::kUops, "fused_branch", "first=test,condition=ne,apart=1,pairs=8"),
+        on("calls", Signal::kUops, "call_return", "depth=8"),
+        on("loop", Signal::kUops, "empty"),
+    }),
+    clause::R5, clause::R9) {
+  Case c(param());
+  const arch::Event* event = precise_event(uarch(), c.signal, c.counter);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, absent(uarch(), c.signal));
+  const Program& loop = program(c.kernel, c.parameters);
+  Placing placing = need(place_samples(machine(), loop, c, *event));
+  verify_on_path(placing);
+  std::map<int64_t, uint64_t> positions;
+  for (auto [ip, count] : placing.hits)
+    positions[static_cast<int64_t>(instruction_index(loop, ip).value())] += count;
+  histogram("position", "instructions", positions);
+}
+
+}  // namespace
+}  // namespace skidproof

@@ -1,0 +1,270 @@
+// What the suites share: choosing events, sampling with one counter, and finding a recorded IP on
+// the path that a kernel's loop executes.
+#ifndef SKIDPROOF_SUITES_SAMPLING_H_
+#define SKIDPROOF_SUITES_SAMPLING_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/expected.h"
+#include "kernels/program.h"
+#include "pebs/arch/event.h"
+#include "pebs/arch/fusion.h"
+#include "pebs/arch/microarch.h"
+#include "pebs/record.h"
+#include "pebs/session.h"
+
+namespace skidproof::suites {
+
+// --- Events
+
+// The plain precise event (no CMASK, no INV, no facility of its own) that selects a signal on
+// IA32_PMCn; nullptr where the microarch publishes none. Names and codes differ between
+// generations, signals do not.
+inline const arch::Event* precise_event(const arch::Microarch& microarch, arch::Signal signal,
+                                        unsigned counter = 0) {
+  for (const arch::Event& e : microarch.events) {
+    bool plain = e.cmask == 0 && !e.invert;
+    bool ordinary = e.kind == arch::EventKind::kPebs || e.kind == arch::EventKind::kPebsOnly;
+    if (e.signal == signal && plain && ordinary && ((e.pebs_counters >> counter) & 1) != 0)
+      return &e;
+  }
+  return nullptr;
+}
+
+// The event of a facility: PDIR, precise store, load latency; nullptr where there is none.
+inline const arch::Event* facility_event(const arch::Microarch& microarch, arch::EventKind kind) {
+  for (const arch::Event& e : microarch.events) {
+    if (e.kind == kind) return &e;
+  }
+  return nullptr;
+}
+
+// A period that the microarch can sustain (R41): the wish, or the least one.
+inline uint64_t usable_period(const arch::Microarch& microarch, uint64_t wish) {
+  return std::max<uint64_t>(wish, microarch.minimum_period);
+}
+
+// --- Sampling
+
+// One counter, room for this many records, no threshold interrupt.
+inline SessionPlan one_counter(const CounterSetup& setup, size_t records) {
+  SessionPlan plan;
+  plan.counters = {setup};
+  plan.buffer_records = records;
+  return plan;
+}
+
+// One PEBS counter on an event.
+inline SessionPlan one_counter(unsigned counter, const arch::Event& event, uint64_t period,
+                               size_t records) {
+  return one_counter(CounterSetup::of(counter, event, period), records);
+}
+
+// Iterations that fill a buffer of so many records: period + 1 events each (R2), and an eighth more
+// for events that pass before PEBS is armed.
+inline uint64_t iterations_for(size_t records, uint64_t period, uint64_t events_per_iteration = 1) {
+  return (records * (period + 2) * 9 / 8) / events_per_iteration + period + 16;
+}
+
+// A session and the run that it has behind it. The records live as long as the session.
+struct Sampled {
+  Session session;
+  SessionRun run;
+  Records records() const { return session.records(); }
+};
+
+inline Expected<Sampled> sample(Machine& machine, const SessionPlan& plan, const Program& program,
+                                uint64_t iterations) {
+  Session session = SKIDPROOF_TRY(Session::open(machine, plan));
+  SessionRun run = SKIDPROOF_TRY(session.run(program, iterations));
+  return Sampled{std::move(session), std::move(run)};
+}
+
+// --- Recorded IPs
+
+// Outside the program: the machine's own code around it counts too, between GLOBAL_CTRL and the
+// call. The address right behind the code still belongs to it, as the fall-through of its last
+// instruction.
+inline bool foreign(const Program& program, uint64_t ip) {
+  return ip < program.code_address || ip > program.code_address + program.code.size();
+}
+// How many foreign records a run may hold: one on the way in, one on the way out.
+inline constexpr uint64_t kForeignAllowed = 2;
+
+// The index of the static instruction that starts at this address.
+inline std::optional<size_t> instruction_index(const Program& program, uint64_t ip) {
+  const Instruction* at = program.at(ip);
+  if (at == nullptr) return std::nullopt;
+  return static_cast<size_t>(at - program.instructions.data());
+}
+
+// The name that marks an address, or "".
+inline std::string_view mark_at(const Program& program, uint64_t address) {
+  for (const auto& [name, marked] : program.marks) {
+    if (marked == address) return name;
+  }
+  return "";
+}
+
+using InstructionTest = std::function<bool(const Instruction&)>;
+
+// A loop's own jump goes back and is taken; every other conditional jump goes the same way.
+inline InstructionTest forward_jumps(bool taken) {
+  return [taken](const Instruction& i) { return i.target <= i.address || taken; };
+}
+
+// One iteration of a program's loop as the instructions that it executes, in that order, calls and
+// returns followed. For kernels whose iteration executes each address once.
+class LoopPath {
+ public:
+  // From loop.first until it comes back there; `taken` says which way a conditional jump goes.
+  // Empty when the program has no loop or leaves its code.
+  static LoopPath of(const Program& program, const InstructionTest& taken) {
+    LoopPath path;
+    std::vector<uint64_t> returns;
+    uint64_t first = program.mark("loop.first");
+    for (uint64_t ip = first; path.steps_.size() <= program.instructions.size();) {
+      const Instruction* at = program.at(ip);
+      if (at == nullptr) break;
+      path.position_.emplace(ip, path.steps_.size());
+      path.steps_.push_back(at);
+      ip = next(*at, taken, returns);
+      if (ip == first) return path;
+    }
+    return {};
+  }
+
+  size_t size() const { return steps_.size(); }
+  bool empty() const { return steps_.empty(); }
+  // Cyclic: step(size()) is step(0).
+  const Instruction& step(size_t i) const { return *steps_[i % steps_.size()]; }
+  // Where an address stands on the path.
+  std::optional<size_t> position(uint64_t ip) const {
+    auto it = position_.find(ip);
+    if (it == position_.end()) return std::nullopt;
+    return it->second;
+  }
+  // The instruction executed `distance` before the one at a position.
+  const Instruction& before(size_t at, size_t distance) const {
+    return step(at + size() - distance % size());
+  }
+  // How many instructions, along the path, the recorded IP lies behind the nearest instruction
+  // before it that can have caused the event: 1 to size(). Empty where the IP is not on the path,
+  // or nothing on it causes the event.
+  std::optional<size_t> skid(uint64_t ip, const InstructionTest& causes) const {
+    std::optional<size_t> at = position(ip);
+    for (size_t distance = 1; at && distance <= size(); ++distance) {
+      if (causes(before(*at, distance))) return distance;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  static uint64_t next(const Instruction& at, const InstructionTest& taken,
+                       std::vector<uint64_t>& returns) {
+    switch (at.flow) {
+      case Flow::kNone:
+        return at.end();
+      case Flow::kConditional:
+        return taken(at) ? at.target : at.end();
+      case Flow::kJump:
+        return at.target;
+      case Flow::kCall:
+        returns.push_back(at.end());
+        return at.target;
+      case Flow::kReturn:
+        break;
+    }
+    if (returns.empty()) return 0;
+    uint64_t back = returns.back();
+    returns.pop_back();
+    return back;
+  }
+
+  std::vector<const Instruction*> steps_;
+  std::unordered_map<uint64_t, size_t> position_;
+};
+
+// Whether a microarch fuses an instruction with the conditional jump behind it, by its own rules
+// (R64 to R69). The static list knows Sandy Bridge's, which no row exceeds.
+inline bool first_of_fused_pair(const arch::Microarch& microarch, const Program& program,
+                                const Instruction& first) {
+  const Instruction* jump = program.at(first.end());
+  if (!first.fuses_with_next || jump == nullptr) return false;
+  using arch::FusionFirst;
+  constexpr std::pair<std::string_view, FusionFirst> kFirsts[] = {
+      {"cmp", FusionFirst::kCmp}, {"test", FusionFirst::kTest}, {"and", FusionFirst::kAnd},
+      {"add", FusionFirst::kAdd}, {"sub", FusionFirst::kSub},   {"inc", FusionFirst::kInc},
+      {"dec", FusionFirst::kDec}};
+  FusionFirst kind = FusionFirst::kNone;
+  for (auto [mnemonic, of] : kFirsts) {
+    if (first.text.starts_with(mnemonic)) kind = of;
+  }
+  // A jump's condition is the low nibble of its opcode: 7xH, or 0FH 8xH.
+  size_t offset = jump->address - program.code_address;
+  auto opcode = static_cast<unsigned>(program.code.at(offset));
+  if (opcode == 0x0F) opcode = static_cast<unsigned>(program.code.at(offset + 1));
+  size_t comma = first.text.rfind(", ");
+  bool immediate =
+      comma != std::string::npos && (first.text[comma + 2] == '0' || first.text[comma + 2] == '-');
+  return microarch.fusion.fuses(kind, arch::condition_of_code(opcode), first.loads, first.stores,
+                                immediate);
+}
+
+// Where the records of one or more runs lie.
+struct Placing {
+  std::map<int64_t, uint64_t> skid;   // distance from the eventing instruction -> records
+  std::map<uint64_t, uint64_t> hits;  // IP on the path -> records
+  uint64_t on_path = 0;
+  uint64_t off_path = 0;  // inside the program, but never executed by the loop
+  uint64_t foreign = 0;   // outside the program
+  uint64_t at_exit = 0;   // behind the loop's last, untaken jump: one in a run at most
+  uint64_t runs = 0;
+
+  Placing& operator+=(const Placing& other) {
+    for (auto [distance, count] : other.skid) skid[distance] += count;
+    for (auto [ip, count] : other.hits) hits[ip] += count;
+    on_path += other.on_path;
+    off_path += other.off_path;
+    foreign += other.foreign;
+    at_exit += other.at_exit;
+    runs += other.runs;
+    return *this;
+  }
+};
+
+inline Placing place(const Program& program, const LoopPath& path, const Records& records,
+                     const InstructionTest& causes) {
+  Placing placing;
+  placing.runs = 1;
+  const Instruction* jump = program.at(program.mark("loop.jnz"));
+  for (Record record : records) {
+    std::optional<size_t> skid = path.skid(record.ip(), causes);
+    if (skid) {
+      ++placing.on_path;
+      ++placing.hits[record.ip()];
+      ++placing.skid[static_cast<int64_t>(*skid)];
+    } else if (foreign(program, record.ip())) {
+      ++placing.foreign;
+    } else if (jump != nullptr && record.ip() == jump->end()) {
+      ++placing.at_exit;
+    } else {
+      ++placing.off_path;
+    }
+  }
+  return placing;
+}
+
+}  // namespace skidproof::suites
+
+#endif  // SKIDPROOF_SUITES_SAMPLING_H_
