@@ -71,3 +71,12 @@ function(skidproof_fuzzer name)
   target_link_libraries(${name} PRIVATE skidproof_options ${ARG_DEPENDS})
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
 endfunction()
+
+# skidproof_glob(PREFIX FOLDER): PREFIX_sources, PREFIX_tests (x_test.cc) and PREFIX_fuzzers (x_fuzz.cc)
+# of a folder, so that a new file needs no edit here or there.
+macro(skidproof_glob prefix folder)
+  file(GLOB ${prefix}_sources CONFIGURE_DEPENDS ${folder}/*.cc)
+  file(GLOB ${prefix}_tests CONFIGURE_DEPENDS ${folder}/*_test.cc)
+  file(GLOB ${prefix}_fuzzers CONFIGURE_DEPENDS ${folder}/*_fuzz.cc)
+  list(REMOVE_ITEM ${prefix}_sources ${${prefix}_tests} ${${prefix}_fuzzers})
+endmacro()

@@ -211,6 +211,9 @@ SKIDPROOF_TEST(PebsBuffer, ReportsWhatAnIndexBelowTheBaseDoes, clause::R47, clau
   Session session = need(Session::open(machine(), one_counter(0, *event, period, 8)));
   const uint64_t start = session.index();
   const uint64_t size = uarch().record->bytes;
+  need(session.run(code, iterations_for_exactly(3, period)));
+  VERIFY_EQ(session.index() - start, 3 * size) << "with the index at the base";
+  session.rewind();
   session.set_base(start + 4 * size);
 
   const SessionRun run = need(session.run(code, iterations_for_exactly(3, period)));

@@ -16,7 +16,7 @@ using check::Param;
 using check::SkipCategory;
 namespace over = check::over;
 
-constexpr size_t kRecords = 100;
+constexpr size_t kRecords = 50;
 constexpr uint64_t kPeriod = 32;
 constexpr uint64_t kLeastThreshold = 3;  // [SDM 18.8.1.2]
 // The hardware tags loads at random, at a rate that is not published: so many loads for each record
@@ -203,19 +203,25 @@ SKIDPROOF_TEST(PebsLoadLatency, NeedsBothOfItsEnableBits, clause::P10) {
 }
 
 // The published place is PMC3; one section speaks of any counter. Elsewhere the outcome is reported;
-// where there are records, they keep to the threshold.
-SKIDPROOF_TEST_OVER(PebsLoadLatency, IsReportedOnOtherCounters, over::counters({0, 1, 2, 3}),
+// where there are records, they keep to the threshold as those of the control do.
+SKIDPROOF_TEST_OVER(PebsLoadLatency, IsReportedOnOtherCounters, over::counters({0, 1, 2}),
                     clause::P16, clause::P11) {
-  const Program& chase = program("pointer_chase", kSpread);
+  const Program& chase = program("pointer_chase", kResident);
+  constexpr uint64_t kThreshold = 24;  // no load in the L1 cache takes as long
+  auto records_above = [&](unsigned counter, uint64_t threshold) -> uint64_t {
+    Sampled sampled = need(sample(machine(), latency_plan(uarch(), counter, threshold), chase,
+                                  iterations_of(uarch())));
+    for (Record record : sampled.records()) VERIFY_GT(record.latency(), threshold);
+    return chase_records(chase, sampled.records()).size();
+  };
+  VERIFY_GE(records_above(latency_counter(uarch()), kLeastThreshold), kRecords / 2)
+      << "the control, on the published counter";
+  VERIFY_LE(records_above(latency_counter(uarch()), kThreshold), kRecords / 2)
+      << "the control, above its loads' latency";
   auto counter = static_cast<unsigned>(param().number(0));
-  constexpr uint64_t kThreshold = 16;
-  Sampled sampled = need(
-      sample(machine(), latency_plan(uarch(), counter, kThreshold), chase, iterations_of(uarch())));
-  bool published = ((uarch().load_latency_counters >> counter) & 1) != 0;
-  uint64_t expected = published ? kRecords / 2 : 0;
-  VERIFY_GE(chase_records(chase, sampled.records()).size(), expected);
-  for (Record record : sampled.records()) VERIFY_GT(record.latency(), kThreshold);
-  evidence("outcome", sampled.records().empty() ? "no records" : "records");
+  uint64_t found = records_above(counter, kLeastThreshold);
+  evidence("outcome", found == 0 ? "no records" : "records");
+  evidence("records", found);
 }
 
 }  // namespace

@@ -71,8 +71,8 @@ class KnownRegisters {
   struct Code {
     std::vector<std::byte> bytes;
 
-    void put(std::initializer_list<unsigned> values) {
-      for (unsigned b : values) bytes.push_back(static_cast<std::byte>(b));
+    void put(std::initializer_list<unsigned> octets) {
+      for (unsigned b : octets) bytes.push_back(static_cast<std::byte>(b));
     }
     void put_value(const void* value, size_t size) {
       const auto* first = static_cast<const std::byte*>(value);

@@ -96,9 +96,10 @@ Expected<Placing> place_samples(Machine& machine, const Program& program, const 
   for (uint64_t i = 0; i < kRuns; ++i) {
     uint64_t period = usable_period(*machine.identity().microarch, kPeriod) + i;
     SessionPlan plan = one_counter(c.counter, event, period, kRecordsARun);
-    uint64_t iterations = iterations_for(kRecordsARun, period);
     // Uops come several a cycle: dozens pass between overflow and arming.
-    if (c.signal == Signal::kUops) iterations *= 3;
+    uint64_t iterations = c.signal == Signal::kUops
+                              ? iterations_for(kRecordsARun, 3 * period, path.size() / 2)
+                              : iterations_for(kRecordsARun, period);
     Sampled sampled = SKIDPROOF_TRY(sample(machine, plan, program, iterations));
     all += place(program, path, sampled.records(), c.cause);
   }

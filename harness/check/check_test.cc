@@ -84,6 +84,7 @@ TEST(Listener, AFailureNamesPlaceClausesAndEvidence) {
   const std::string failure = row["failures"][0];
   EXPECT_THAT(failure, HasSubstr("tests.cc:"));
   EXPECT_THAT(failure, HasSubstr("the reset slot"));
+  EXPECT_THAT(failure, HasSubstr("  need(machine().rdmsr(kMsr))\n"));
   EXPECT_EQ(row["clauses"], Json::array({"R19", "R1"}));
   const std::string citation = row["citations"]["R19"];
   EXPECT_THAT(citation, HasSubstr(std::string(clause::R19.text)));
@@ -148,6 +149,13 @@ TEST(Listener, EachRepetitionHasItsSeed) {
   EXPECT_EQ(self.rows[1]["seed"], 5);
   EXPECT_EQ(self.rows[3]["repetition"], 1);
   EXPECT_EQ(self.rows[3]["seed"], 6);
+}
+
+TEST(Listener, ATestThatGoogleTestPassesOverIsNotAPass) {
+  const SelfTest self = run_self_test("Must.Fail:Must.Skip", "100 1 fail-fast");
+  EXPECT_EQ(self.exit, kExitPropertyFailed);
+  EXPECT_EQ(self.row("Must.Fail")["status"], "fail");
+  EXPECT_EQ(self.row("Must.Skip")["skip_category"], "interrupted");
 }
 
 TEST(Listener, AStoppedRunEndsItsTestAndBeginsNoOther) {

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "harness/check/outcome.h"
@@ -30,6 +31,22 @@ std::string place_of(const ::testing::TestPartResult& part) {
   if (part.file_name() == nullptr) return "?";
   const std::string name = std::filesystem::path(part.file_name()).filename().string();
   return fmt::format("{}:{}", name, part.line_number());
+}
+
+// VERIFY_… wraps what it compares; people want to read what they wrote.
+std::string without_wrapping(std::string message) {
+  constexpr std::string_view kWrapping = "::skidproof::check::internal::counted(";
+  for (size_t at; (at = message.find(kWrapping)) != std::string::npos;) {
+    size_t depth = 1;
+    size_t end = at + kWrapping.size();
+    for (; end < message.size() && depth > 0; ++end) {
+      if (message[end] == '(') ++depth;
+      if (message[end] == ')') --depth;
+    }
+    if (depth == 0) message.erase(end - 1, 1);
+    message.erase(at, kWrapping.size());
+  }
+  return message;
 }
 
 std::string joined(const std::vector<std::string>& lines) {
@@ -86,7 +103,7 @@ void Listener::OnTestPartResult(const ::testing::TestPartResult& part) {
   if (current_ == nullptr || !part.failed()) return;
   const std::string message = part.message() == nullptr ? "" : part.message();
   if (message.find(kHarnessPrefix) != std::string::npos) return;  // in outcome().errors
-  failures_.push_back(fmt::format("{}: {}", place_of(part), message));
+  failures_.push_back(fmt::format("{}: {}", place_of(part), without_wrapping(message)));
 }
 
 void Listener::OnTestEnd(const ::testing::TestInfo&) {
@@ -124,7 +141,11 @@ results::TestRow Listener::row_of_outcome(const TestInfo& info) const {
   row.evidence = now.evidence;
   row.failures = failures_;
   row.failures.insert(row.failures.end(), now.errors.begin(), now.errors.end());
-  if (!failures_.empty()) {
+  if (!now.began) {
+    row.status = Status::kSkip;
+    row.skip_category = SkipCategory::kInterrupted;
+    row.reason = "not run: an earlier test failed (--gtest_fail_fast)";
+  } else if (!failures_.empty()) {
     row.status = Status::kFail;
   } else if (!now.errors.empty()) {
     row.status = Status::kError;

@@ -12,6 +12,7 @@
 namespace skidproof::check {
 
 struct Outcome {
+  bool began = false;        // false to the end: GoogleTest passed the test over
   uint64_t executed = 0;     // MSR accesses that the processor answered and program iterations
   uint64_t comparisons = 0;  // values that went through VERIFY_…
   std::optional<results::SkipCategory> skip;

@@ -57,6 +57,7 @@ struct Test::State {
 
 void Test::SetUp() {
   outcome() = {};
+  outcome().began = true;
   state_ = std::make_shared<State>();
 }
 

@@ -78,7 +78,9 @@ void examine_processor(Findings& found, const Identity& who) {
   const uint32_t perfmon = host_cpuid(0xA, 0).eax;
   const unsigned version = perfmon & 0xFF, counters = perfmon >> 8 & 0xFF,
                  width = perfmon >> 16 & 0xFF;
-  if (version == 0) {
+  if (who.vendor != "GenuineIntel") {
+    found.bad("PMU", "PEBS is Intel's", "use a machine with an Intel processor");
+  } else if (version == 0) {
     found.bad("PMU", "CPUID.0AH reports none",
               who.hypervisor.empty()
                   ? "enable performance monitoring in the firmware setup"

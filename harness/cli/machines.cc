@@ -86,13 +86,12 @@ Expected<OpenMachine> open_native() {
 }
 
 tl::unexpected<Error> direct_not_available(const std::vector<Obstacle>& obstacles) {
-  std::string message = "this computer cannot be the direct machine:";
-  std::string advice;
+  std::string message = "this computer cannot be the direct machine";
   for (const Obstacle& obstacle : obstacles) {
-    message += "\n- " + obstacle.what;
-    if (!obstacle.mend.empty()) advice += (advice.empty() ? "- " : "\n- ") + obstacle.mend;
+    message += fmt::format("\n- {}\n  mend: {}", obstacle.what, obstacle.mend);
   }
-  return fail(ErrorCode::kNotAvailable, message, advice);
+  return fail(ErrorCode::kNotAvailable, message,
+              "what works here: --machine model:<microarch>; see also skidproof doctor");
 }
 
 bool has_raw_io() {

@@ -37,7 +37,13 @@ bool cites(const check::TestInfo& info, const Clause* clause) {
   return std::find(info.clauses.begin(), info.clauses.end(), clause) != info.clauses.end();
 }
 
-bool picks(const Run& run, const check::TestInfo& info) {
+// Ids of tests that accuse a conforming model, by microarch.
+using Accusers = std::map<const arch::Microarch*, std::set<std::string>>;
+
+bool picks(const Run& run, const Accusers& accusers, const check::TestInfo& info) {
+  if (run.defect == nullptr) return true;
+  const auto found = accusers.find(run.microarch);
+  if (found != accusers.end() && found->second.contains(info.id())) return false;
   if (run.which == Which::kAll) return true;
   return cites(info, run.defect->clause) == (run.which == Which::kCiting);
 }
@@ -67,14 +73,15 @@ Expected<void> write_line(int descriptor, const results::Json& json) {
 }
 
 // In the worker: runs the tests and sends their rows, those of passes without their evidence.
-void work(const Run& run, int descriptor) {
+void work(const Run& run, const Accusers& accusers, int descriptor) {
   MachineOptions options{.name = fmt::format("model:{}", run.microarch->name),
                          .sibling_thread = run.sibling};
   if (run.defect != nullptr) options.defects.emplace_back(run.defect->id);
   auto machine = open_machine(options, run.seed);
   if (!machine) throw std::runtime_error(machine.error().text());
   check::environment() = {.machines = machine->source.get(), .seed = run.seed};
-  check::register_with_googletest([&run](const check::TestInfo& info) { return picks(run, info); });
+  check::register_with_googletest(
+      [&](const check::TestInfo& info) { return picks(run, accusers, info); });
   ::testing::InitGoogleTest();
   ::testing::GTEST_FLAG(fail_fast) = run.fail_fast;
   auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
@@ -103,6 +110,7 @@ class Qualifier {
   Qualification go();
 
  private:
+  void drain();
   void plan_conforming();
   void plan_broken();
   void plan_next(size_t verdict);
@@ -120,6 +128,7 @@ class Qualifier {
   std::deque<Run> queue_;
   std::map<size_t, Run> under_way_;
   std::vector<std::deque<Run>> still_to_try_;  // for each verdict
+  Accusers accusers_;
   std::set<std::string> ran_on_broken_, caught_something_;
   size_t next_id_ = 0, units_ = 0, units_done_ = 0;  // units: conforming runs and verdicts
   Qualification found_;
@@ -167,7 +176,8 @@ void Qualifier::plan_next(size_t verdict) {
     const Run run = attempts.front();
     attempts.pop_front();
     const auto tests = check::tests();
-    if (std::any_of(tests.begin(), tests.end(), [&run](const auto& t) { return picks(run, t); })) {
+    if (std::any_of(tests.begin(), tests.end(),
+                    [&](const auto& info) { return picks(run, accusers_, info); })) {
       queue_.push_back(run);
       return;
     }
@@ -219,6 +229,7 @@ void Qualifier::finished_conforming(const Run& run, const std::vector<results::T
   for (const results::TestRow& row : rows) {
     if (row.status == Status::kFail) {
       found_.accusations.push_back(row);
+      accusers_[run.microarch].insert(row.id);
       write(row);
     } else if (row.status == Status::kError) {
       found_.problems.push_back(fmt::format("{} on {}: {}", row.id, in_words(run), row.reason));
@@ -261,16 +272,30 @@ void Qualifier::finished(const Run& run, const WorkDone& done) {
 }
 
 Qualification Qualifier::go() {
-  plan_broken();  // short runs first: a missed defect shows early
   plan_conforming();
+  drain();
+  if (found_.interrupted.empty() && !found_.write_error) {
+    plan_broken();
+    drain();
+  }
+  if (plan_.all) {
+    std::set_difference(ran_on_broken_.begin(), ran_on_broken_.end(), caught_something_.begin(),
+                        caught_something_.end(), std::back_inserter(found_.tests_without_catch));
+  }
+  return std::move(found_);
+}
+
+// Runs the queue, and what is added to it on the way, to its end.
+void Qualifier::drain() {
   while ((!queue_.empty() || !pool_.idle()) && !found_.write_error) {
     while (!queue_.empty() && pool_.room()) {
       const Run run = queue_.front();
       queue_.pop_front();
       under_way_[next_id_] = run;
-      if (auto started = pool_.start(next_id_, [&run](int pipe) { work(run, pipe); }); !started) {
+      if (auto started = pool_.start(next_id_, [&](int pipe) { work(run, accusers_, pipe); });
+          !started) {
         found_.interrupted = started.error().text();
-        return std::move(found_);
+        return;
       }
       ++next_id_;
     }
@@ -282,14 +307,9 @@ Qualification Qualifier::go() {
     }
     if (!pool_.interrupted().empty()) {
       found_.interrupted = pool_.interrupted();
-      break;
+      return;
     }
   }
-  if (plan_.all) {
-    std::set_difference(ran_on_broken_.begin(), ran_on_broken_.end(), caught_something_.begin(),
-                        caught_something_.end(), std::back_inserter(found_.tests_without_catch));
-  }
-  return std::move(found_);
 }
 
 }  // namespace

@@ -44,7 +44,8 @@ struct Qualification {
   std::optional<Error> write_error;
 };
 
-// Each broken model, with and without a sibling thread, first meets the tests that cite its clause and
+// The conforming models come first: a test that accuses one of them does not count as catching anything
+// on that microarch. Each broken model, with and without a sibling thread, first meets the tests that cite its clause and
 // then, where none of them fails, the others. Writes a `defect` row for each and a `test` row for each
 // accusation as they come.
 Qualification run_qualification(const QualifyPlan& plan, const check::RowSink& sink);

@@ -1,6 +1,7 @@
 // `qualify`: proof that the suites catch every defect and accuse no conforming model.
 #include <fmt/core.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -111,12 +112,17 @@ void print_matrix(const Text& text, const QualifyPlan& plan, const Qualification
   table.print(text);
 }
 
+// One test accuses with every seed alike: its first time stands for the others.
 void print_conforming(const Text& text, const Qualification& found) {
-  for (const results::TestRow& row : found.accusations) {
+  std::map<std::string, std::vector<const results::TestRow*>> by_test;
+  for (const results::TestRow& row : found.accusations) by_test[row.id].push_back(&row);
+  for (const auto& [id, rows] : by_test) {
     text.line();
-    text.line(fmt::format("{} {} on the conforming {}, seed {}",
-                          text.paint(Paint::kRed, "ACCUSED by"), row.id, row.machine, row.seed));
-    for (const std::string& failure : row.failures) text.line("  " + failure);
+    text.line(fmt::format("{} {} accuses conforming models {}; first {}, seed {}",
+                          text.paint(Paint::kRed, "FAIL"), text.paint(Paint::kBold, id),
+                          count_of(rows.size(), "time"), rows.front()->machine,
+                          rows.front()->seed));
+    for (const std::string& failure : rows.front()->failures) text.line(indented(failure, 2, 4));
   }
   for (const std::string& problem : found.problems) {
     text.line(fmt::format("{} {}", text.paint(Paint::kRed, "ERROR"), wrap(problem, 6)));

@@ -56,15 +56,6 @@ std::string counts_text(const Text& text, const results::StatusCounts& counts) {
   return line.empty() ? "nothing ran" : line;
 }
 
-// GoogleTest lays its messages out in lines; they stay as they are.
-void print_indented(const Text& text, std::string_view message) {
-  for (std::string_view margin = "  "; !message.empty(); margin = "    ") {
-    const size_t end = std::min(message.find('\n'), message.size());
-    text.line(std::string(margin) + std::string(message.substr(0, end)));
-    message.remove_prefix(std::min(end + 1, message.size()));
-  }
-}
-
 }  // namespace
 
 RunPrinter::RunPrinter(std::FILE* stream, const OpenMachine& machine, std::string again,
@@ -130,7 +121,7 @@ void RunPrinter::print_failure(const results::TestRow& row) {
     text_.line(
         fmt::format("  {} {}", text_.paint(Paint::kCyan, pad_right(clause, 4)), wrap(citation, 7)));
   }
-  for (const std::string& failure : row.failures) print_indented(text_, failure);
+  for (const std::string& failure : row.failures) text_.line(indented(failure, 2, 4));
   for (const auto& [key, item] : row.evidence.items()) {
     text_.line(fmt::format("  {} = {}", key, evidence_text(item)));
   }

@@ -69,28 +69,51 @@ std::string pad_left(std::string_view text, size_t width) {
   return std::string(have < width ? width - have : 0, ' ') + std::string(text);
 }
 
-std::string wrap(std::string_view text, size_t indent, size_t width) {
-  const std::string margin(indent, ' ');
-  std::string out;
-  size_t column = indent;
+namespace {
+
+// One paragraph; its own leading spaces are kept, and its further lines stand under its first word.
+std::string wrap_paragraph(std::string_view text, size_t indent, size_t width) {
+  const size_t first = std::min(text.find_first_not_of(' '), text.size());
+  std::string out(first, ' ');
+  text.remove_prefix(first);
+  const std::string margin(indent + first, ' ');
+  size_t column = margin.size();
   for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find_first_of(" \n", begin), text.size());
+    const size_t end = std::min(text.find(' ', begin), text.size());
     const std::string_view word = text.substr(begin, end - begin);
     const size_t wide = width_of(word);
-    if (column > indent && column + 1 + wide > width) {
+    if (column > margin.size() && column + 1 + wide > width) {
       out += '\n' + margin;
-      column = indent;
-    } else if (column > indent) {
+      column = margin.size();
+    } else if (column > margin.size()) {
       out += ' ';
       ++column;
     }
     out += word;
     column += wide;
-    if (end < text.size() && text[end] == '\n') {
-      out += '\n' + margin;
-      column = indent;
-    }
     begin = end + 1;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string wrap(std::string_view text, size_t indent, size_t width) {
+  std::string out;
+  while (true) {
+    const size_t end = text.find('\n');
+    out += wrap_paragraph(text.substr(0, end), indent, width);
+    if (end == std::string_view::npos) return out;
+    out += '\n' + std::string(indent, ' ');
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::string indented(std::string_view message, size_t first, size_t rest) {
+  std::string out(first, ' ');
+  for (const char c : message.substr(0, message.find_last_not_of('\n') + 1)) {
+    out += c;
+    if (c == '\n') out.append(rest, ' ');
   }
   return out;
 }

@@ -40,6 +40,10 @@ std::string pad_left(std::string_view text, size_t width);
 // Broken between words so that no line is wider, each after the first beginning with `indent` spaces.
 std::string wrap(std::string_view text, size_t indent, size_t width = 100);
 
+// A message of several lines, such as GoogleTest's: its first behind `first` spaces, the others behind
+// `rest`.
+std::string indented(std::string_view message, size_t first, size_t rest);
+
 // Rows of cells, each column as wide as its widest cell; the last is not padded.
 class Table {
  public:

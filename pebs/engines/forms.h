@@ -66,6 +66,8 @@ __attribute__((noinline)) void register_memory_slow(State& s, const Operation* o
                                                     uint64_t remaining) {
   using S = typename Sem::Source;
   uint64_t address = s.effective(op);
+  // The data will be needed after the model's work, and a chase waits for them.
+  __builtin_prefetch(reinterpret_cast<const void*>(address + s.host_delta));
   uint64_t stall = M::load(s, op, address, sizeof(S), clock + op->slots, op->chase);
   if (stall == kFaulted) return;
   if (!apply_to_register<Sem>(s, op, s.load<S>(address), clock)) return;
@@ -167,13 +169,15 @@ Handler choose(unsigned form, bool modelled) {
   return nullptr;
 }
 
-// Instantiates for the operand size of 8 to 64 bits.
-#define SKIDPROOF_BY_SIZE(bits, name, ...)                                     \
+// Chooses for the operand size: of 16 to 64 bits, and of 8 to 64. `form` and `modelled` are in scope.
+#define SKIDPROOF_BY_WORD(bits, name, ...)                                            \
   ((bits) == 64   ? choose<name<uint64_t __VA_OPT__(, ) __VA_ARGS__>>(form, modelled) \
    : (bits) == 32 ? choose<name<uint32_t __VA_OPT__(, ) __VA_ARGS__>>(form, modelled) \
    : (bits) == 16 ? choose<name<uint16_t __VA_OPT__(, ) __VA_ARGS__>>(form, modelled) \
-   : (bits) == 8  ? choose<name<uint8_t __VA_OPT__(, ) __VA_ARGS__>>(form, modelled)  \
                   : nullptr)
+#define SKIDPROOF_BY_SIZE(bits, name, ...)                                           \
+  ((bits) == 8 ? choose<name<uint8_t __VA_OPT__(, ) __VA_ARGS__>>(form, modelled)    \
+               : SKIDPROOF_BY_WORD(bits, name __VA_OPT__(, ) __VA_ARGS__))
 
 }  // namespace skidproof::engines
 

@@ -22,6 +22,7 @@ class GuestMemory : public model::Bus {
  public:
   static constexpr uint64_t kPageBytes = 4096;
   static constexpr uint64_t kHugePageBytes = 2 << 20;
+  enum PageBits : uint8_t { kMapped = 1, kWritable = 2, kCode = 4 };
   // The bottom of Linux's direct map without KASLR: what a kernel-mode program would see.
   static constexpr uint64_t kBase = 0xffff'8880'0000'0000;
   static constexpr uint64_t kBytes = uint64_t{2} << 30;
@@ -46,6 +47,15 @@ class GuestMemory : public model::Bus {
   bool writable(uint64_t address, uint64_t bytes) const { return all(address, bytes, kWritable); }
   bool executable(uint64_t address, uint64_t bytes) const { return all(address, bytes, kCode); }
 
+  // What the pages of a short range are, for the engine's accesses: at least kMapped and kWritable.
+  unsigned rights(uint64_t address, unsigned bytes) const {
+    uint64_t offset = address - base_;
+    if (offset < bytes_ && (offset % kPageBytes) + bytes <= kPageBytes) [[likely]] {
+      return pages_[offset / kPageBytes];
+    }
+    return unsigned{mapped(address, bytes)} * kMapped | unsigned{writable(address, bytes)} * kWritable;
+  }
+
   // Where the guest's bytes stand: host address minus guest address, modulo 2^64. Valid for mapped pages.
   uint64_t host_delta() const { return host_delta_; }
   std::byte* host(uint64_t address) const {
@@ -57,7 +67,6 @@ class GuestMemory : public model::Bus {
   uint64_t generation() const;
 
  private:
-  enum PageBits : uint8_t { kMapped = 1, kWritable = 2, kCode = 4 };
   struct Arena;
 
   explicit GuestMemory(std::shared_ptr<Arena> arena);

@@ -83,15 +83,27 @@ struct ExchangeAdd : Exchange<T> {
   }
 };
 
-// [SDM vol. 2 "CMPXCHG": the destination is written in either case]
+// Memory is written in either case [SDM vol. 2 "CMPXCHG"]; a register that does not compare equal is
+// left alone, the upper half under a 32-bit operand included.
 template <typename T>
-struct CompareExchange : Exchange<T> {
+struct CompareExchange : Semantics<T> {
+  static constexpr unsigned kForms = kMemoryRegister;
   static T apply(State& s, const Operation*, T a, T b) {
     T expected = s.read<T>(kRax);
     s.flags.set<T>(FlagKind::kSub, expected, a, static_cast<T>(expected - a));
     if (expected == a) return b;
     s.write<T>(kRax, a);
     return a;
+  }
+};
+template <typename T>
+struct CompareExchangeRegister : Semantics<T> {
+  static constexpr bool kWrites = false;
+  static constexpr unsigned kForms = kRegisterRegister;
+  static T apply(State& s, const Operation* op, T a, T b) {
+    T kept = CompareExchange<T>::apply(s, op, a, b);
+    if (s.flags.result == 0) s.write<T>(op->destination, b);
+    return kept;
   }
 };
 
@@ -288,27 +300,38 @@ struct DivideSigned : Divide<T> {
 
 // ---- Bit counts and scans. Undefined flags are left 0.
 
-enum class Bits : uint8_t { kPopulation, kLeading, kTrailing, kForward, kReverse };
-
-template <typename T, Bits kKind>
-struct BitsOf : Semantics<T> {
+template <typename T>
+struct PopulationCount : Semantics<T> {
+  static constexpr bool kReads = false;
   static constexpr unsigned kForms = kRegisterRegister | kRegisterMemory;
-  static T apply(State& s, const Operation*, T a, T b) {
-    T result = a;  // BSF and BSR of 0 leave the destination, as every implementation does
-    uint32_t image = b == 0 ? kZf : 0;
-    if constexpr (kKind == Bits::kPopulation) result = static_cast<T>(std::popcount(b));
-    if constexpr (kKind == Bits::kLeading || kKind == Bits::kTrailing) {
-      result = static_cast<T>(kKind == Bits::kLeading ? std::countl_zero(b) : std::countr_zero(b));
-      image = (b == 0 ? kCf : 0) | (result == 0 ? kZf : 0);
-    }
-    if constexpr (kKind == Bits::kForward) {
-      if (b != 0) result = static_cast<T>(std::countr_zero(b));
-    }
-    if constexpr (kKind == Bits::kReverse) {
-      if (b != 0) result = static_cast<T>(kBits<T> - 1 - static_cast<unsigned>(std::countl_zero(b)));
-    }
-    s.flags.set_image(image);
+  static T apply(State& s, const Operation*, T, T b) {
+    s.flags.set_image(b == 0 ? kZf : 0);
+    return static_cast<T>(std::popcount(b));
+  }
+};
+
+// LZCNT, TZCNT.
+template <typename T, bool kLeading>
+struct CountZeros : PopulationCount<T> {
+  static T apply(State& s, const Operation*, T, T b) {
+    T result = static_cast<T>(kLeading ? std::countl_zero(b) : std::countr_zero(b));
+    s.flags.set_image((b == 0 ? kCf : 0) | (result == 0 ? kZf : 0));
     return result;
+  }
+};
+
+// BSF, BSR. Of 0 they leave the destination alone, the upper half under a 32-bit operand included, as
+// processors do whose behaviour is published; the manual calls it undefined.
+template <typename T, bool kReverse>
+struct Scan : PopulationCount<T> {
+  static constexpr bool kWrites = false;
+  static T apply(State& s, const Operation* op, T, T b) {
+    s.flags.set_image(b == 0 ? kZf : 0);
+    if (b == 0) return 0;
+    unsigned position = kReverse ? kBits<T> - 1 - static_cast<unsigned>(std::countl_zero(b))
+                                 : static_cast<unsigned>(std::countr_zero(b));
+    s.write<T>(op->destination, static_cast<T>(position));
+    return 0;
   }
 };
 
@@ -391,14 +414,6 @@ Handler shift(unsigned bits, unsigned form, const Selection& selection) {
   return SKIDPROOF_BY_SIZE(bits, ShiftOf, kKind);
 }
 
-template <Bits kKind>
-Handler bit_operation(unsigned bits, unsigned form, bool modelled) {
-  if (bits == 64) return choose<BitsOf<uint64_t, kKind>>(form, modelled);
-  if (bits == 32) return choose<BitsOf<uint32_t, kKind>>(form, modelled);
-  if (bits == 16) return choose<BitsOf<uint16_t, kKind>>(form, modelled);
-  return nullptr;
-}
-
 // One-operand instructions on the accumulator.
 unsigned accumulator_form(const model::Decoded& d) {
   return d.facts.has_address ? kRegisterMemory : kRegisterRegister;
@@ -414,14 +429,10 @@ Handler select_multiply(const model::Decoded& d, const Selection& selection) {
   }
   unsigned form = d.facts.has_address ? kRegisterMemory : kRegisterRegister;
   if (operands == 3) {
-    return bits == 64   ? choose<MultiplyImmediate<uint64_t>>(form, modelled)
-           : bits == 32 ? choose<MultiplyImmediate<uint32_t>>(form, modelled)
-                        : choose<MultiplyImmediate<uint16_t>>(form, modelled);
+    return SKIDPROOF_BY_WORD(bits, MultiplyImmediate);
   }
   if (selection.flags_dead && bits == 64) return choose<Multiply<uint64_t, false>>(form, modelled);
-  return bits == 64   ? choose<Multiply<uint64_t>>(form, modelled)
-         : bits == 32 ? choose<Multiply<uint32_t>>(form, modelled)
-                      : choose<Multiply<uint16_t>>(form, modelled);
+  return SKIDPROOF_BY_WORD(bits, Multiply);
 }
 
 Handler select_accumulator(const model::Decoded& d, bool modelled) {
@@ -459,11 +470,11 @@ Handler select_bits(const model::Decoded& d, bool modelled) {
   unsigned bits = d.operands[0].size;
   unsigned form = form_of(d);
   switch (d.instruction.mnemonic) {
-    case ZYDIS_MNEMONIC_POPCNT: return bit_operation<Bits::kPopulation>(bits, form, modelled);
-    case ZYDIS_MNEMONIC_LZCNT: return bit_operation<Bits::kLeading>(bits, form, modelled);
-    case ZYDIS_MNEMONIC_TZCNT: return bit_operation<Bits::kTrailing>(bits, form, modelled);
-    case ZYDIS_MNEMONIC_BSF: return bit_operation<Bits::kForward>(bits, form, modelled);
-    case ZYDIS_MNEMONIC_BSR: return bit_operation<Bits::kReverse>(bits, form, modelled);
+    case ZYDIS_MNEMONIC_POPCNT: return SKIDPROOF_BY_WORD(bits, PopulationCount);
+    case ZYDIS_MNEMONIC_LZCNT: return SKIDPROOF_BY_WORD(bits, CountZeros, true);
+    case ZYDIS_MNEMONIC_TZCNT: return SKIDPROOF_BY_WORD(bits, CountZeros, false);
+    case ZYDIS_MNEMONIC_BSF: return SKIDPROOF_BY_WORD(bits, Scan, false);
+    case ZYDIS_MNEMONIC_BSR: return SKIDPROOF_BY_WORD(bits, Scan, true);
     case ZYDIS_MNEMONIC_BSWAP:
       return bits == 64   ? choose<ByteSwap<uint64_t>>(form, modelled)
              : bits == 32 ? choose<ByteSwap<uint32_t>>(form, modelled)
@@ -482,7 +493,9 @@ Handler select_move(const model::Decoded& d, bool modelled) {
     case ZYDIS_MNEMONIC_MOVSXD: return extension<MoveSign>(d, form, modelled);
     case ZYDIS_MNEMONIC_XCHG: return SKIDPROOF_BY_SIZE(bits, Exchange);
     case ZYDIS_MNEMONIC_XADD: return SKIDPROOF_BY_SIZE(bits, ExchangeAdd);
-    case ZYDIS_MNEMONIC_CMPXCHG: return SKIDPROOF_BY_SIZE(bits, CompareExchange);
+    case ZYDIS_MNEMONIC_CMPXCHG:
+      return form == kRegisterRegister ? SKIDPROOF_BY_SIZE(bits, CompareExchangeRegister)
+                                       : SKIDPROOF_BY_SIZE(bits, CompareExchange);
     case ZYDIS_MNEMONIC_LEA:
       return bits == 64 ? load_address<uint64_t> : bits == 32 ? load_address<uint32_t> : load_address<uint16_t>;
     case ZYDIS_MNEMONIC_MOVNTI:
@@ -534,9 +547,7 @@ Handler select_integer(const model::Decoded& d, const Selection& selection) {
   switch (d.instruction.meta.category) {
     case ZYDIS_CATEGORY_CMOV: {
       unsigned bits = d.operands[0].size, form = form_of(d);
-      return bits == 64   ? choose<ConditionalMove<uint64_t>>(form, modelled)
-             : bits == 32 ? choose<ConditionalMove<uint32_t>>(form, modelled)
-                          : choose<ConditionalMove<uint16_t>>(form, modelled);
+      return SKIDPROOF_BY_WORD(bits, ConditionalMove);
     }
     case ZYDIS_CATEGORY_SETCC: return choose<SetByte>(form_of(d), modelled);
     default: break;

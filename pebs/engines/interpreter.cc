@@ -179,17 +179,19 @@ Expected<void> Interpreter::Machinery::execute_one(arch::SignalCounts& counts, u
 // Whole blocks while the budget holds the next one.
 Expected<void> Interpreter::Machinery::execute_blocks(arch::SignalCounts& counts, uint64_t& clock,
                                                       uint64_t& remaining) {
-  for (;;) {
+  while (remaining > 0) {
     SKIDPROOF_CHECK(resolve());
-    if (at->instructions > remaining) return {};
+    if (at->instructions > remaining) break;
     at->entry->handler(state, at->entry, clock, remaining);
     clock = state.clock;
     if (state.fault != Fault::kNone) [[unlikely]] return tl::make_unexpected(fault(counts));
     remaining = state.remaining;
     at = state.next;
+    index = 0;
     ip = at != nullptr ? at->ip : state.next_ip;
     link = state.link;
   }
+  return {};
 }
 
 // The static counts of the blocks that ran whole.

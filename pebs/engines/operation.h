@@ -168,15 +168,16 @@ struct Modelled {
   // Each returns the stall, or kFaulted.
   static uint64_t load(State& s, const Operation* op, uint64_t address, unsigned bytes, uint64_t now,
                        uint8_t chase = 0) {
-    if (!s.memory->mapped(address, bytes)) return refuse(s, op, Fault::kLoad, address, now);
-    return s.core->load(address, bytes, now, chase != 0, !s.memory->writable(address, bytes));
+    unsigned rights = s.memory->rights(address, bytes);
+    if (!(rights & GuestMemory::kMapped)) [[unlikely]] return refuse(s, op, Fault::kLoad, address, now);
+    return s.core->load(address, bytes, now, chase != 0, !(rights & GuestMemory::kWritable));
   }
   static uint64_t store(State& s, const Operation* op, uint64_t address, unsigned bytes, uint64_t now) {
-    if (!s.memory->writable(address, bytes)) return refuse(s, op, Fault::kStore, address, now);
+    if (!(s.memory->rights(address, bytes) & GuestMemory::kWritable)) [[unlikely]] return refuse(s, op, Fault::kStore, address, now);
     return s.core->store(address, bytes, now, false);
   }
   static uint64_t stream(State& s, const Operation* op, uint64_t address, unsigned bytes, uint64_t now) {
-    if (!s.memory->writable(address, bytes)) return refuse(s, op, Fault::kStore, address, now);
+    if (!(s.memory->rights(address, bytes) & GuestMemory::kWritable)) [[unlikely]] return refuse(s, op, Fault::kStore, address, now);
     return s.core->store_stream(address, bytes, now, false);
   }
   static uint64_t conditional(State& s, const Operation* op, bool taken) {
@@ -186,13 +187,13 @@ struct Modelled {
 
 struct Bare {
   static bool load_is_quick(State& s, uint64_t address, unsigned bytes) {
-    return s.memory->mapped(address, bytes);
+    return s.memory->rights(address, bytes) & GuestMemory::kMapped;
   }
   static bool store_is_quick(State& s, uint64_t address, unsigned bytes) {
-    return s.memory->writable(address, bytes);
+    return s.memory->rights(address, bytes) & GuestMemory::kWritable;
   }
   static bool stream_is_quick(State& s, uint64_t address, unsigned bytes) {
-    return s.memory->writable(address, bytes);
+    return s.memory->rights(address, bytes) & GuestMemory::kWritable;
   }
   static uint64_t load(State& s, const Operation* op, uint64_t address, unsigned bytes, uint64_t now,
                        uint8_t = 0) {

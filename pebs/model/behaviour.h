@@ -49,6 +49,13 @@ struct Behaviour {
   bool status_write_faults = true;        // GLOBAL_STATUS is read-only
   bool privilege_filters = true;          // USR and OS select what is counted
   bool enable_needs_global = true;        // GLOBAL_CTRL AND EN
+  uint8_t answering_counters = 8;         // of those that CPUID reports, how many answer
+  uint8_t running_counters = 8;           // … and how many count
+  uint8_t answering_fixed = 3;            // of the fixed counters
+  bool fixed_counters_swapped = false;    // 0 counts cycles, 1 instructions (M18)
+  bool lvt_status_read_only = true;       // delivery status (M26)
+  bool pebs_announced = true;             // IA32_MISC_ENABLE[12] clear (M25)
+  uint64_t hidden_capabilities = 0;       // bits missing from IA32_PERF_CAPABILITIES (M5)
 
   // Status.
   bool overflow_sets_status = true;       // R4
@@ -68,7 +75,6 @@ struct Behaviour {
   bool record_on_overflow = false;    // ordinary events recorded at N instead of N+1 (R2)
   bool record_without_event = false;  // the record comes with the next instruction (R3)
   bool pebs_without_enable = false;   // records although PEBS_EN_PMCn is clear
-  bool imprecise_events = false;      // records for events that are not in the PEBS list
   uint16_t pebs_counters = 0x0F;      // R36
   uint8_t ignored_qualifiers = 0;     // arch::kQualifier… bits that do not invalidate PEBS (R33)
 

@@ -29,6 +29,7 @@ class TagArray {
   // `entries` in all; `ways` at most kMaximumWays. The number of sets is rounded down to a power of two.
   TagArray(uint32_t entries, uint32_t ways)
       : ways_(std::clamp(ways, 1u, kMaximumWays)),
+        vectors_((ways_ + 3) / 4),
         mask_(std::bit_floor(std::max(1u, entries / ways_)) - 1),
         sets_(std::make_unique<Set[]>(mask_ + 1)) {
     clear();
@@ -42,18 +43,18 @@ class TagArray {
   const Set& set(uint32_t number) const { return sets_[number & mask_]; }
   uint32_t most_recent(uint32_t number) const { return set(number).tags[0]; }
   uint32_t ways() const { return ways_; }
+  uint32_t sets() const { return mask_ + 1; }
 
   // The way that holds `number`, or kMaximumWays.
-  static unsigned find(const Set& set, uint32_t number) {
+  unsigned find(const Set& set, uint32_t number) const {
     const __m128i key = _mm_set1_epi32(static_cast<int>(number));
     const __m128i low = _mm_set1_epi32(static_cast<int>(kNumber));
-    auto matches = [&](unsigned v) {
-      return _mm_cmpeq_epi32(_mm_and_si128(vector(set, v), low), key);
-    };
-    __m128i words0 = _mm_packs_epi32(matches(0), matches(1));
-    __m128i words1 = _mm_packs_epi32(matches(2), matches(3));
-    unsigned bits = static_cast<unsigned>(_mm_movemask_epi8(_mm_packs_epi16(words0, words1)));
-    return static_cast<unsigned>(std::countr_zero(bits | 1u << kMaximumWays));
+    for (unsigned v = 0; v < vectors_; ++v) {
+      __m128i equal = _mm_cmpeq_epi32(_mm_and_si128(vector(set, v), low), key);
+      unsigned lanes = static_cast<unsigned>(_mm_movemask_ps(_mm_castsi128_ps(equal)));
+      if (lanes != 0) return 4 * v + static_cast<unsigned>(std::countr_zero(lanes));
+    }
+    return kMaximumWays;
   }
 
   // Makes `tag` the most recent of the set in place of the one at `way`.
@@ -95,6 +96,7 @@ class TagArray {
       {~0u, 0, 0, 0}, {~0u, ~0u, 0, 0}, {~0u, ~0u, ~0u, 0}, {~0u, ~0u, ~0u, ~0u}};
 
   uint32_t ways_;
+  uint32_t vectors_;  // of four ways each
   uint32_t mask_;
   std::unique_ptr<Set[]> sets_;
 };

@@ -19,19 +19,25 @@ static_assert(2 * Core::kMaximumAccessStall + kMaximumPenalty + 128 + 16 < kMaxC
 Core::Core(const arch::CacheGeometry& geometry, uint64_t seed)
     : l1_(geometry.l1_bytes >> kLineShift, geometry.l1_ways),
       dtlb_(geometry.dtlb_entries, geometry.dtlb_ways),
+      recent_page_(dtlb_.sets(), kNoPage),
+      recent_mask_(dtlb_.sets() - 1),
       l2_(geometry.l2_bytes >> kLineShift, geometry.l2_ways),
       l3_(geometry.l3_bytes >> kLineShift, geometry.l3_ways),
       stlb_(geometry.stlb_entries, geometry.stlb_ways),
       geometry_(geometry),
+      l1_latency_(std::min({geometry.l1_latency, geometry.l2_latency, geometry.l3_latency,
+                            geometry.memory_latency})),
       width_(std::max(1u, geometry.retire_width)),
       seed_(seed) {
   penalty_ = uint64_t{std::min(geometry_.mispredict_penalty, kMaximumPenalty)} * width_;
   stall_bound_ = uint64_t{kMaximumAccessStall} * width_;
+  geometry_.l1_latency = l1_latency_;
   reset();
 }
 
 void Core::reset() {
-  for (TagArray* array : {&l1_, &l2_, &l3_, &dtlb_, &stlb_}) array->clear();
+  for (TagArray* cache : {&l1_, &l2_, &l3_}) cache->clear();
+  forget_translations();
   predictor_.clear(seed_);
   stream_line_ = kNoLine;
   pending_line_.fill(kNoLine);
@@ -41,41 +47,40 @@ void Core::reset() {
   dynamic_.fill(0);
   totals_.fill(0);
   probe_ = {};
+  probing_ = false;
 }
 
 void Core::forget_translations() {
   dtlb_.clear();
   stlb_.clear();
+  std::fill(recent_page_.begin(), recent_page_.end(), kNoPage);
 }
 
 // Occupies the oldest fill buffer from `now` for `busy` slots; returns the wait until it was free.
-uint64_t Core::take_buffer(uint32_t number, uint64_t now, uint64_t busy) {
+inline uint64_t Core::take_buffer(uint32_t number, uint64_t now, uint64_t busy) {
   unsigned slot = next_buffer_;
   next_buffer_ = slot + 1 == kFillBuffers ? 0 : slot + 1;
-  uint64_t wait = pending_until_[slot] > now ? pending_until_[slot] - now : 0;
+  uint64_t start = std::max(now, pending_until_[slot]);
   pending_line_[slot] = number;
-  pending_until_[slot] = now + wait + busy;
-  return wait;
+  pending_until_[slot] = start + busy;
+  return start - now;
 }
 
 // A line that L1 lacks: looks further out and fills every level on the way.
-Core::Line Core::fetch(uint32_t number, uint64_t now) {
+inline Core::Line Core::fetch(uint32_t number, uint64_t now) {
   Line found{kL2, geometry_.l2_latency, 0};
   TagArray::Set& second = l2_.set(number);
-  unsigned way = TagArray::find(second, number);
+  unsigned way = l2_.find(second, number);
   if (way < TagArray::kMaximumWays) {
-    ++dynamic_[kFromL2];
     TagArray::promote(second, way, number);
   } else {
     l2_.insert(second, number);
     TagArray::Set& third = l3_.set(number);
-    way = TagArray::find(third, number);
+    way = l3_.find(third, number);
     if (way < TagArray::kMaximumWays) {
-      ++dynamic_[kFromL3];
       found = {kL3, geometry_.l3_latency, 0};
       TagArray::promote(third, way, number);
     } else {
-      ++dynamic_[kFromMemory];
       found = {kLocalDramExclusive, geometry_.memory_latency, 0};
       l3_.insert(third, number);
     }
@@ -85,132 +90,151 @@ Core::Line Core::fetch(uint32_t number, uint64_t now) {
   return found;
 }
 
-// When a line that is on its way arrives, or arrived; 0 when no fill buffer remembers it.
-uint64_t Core::arrival(uint32_t number) const {
+// A line in L1 that is marked as on its way: has it arrived?
+Core::Line Core::pending(uint32_t number, uint64_t now) const {
   uint64_t until = 0;
   for (unsigned n = 0; n < kFillBuffers; ++n) {
     if (pending_line_[n] == number) until = std::max(until, pending_until_[n]);
   }
-  return until;
+  if (until <= now) return {kL1, geometry_.l1_latency, 0};
+  uint64_t remaining = (until - now + width_ - 1) / width_;
+  return {kFillBuffer, std::max(geometry_.l1_latency, static_cast<uint32_t>(remaining)), 0};
 }
 
 // Where a line is, making it the most recent of its L1 set.
-Core::Line Core::reach(uint32_t number, uint64_t now) {
+inline Core::Line Core::reach(uint32_t number, uint64_t now) {
   TagArray::Set& set = l1_.set(number);
-  __builtin_prefetch(&l2_.set(number));
-  __builtin_prefetch(&l3_.set(number));
-  unsigned way = TagArray::find(set, number);
+  unsigned way = l1_.find(set, number);
   if (way == TagArray::kMaximumWays) {
     l1_.insert(set, number | TagArray::kMark);
     return fetch(number, now);
   }
   Line hit{kL1, geometry_.l1_latency, 0};
-  uint32_t tag = number;
-  if (set.tags[way] & TagArray::kMark) {
-    uint64_t until = arrival(number);
-    if (until > now) {
-      ++dynamic_[kFromFillBuffer];
-      uint64_t remaining = (until - now + width_ - 1) / width_;
-      hit = {kFillBuffer, std::max(geometry_.l1_latency, static_cast<uint32_t>(remaining)), 0};
-      tag |= TagArray::kMark;
-    }
-  }
-  TagArray::promote(set, way, tag);
+  if (set.tags[way] & TagArray::kMark) [[unlikely]] hit = pending(number, now);
+  TagArray::promote(set, way, hit.source == kL1 ? number : number | TagArray::kMark);
   return hit;
 }
 
-Core::Translation Core::translate(uint32_t number, bool checked) {
-  uint32_t tag = number | (checked ? TagArray::kMark : 0);
-  TagArray::Set& first = dtlb_.set(number);
-  if (first.tags[0] == tag) return {};
-  unsigned way = TagArray::find(first, number);
-  if (way < TagArray::kMaximumWays) {
-    TagArray::promote(first, way, tag);
-    return {};
-  }
-  dtlb_.insert(first, tag);
-  TagArray::Set& second = stlb_.set(number);
-  way = TagArray::find(second, number);
-  if (way < TagArray::kMaximumWays) {
-    TagArray::promote(second, way, number);
-    return {geometry_.stlb_latency, false};
-  }
-  stlb_.insert(second, number);
-  return {geometry_.stlb_latency + geometry_.walk_latency, true};
+inline Core::Translation Core::translate(uint64_t address, bool checked) {
+  uint64_t full = address >> kPageShift;
+  uint64_t& recent = recent_page_[full & recent_mask_];
+  if (recent == full) return {};
+  recent = checked ? kNoPage : full;
+  return look_up(page(address));
 }
 
-uint64_t Core::load(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase, bool checked) {
-  Translation translation = translate(page(address), checked);
-  Line found = reach(line(address), now);
-  if (!within_line(address, bytes)) [[unlikely]] {
-    ++dynamic_[kSplitLoad];
-    uint64_t last = address + bytes - 1;
-    if (page(last) != page(address)) {
-      Translation other = translate(page(last), checked);
-      translation.latency += other.latency;
-      translation.walked |= other.walked;
-    }
-    // One load operation has one source: what the two halves added is taken back for the nearer one.
-    auto counts = dynamic_;
-    Line other = reach(line(last), now + found.wait);
-    if (other.latency > found.latency) {
-      unsigned nearer = found.source == kL1 ? kDynamics : found.source == kFillBuffer ? kFromFillBuffer
-                        : found.source == kL2                                        ? kFromL2
-                        : found.source == kL3                                        ? kFromL3
-                                                                                     : kFromMemory;
-      if (nearer != kDynamics) --dynamic_[nearer];
-      other.wait += found.wait;
-      found = other;
-    } else {
-      dynamic_ = counts;
-      found.wait += other.wait;
-    }
-    found.latency += geometry_.l1_latency;
+// Beyond the most recent page of a set.
+Core::Translation Core::look_up(uint32_t number) {
+  TagArray::Set& first = dtlb_.set(number);
+  unsigned way = dtlb_.find(first, number);
+  if (way < TagArray::kMaximumWays) {
+    TagArray::promote(first, way, number);
+    return {};
   }
-  dynamic_[kWalkLoad] += translation.walked;
-  uint32_t latency = found.latency + translation.latency;
-  uint64_t beyond = uint64_t{latency - std::min(latency, geometry_.l1_latency)} * width_;
-  probe_.load.source = found.source;
-  probe_.load.l1_hit = found.source == kL1;
-  probe_.load.stlb_miss = translation.walked;
-  probe_.load.latency = static_cast<uint16_t>(
-      std::min<uint64_t>(latency + found.wait / width_, UINT16_MAX));
+  dtlb_.insert(first, number);
+  TagArray::Set& second = stlb_.set(number);
+  way = stlb_.find(second, number);
+  if (way < TagArray::kMaximumWays) {
+    TagArray::promote(second, way, number);
+    return {geometry_.stlb_latency, 0};
+  }
+  stlb_.insert(second, number);
+  return {geometry_.stlb_latency + geometry_.walk_latency, 1};
+}
+
+// Loads that were served by `source`; L1 hits are what remains of all loads.
+inline void Core::count(uint32_t source, uint64_t times) {
+  constexpr Dynamic kOf[] = {kDynamics,   kDynamics, kFromFillBuffer, kFromL2,   kFromL3,   kDynamics, kDynamics,
+                             kDynamics,   kDynamics, kDynamics,       kDynamics, kDynamics, kFromMemory};
+  dynamic_[kOf[source]] += times;
+}
+
+inline uint64_t Core::stall_of(const Line& found, uint32_t translation, bool pointer_chase) const {
+  uint64_t beyond = uint64_t{found.latency - l1_latency_ + translation} * width_;
   return bounded(found.wait + (pointer_chase ? beyond : beyond / kOverlap));
 }
 
-uint64_t Core::store(uint64_t address, unsigned bytes, uint64_t now, bool checked) {
-  Translation translation = translate(page(address), checked);
-  auto counts = dynamic_;  // sources are counted for loads only
-  Line found = reach(line(address), now);
-  bool hit = found.source == kL1;
-  bool split = !within_line(address, bytes);
-  if (split) [[unlikely]] {
-    uint64_t last = address + bytes - 1;
-    if (page(last) != page(address)) {
-      Translation other = translate(page(last), checked);
-      translation.latency += other.latency;
-      translation.walked |= other.walked;
-    }
-    Line other = reach(line(last), now + found.wait);
-    found.wait += other.wait;
-    hit &= other.source == kL1;
+void Core::note(Access& access, const Line& found, const Translation& translation) const {
+  access.source = static_cast<uint8_t>(found.source);
+  access.l1_hit = found.source == kL1;
+  access.stlb_miss = translation.walked != 0;
+  access.latency = static_cast<uint16_t>(
+      std::min<uint64_t>(found.latency + translation.latency + found.wait / width_, UINT16_MAX));
+}
+
+uint64_t Core::load(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase, bool checked) {
+  if (!within_line(address, bytes)) [[unlikely]] {
+    return load_split(address, bytes, now, pointer_chase, checked);
   }
-  dynamic_ = counts;
-  dynamic_[kSplitStore] += split;
+  __builtin_prefetch(&l2_.set(line(address)));
+  __builtin_prefetch(&l3_.set(line(address)));
+  Translation translation = translate(address, checked);
+  Line found = reach(line(address), now);
+  count(found.source, 1);
+  dynamic_[kWalkLoad] += translation.walked;
+  if (probing_) [[unlikely]] note(probe_.load, found, translation);
+  return stall_of(found, translation.latency, pointer_chase);
+}
+
+// Two lines, and perhaps two pages: one load, whose source is the slower of the two.
+uint64_t Core::load_split(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase, bool checked) {
+  uint64_t last = address + bytes - 1;
+  Translation translation = translate(address, checked);
+  Line found = reach(line(address), now);
+  if (page(last) != page(address)) {
+    Translation other = translate(last, checked);
+    translation.latency += other.latency;
+    translation.walked |= other.walked;
+  }
+  Line other = reach(line(last), now + found.wait);
+  uint64_t wait = found.wait + other.wait;
+  if (other.latency > found.latency) found = other;
+  found.wait = wait;
+  found.latency += l1_latency_;
+  count(found.source, 1);
+  ++dynamic_[kSplitLoad];
+  dynamic_[kWalkLoad] += translation.walked;
+  if (probing_) note(probe_.load, found, translation);
+  return stall_of(found, translation.latency, pointer_chase);
+}
+
+uint64_t Core::store(uint64_t address, unsigned bytes, uint64_t now, bool checked) {
+  if (!within_line(address, bytes)) [[unlikely]] return store_split(address, bytes, now, checked);
+  __builtin_prefetch(&l2_.set(line(address)));
+  __builtin_prefetch(&l3_.set(line(address)));
+  Translation translation = translate(address, checked);
+  Line found = reach(line(address), now);
   dynamic_[kWalkStore] += translation.walked;
-  probe_.store.l1_hit = hit;
-  probe_.store.stlb_miss = translation.walked;
-  probe_.store.latency = static_cast<uint16_t>(found.latency + translation.latency);
+  if (probing_) [[unlikely]] note(probe_.store, found, translation);
   return bounded(found.wait + uint64_t{translation.latency} * width_ / kOverlap);
 }
 
+uint64_t Core::store_split(uint64_t address, unsigned bytes, uint64_t now, bool checked) {
+  uint64_t last = address + bytes - 1;
+  Translation translation = translate(address, checked);
+  Line found = reach(line(address), now);
+  if (page(last) != page(address)) {
+    Translation other = translate(last, checked);
+    translation.latency += other.latency;
+    translation.walked |= other.walked;
+  }
+  Line other = reach(line(last), now + found.wait);
+  uint64_t wait = found.wait + other.wait;
+  if (other.latency > found.latency) found = other;
+  found.wait = wait;
+  ++dynamic_[kSplitStore];
+  dynamic_[kWalkStore] += translation.walked;
+  if (probing_) note(probe_.store, found, translation);
+  return bounded(wait + uint64_t{translation.latency} * width_ / kOverlap);
+}
+
 uint64_t Core::store_stream(uint64_t address, unsigned bytes, uint64_t now, bool checked) {
-  Translation translation = translate(page(address), checked);
+  Translation translation = translate(address, checked);
   uint64_t wait = 0;
   uint64_t last = address + bytes - 1;
   bool split = line(last) != line(address);
   if (page(last) != page(address)) {
-    Translation other = translate(page(last), checked);
+    Translation other = translate(last, checked);
     translation.latency += other.latency;
     translation.walked |= other.walked;
   }
@@ -223,23 +247,19 @@ uint64_t Core::store_stream(uint64_t address, unsigned bytes, uint64_t now, bool
   }
   dynamic_[kSplitStore] += split;
   dynamic_[kWalkStore] += translation.walked;
-  probe_.store.l1_hit = false;
-  probe_.store.stlb_miss = translation.walked;
-  probe_.store.latency = static_cast<uint16_t>(geometry_.l1_latency + translation.latency);
+  // Write-combined: never a hit, the source as if from memory.
+  if (probing_) note(probe_.store, {kLocalDramExclusive, l1_latency_, wait}, translation);
   return bounded(wait + uint64_t{translation.latency} * width_ / kOverlap);
 }
 
 void Core::arm_probe(uint64_t store_address) {
+  probing_ = true;
   probe_ = {};
   probe_.load.source = probe_.store.source = kL1;
-  probe_.load.latency = probe_.store.latency = static_cast<uint16_t>(geometry_.l1_latency);
+  probe_.load.latency = probe_.store.latency = static_cast<uint16_t>(l1_latency_);
   probe_.load.l1_hit = true;
-  // A quick store may find its line still on the way, which is no hit; the mark alone does not say so,
-  // since quick stores leave it in place when the line has come.
-  uint32_t number = line(store_address);
-  uint32_t recent = l1_.most_recent(number);
-  bool waits = recent == (number | TagArray::kMark) && arrival(number) > clock_;
-  probe_.store.l1_hit = (recent & TagArray::kNumber) == number && !waits;
+  // A quick store may find its line still on the way, or combine with the one before it: no hit.
+  probe_.store.l1_hit = l1_.most_recent(line(store_address)) == line(store_address);
 }
 
 void Core::settle(arch::SignalCounts& counts, uint64_t clock) {
@@ -268,6 +288,7 @@ void Core::settle(arch::SignalCounts& counts, uint64_t clock) {
   for (size_t n = 0; n < arch::kSignals; ++n) totals_[n] += counts[n];
   dynamic_.fill(0);
   clock_ = clock;
+  probing_ = false;
 }
 
 }  // namespace skidproof::model

@@ -20,6 +20,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "pebs/arch/microarch.h"
 #include "pebs/arch/signal.h"
@@ -118,14 +119,15 @@ class Core {
     kSplitLoad, kSplitStore, kWalkLoad, kWalkStore,
     kDynamics,
   };
+  // Small enough to come back in registers.
   struct Line {
-    Source source = kL1;
+    uint32_t source = kL1;
     uint32_t latency = 0;  // cycles
     uint64_t wait = 0;     // slots until a fill buffer was free
   };
   struct Translation {
     uint32_t latency = 0;  // cycles
-    bool walked = false;
+    uint32_t walked = 0;
   };
 
   static uint32_t line(uint64_t address) {
@@ -137,13 +139,23 @@ class Core {
   static bool within_line(uint64_t address, unsigned bytes) {
     return (address & (kLineBytes - 1)) <= kLineBytes - bytes;
   }
-  bool translated(uint64_t address) const { return dtlb_.most_recent(page(address)) == page(address); }
+  // Compares whole page numbers: 31-bit tags alone would let a wild address alias a known page.
+  bool translated(uint64_t address) const {
+    uint64_t full = address >> kPageShift;
+    return recent_page_[full & recent_mask_] == full;
+  }
 
   Line reach(uint32_t number, uint64_t now);
-  uint64_t arrival(uint32_t number) const;
   Line fetch(uint32_t number, uint64_t now);
+  Line pending(uint32_t number, uint64_t now) const;
   uint64_t take_buffer(uint32_t number, uint64_t now, uint64_t busy);
-  Translation translate(uint32_t number, bool checked);
+  Translation translate(uint64_t address, bool checked);
+  Translation look_up(uint32_t number);
+  uint64_t load_split(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase, bool checked);
+  uint64_t store_split(uint64_t address, unsigned bytes, uint64_t now, bool checked);
+  void count(uint32_t source, uint64_t times);
+  uint64_t stall_of(const Line& found, uint32_t translation, bool pointer_chase) const;
+  void note(Access& access, const Line& found, const Translation& translation) const;
   uint64_t wrong(Dynamic which) {
     ++dynamic_[which];
     return penalty_;
@@ -154,14 +166,19 @@ class Core {
   static constexpr unsigned kLineBytes = 1u << kLineShift;
   static constexpr uint32_t kNoLine = TagArray::kEmpty;
 
+  static constexpr uint64_t kNoPage = UINT64_MAX;
+
   TagArray l1_, dtlb_;
+  std::vector<uint64_t> recent_page_;  // of each DTLB set the most recent, unless it is to be checked
+  uint64_t recent_mask_;
   uint32_t stream_line_ = kNoLine;  // the line that non-temporal stores combine in
   uint64_t penalty_;                // of a misprediction, in slots
-  std::array<uint64_t, kDynamics> dynamic_{};
+  std::array<uint64_t, kDynamics + 1> dynamic_{};  // the last is what nobody counts
   Predictor predictor_;
 
   TagArray l2_, l3_, stlb_;
   arch::CacheGeometry geometry_;
+  uint32_t l1_latency_;  // never more than the levels behind it
   uint32_t width_;
   uint64_t stall_bound_;
   uint64_t seed_;
@@ -169,6 +186,7 @@ class Core {
   std::array<uint32_t, kFillBuffers> pending_line_{};
   std::array<uint64_t, kFillBuffers> pending_until_{};
   unsigned next_buffer_ = 0;
+  bool probing_ = false;
   Probe probe_;
   arch::SignalCounts totals_{};
 };

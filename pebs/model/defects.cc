@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "pebs/arch/msr.h"
 #include "pebs/arch/near_match.h"
 
 namespace skidproof::model {
@@ -17,6 +18,9 @@ bool has_pdir(const Microarch& m) { return m.pdir_counter != 0; }
 bool has_precise_store(const Microarch& m) { return m.precise_store_counter != 0; }
 bool fuses_over_two(const Microarch& m) { return m.fused_pair_skid > 1; }
 bool has_full_width(const Microarch& m) { return m.full_width_writes; }
+// Rows that follow SDM 18.9.1: an event without room is skipped entirely (D10). Nehalem's text says
+// only that nothing is written.
+bool skips_entirely(const Microarch& m) { return m.full_buffer_sets_ovf; }
 bool coalesces(const Microarch& m) { return m.gp_counters_alone > m.gp_counters; }
 bool asserts_cmask(const Microarch& m) {
   return m.expectation(arch::kQualifierCmask) == arch::Expectation::kMustHold;
@@ -140,8 +144,6 @@ const Defect kDefects[] = {
      [](Behaviour& b) { b.record_without_event = true; }},
     {"pebs-without-enable", "records although PEBS_EN_PMCn is clear", Promise::kGround, &clause::R19, nullptr,
      [](Behaviour& b) { b.pebs_without_enable = true; }},
-    {"imprecise-events-recorded", "events that are not in the list of precise events are recorded", Promise::kGround, &clause::P4, nullptr,
-     [](Behaviour& b) { b.imprecise_events = true; }},
     {"pebs-on-pmc4", "PEBS_ENABLE takes bit 4, and PMC4 records", Promise::kGround, &clause::R36, coalesces,
      [](Behaviour& b) { b.pebs_counters |= 0x10; }},
 
@@ -170,9 +172,9 @@ const Defect kDefects[] = {
      [](Behaviour& b) { b.bounds = Bounds::kIndexAtMaximum; }},
     {"buffer-wraps", "a full buffer starts again at its base", Promise::kGround, &clause::R47a, nullptr,
      [](Behaviour& b) { b.wraps_when_full = true; }},
-    {"skip-reloads", "a skipped event reloads its counter", Promise::kGround, &clause::D10, nullptr,
+    {"skip-reloads", "a skipped event reloads its counter", Promise::kGround, &clause::D10, skips_entirely,
      [](Behaviour& b) { b.skip_reloads = true; }},
-    {"skip-clears-status", "a skipped event clears its status bit", Promise::kGround, &clause::R46, nullptr,
+    {"skip-clears-status", "a skipped event clears its status bit", Promise::kGround, &clause::R46, skips_entirely,
      [](Behaviour& b) { b.skip_clears_status = true; }},
     {"rewind-does-not-resume", "after a full buffer a rewound index records nothing more", Promise::kGround, &clause::R49, nullptr,
      [](Behaviour& b) { b.resumes_after_rewind = false; }},
@@ -194,6 +196,20 @@ const Defect kDefects[] = {
      [](Behaviour& b) { b.absent_global_bits_fault = false; }},
     {"status-writable", "GLOBAL_STATUS can be written", Promise::kGround, &clause::M14, nullptr,
      [](Behaviour& b) { b.status_write_faults = false; }},
+    {"upper-counters-absent", "CPUID reports eight counters, PMC4 to PMC7 do not answer", Promise::kGround, &clause::R37, coalesces,
+     [](Behaviour& b) { b.answering_counters = 4; }},
+    {"upper-counters-stand-still", "PMC4 to PMC7 do not count", Promise::kGround, &clause::M1, coalesces,
+     [](Behaviour& b) { b.running_counters = 4; }},
+    {"fixed-counter-absent", "CPUID reports three fixed counters, the last does not answer", Promise::kGround, &clause::M3, nullptr,
+     [](Behaviour& b) { b.answering_fixed = 2; }},
+    {"fixed-counters-swapped", "fixed counter 0 counts cycles, fixed counter 1 instructions", Promise::kGround, &clause::M18, nullptr,
+     [](Behaviour& b) { b.fixed_counters_swapped = true; }},
+    {"capabilities-say-fault-like", "IA32_PERF_CAPABILITIES announces fault-like PEBS", Promise::kGround, &clause::M5, nullptr,
+     [](Behaviour& b) { b.hidden_capabilities = arch::capabilities::kPebsTrap; }},
+    {"pebs-announced-unavailable", "IA32_MISC_ENABLE says that there is no PEBS", Promise::kGround, &clause::M25, nullptr,
+     [](Behaviour& b) { b.pebs_announced = false; }},
+    {"lvt-status-writable", "the delivery status of the LVT entry can be written", Promise::kGround, &clause::M26, nullptr,
+     [](Behaviour& b) { b.lvt_status_read_only = false; }},
     {"privilege-ignored", "USR and OS do not filter", Promise::kGround, &clause::M27, nullptr,
      [](Behaviour& b) { b.privilege_filters = false; }},
     {"global-ctrl-ignored", "counters count without their GLOBAL_CTRL bit", Promise::kGround, &clause::M13, nullptr,

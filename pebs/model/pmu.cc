@@ -50,7 +50,9 @@ struct Pmu::State {
       : uarch(microarch),
         bus(memory),
         behaviour(decisions),
-        visible(gp_counters(microarch, topology.sibling_thread)),
+        visible(std::min<unsigned>(gp_counters(microarch, topology.sibling_thread),
+                                   decisions.answering_counters)),
+        fixed_visible(std::min<unsigned>(microarch.fixed_counters, decisions.answering_fixed)),
         random(derive_seed(seed, "pmu")) {
     reset();
   }
@@ -58,7 +60,8 @@ struct Pmu::State {
   const Microarch& uarch;
   Bus& bus;
   Behaviour behaviour;
-  unsigned visible;  // CPUID.0AH:EAX[15:8]
+  unsigned visible;        // CPUID.0AH:EAX[15:8]
+  unsigned fixed_visible;  // CPUID.0AH:EDX[4:0]
   Random random;
 
   std::array<Counter, kMaxCounters> counters;
@@ -111,6 +114,9 @@ struct Pmu::State {
   void reload(uint32_t represented, uint32_t overflow, const DebugStore& ds);
   void disarm(uint32_t which);
   void raise_pmi();
+  Signal fixed_signal(unsigned i) const {
+    return kFixedSignals[behaviour.fixed_counters_swapped && i < 2 ? 1 - i : i];
+  }
   void elapse(uint64_t instructions) { pmi_countdown -= std::min(pmi_countdown, instructions); }
 };
 
@@ -122,6 +128,8 @@ void Pmu::State::reset() {
   for (CountRegister& f : fixed) f = {0, fixed_counter_mask(uarch)};
   fixed_ctrl = global_ctrl = global_status = pebs_enable = 0;
   load_latency_threshold = ds_area = debugctl = 0;
+  misc_enable = misc_enable::kPerfmonAvailable |
+                (behaviour.pebs_announced ? 0 : misc_enable::kPebsUnavailable);
   lvt_pmi = kResetLvt;
   pending = {};
   pmi_pending = reloaded_once = false;
@@ -141,7 +149,7 @@ Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
     return counters[n].count.value;
   }
   if (int n = in_range(msr, IA32_PERFEVTSEL0); n >= 0 && present(n)) return counters[n].select;
-  if (msr >= IA32_FIXED_CTR0 && msr < IA32_FIXED_CTR0 + uarch.fixed_counters) {
+  if (msr >= IA32_FIXED_CTR0 && msr < IA32_FIXED_CTR0 + fixed_visible) {
     return fixed[msr - IA32_FIXED_CTR0].value;
   }
   switch (msr) {
@@ -164,7 +172,7 @@ Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
     case IA32_MISC_ENABLE:
       return misc_enable;
     case IA32_PERF_CAPABILITIES:
-      return perf_capabilities(uarch);
+      return perf_capabilities(uarch) & ~behaviour.hidden_capabilities;
     case IA32_X2APIC_LVT_PMI:
       return lvt_pmi;
     default:
@@ -200,7 +208,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
   if (int n = in_range(msr, IA32_PERFEVTSEL0); n >= 0 && present(n)) {
     return assign(counters[n].select, writable_perfevtsel(uarch));
   }
-  if (msr >= IA32_FIXED_CTR0 && msr < IA32_FIXED_CTR0 + uarch.fixed_counters) {
+  if (msr >= IA32_FIXED_CTR0 && msr < IA32_FIXED_CTR0 + fixed_visible) {
     CountRegister& f = fixed[msr - IA32_FIXED_CTR0];
     if (behaviour.excess_bits_fault && (value & ~f.mask) != 0) return refuse();
     f.value = value & f.mask;
@@ -230,7 +238,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
     case MSR_PEBS_LD_LAT_THRESHOLD:
       return assign(load_latency_threshold, kWritableLoadLatencyThreshold);
     case IA32_DS_AREA:
-      if (!canonical(value)) return refuse();
+      if (behaviour.reserved_bits_fault && !canonical(value)) return refuse();
       ds_area = value;
       return {};
     case IA32_DEBUGCTL:
@@ -238,6 +246,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
     case IA32_MISC_ENABLE:
       return {};  // bits 7, 11 and 12 are read-only; nothing else is modelled
     case IA32_X2APIC_LVT_PMI:
+      if (!behaviour.lvt_status_read_only) return assign(lvt_pmi, kWritableLvt | kReadOnlyLvt);
       value &= ~kReadOnlyLvt;  // ignored, not refused
       return assign(lvt_pmi, kWritableLvt);
     default:
@@ -249,14 +258,12 @@ bool Pmu::State::pebs_eligible(unsigned n, const Event* event) const {
   const Counter& c = counters[n];
   if (((behaviour.pebs_counters >> n) & 1) == 0) return false;
   if (!behaviour.pebs_without_enable && ((pebs_enable >> n) & 1) == 0) return false;
-  if (event == nullptr) return false;
-  if (!behaviour.imprecise_events) {
-    bool restricted_elsewhere = behaviour.pebs_counters == uarch.pebs_counters;
-    if (!event->precise()) return false;
-    if (restricted_elsewhere && ((event->pebs_counters >> n) & 1) == 0 &&
-        event->kind != EventKind::kPreciseStore) {
-      return false;
-    }
+  // What P4 does not promise the model does not do.
+  if (event == nullptr || !event->precise()) return false;
+  bool restricted_elsewhere = behaviour.pebs_counters == uarch.pebs_counters;
+  if (restricted_elsewhere && ((event->pebs_counters >> n) & 1) == 0 &&
+      event->kind != EventKind::kPreciseStore) {
+    return false;
   }
   if (event->kind == EventKind::kPreciseStore) {
     if (((behaviour.precise_store_counters >> n) & 1) == 0) return false;
@@ -288,7 +295,8 @@ void Pmu::State::resolve(unsigned n) {
   c.signal =
       event != nullptr && event->kind != EventKind::kLoadLatency ? event->signal : Signal::kNone;
   c.counting = enabled && privilege && counted_here &&
-               (c.signal != Signal::kNone || c.load_latency) && present(n);
+               (c.signal != Signal::kNone || c.load_latency) && present(n) &&
+               n < behaviour.running_counters;
   c.pebs = pebs_eligible(n, event);
   c.pdir = c.pebs && event->kind == EventKind::kPdir && ((behaviour.pdir_counters >> n) & 1) != 0;
   c.precise_store = c.pebs && event->kind == EventKind::kPreciseStore;
@@ -375,7 +383,7 @@ void Pmu::State::retire(const Retired& r) {
   }
   for (uint32_t rest = fixed_counting; rest != 0; rest &= rest - 1) {
     unsigned i = static_cast<unsigned>(__builtin_ctz(rest));
-    if (fixed[i].add(r.counts[index(kFixedSignals[i])])) fixed_overflowed(i);
+    if (fixed[i].add(r.counts[index(fixed_signal(i))])) fixed_overflowed(i);
   }
   if (pending.instructions > 0) {
     pending.triggers |= triggering;
@@ -395,7 +403,7 @@ void Pmu::State::advance(const SignalCounts& counts, uint64_t instructions) {
   }
   for (uint32_t rest = fixed_counting; rest != 0; rest &= rest - 1) {
     unsigned i = static_cast<unsigned>(__builtin_ctz(rest));
-    fixed[i].add(counts[index(kFixedSignals[i])]);
+    fixed[i].add(counts[index(fixed_signal(i))]);
   }
 }
 
@@ -586,7 +594,7 @@ uint64_t Pmu::quiet_instructions() const {
   }
   for (uint32_t rest = s.fixed_counting; rest != 0; rest &= rest - 1) {
     unsigned i = static_cast<unsigned>(__builtin_ctz(rest));
-    quiet = std::min(quiet, s.fixed[i].quiet(max_per_instruction(kFixedSignals[i])));
+    quiet = std::min(quiet, s.fixed[i].quiet(max_per_instruction(s.fixed_signal(i))));
   }
   return quiet;
 }

@@ -221,8 +221,40 @@ def label_of(test, name, prefix):
     return label if name in (prefix, label) else f"{label} · {name}"
 
 
+COUNTER = re.compile(r"\bPMC\d+\.?")
+
+
+def merged_over_counters(items):
+    """One line for the tests that differ in the counter alone, as long as each saw only what is allowed."""
+    merged, groups = [], {}
+    for test, name, unit, bins, expected in items:
+        label, counters = COUNTER.subn("", test["id"])
+        if not counters or not expected or set(bins) - set(expected):
+            merged.append((test, name, unit, bins, expected))
+            continue
+        key = (label.rstrip("/."), name, unit, frozenset(expected))
+        if key not in groups:
+            groups[key] = [dict(test, id=key[0]), dict(), 0]
+            merged.append((key, name, unit, bins, expected))
+        group = groups[key]
+        for value, count in bins.items():
+            group[1][value] = group[1].get(value, 0) + count
+        group[2] += 1
+    out = []
+    for first, name, unit, bins, expected in merged:
+        if isinstance(first, tuple):
+            test, bins, counters = groups[first]
+            if counters > 1:
+                test = dict(test, id=f"{test['id']}  ({counters} counters)")
+            bins = dict(sorted(bins.items()))
+        else:
+            test = first
+        out.append((test, name, unit, bins, expected))
+    return out
+
+
 def draw_skid(subject):
-    found = rows.histograms(subject.tests, "skid")
+    found = merged_over_counters(rows.histograms(subject.tests, "skid"))
     plots = []
     by_unit = {}
     for item in found:

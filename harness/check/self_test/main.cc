@@ -1,4 +1,4 @@
-// Runs the self-test set as `skidproof run` would: ROWS FILTER [LIMIT [REPEAT]]. After LIMIT rows
+// Runs the self-test set as `skidproof run` would: ROWS FILTER [LIMIT [REPEAT [FAIL_FAST]]]. After LIMIT rows
 // the sink fails, as on a full disk.
 #include <cstdio>
 #include <cstdlib>
@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
       [&filter](const check::TestInfo& info) { return check::matches_filter(filter, info.id()); });
   ::testing::InitGoogleTest();
   if (argc > 4) ::testing::GTEST_FLAG(repeat) = std::atoi(argv[4]);
+  if (argc > 5) ::testing::GTEST_FLAG(fail_fast) = true;
   auto sink = [&writer, limit](const results::Row& row) -> Expected<void> {
     if ((*writer)->rows() >= limit) return fail(ErrorCode::kIo, "disk full");
     return (*writer)->write(row);

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
 #include <vector>
@@ -79,7 +80,10 @@ class RandomCode {
     ZyanUSize size = bytes.size();
     // RIP-relative operands and branch targets are given as addresses.
     if (ZYAN_FAILED(ZydisEncoderEncodeInstructionAbsolute(&request, bytes.data(), &size, here()))) {
-      std::abort();  // the generator asked for an instruction that does not exist
+      // The generator asked for an instruction that does not exist.
+      std::fprintf(stderr, "cannot encode %s with %u operands\n", ZydisMnemonicGetString(mnemonic),
+                   static_cast<unsigned>(operands.size()));
+      std::abort();
     }
     code_.insert(code_.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(size));
     ++count_;
@@ -230,7 +234,7 @@ class RandomCode {
         unsigned to = 2u << random_.below(3);
         return emit(ZYDIS_MNEMONIC_LEA,
                     {reg(target(to)), mem(target(8), random_.chance(1, 2) ? target(8) : ZYDIS_REGISTER_NONE,
-                                          1u << random_.below(4), immediate(4), to)});
+                                          1u << random_.below(4), immediate(4), 8)});
       }
       default:
         return emit(ZYDIS_MNEMONIC_MOVNTI, {memory(bytes < 4 ? 4 : bytes), reg(target(bytes < 4 ? 4 : bytes))});

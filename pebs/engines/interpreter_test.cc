@@ -1,0 +1,428 @@
+// Runs and steps mean the same in every mixture; what the interpreter refuses, and how.
+#include "pebs/engines/interpreter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/random.h"
+#include "kernels/kernel.h"
+#include "pebs/engines/flags.h"
+#include "pebs/engines/testing/random_code.h"
+
+namespace skidproof::engines {
+namespace {
+
+using ::testing::HasSubstr;
+using arch::Signal;
+
+// A guest with one program in it.
+struct Guest {
+  explicit Guest(Accounting accounting = Accounting::kCore)
+      : memory(GuestMemory::create(GuestMemory::kBase, 64 << 20).value()),
+        microarch(**arch::find_microarch("sandy-bridge")),
+        core(microarch, 1),
+        interpreter(*memory, core, microarch, accounting),
+        code(memory->allocate(4 << 20, MemoryUse::kCode, false).value()),
+        stack(memory->allocate(16 << 10, MemoryUse::kData, false).value()) {}
+
+  void start(const Program& program, uint64_t iterations) {
+    auto loaded = interpreter.load(program);
+    ASSERT_TRUE(loaded) << loaded.error().text();
+    interpreter.call(program.entry, iterations, program.data_address, stack.address + stack.host.size());
+  }
+  // Bytes at the start of the code block.
+  void start(std::initializer_list<unsigned> bytes) {
+    Program program;
+    for (unsigned b : bytes) program.code.push_back(static_cast<std::byte>(b));
+    program.code_address = program.entry = code.address;
+    start(program, 1);
+  }
+  uint64_t total(Signal signal) const { return core.totals()[arch::index(signal)]; }
+  uint64_t& gpr(arch::Gpr r) { return interpreter.registers().gpr[static_cast<size_t>(r)]; }
+
+  std::unique_ptr<GuestMemory> memory;
+  const arch::Microarch& microarch;
+  model::Core core;
+  Interpreter interpreter;
+  Memory code, stack, data;
+};
+
+// What must not depend on how a program was executed.
+struct Outcome {
+  model::Registers registers;
+  std::array<Interpreter::Vector, 16> vectors;
+  arch::SignalCounts totals;
+  uint64_t cycle = 0, instructions = 0;
+  std::vector<std::byte> data;
+};
+
+struct Note {
+  model::Retired retired;
+  model::Registers after;
+};
+
+void expect_equal(const model::Registers& a, const model::Registers& b) {
+  EXPECT_EQ(a.gpr, b.gpr);
+  EXPECT_EQ(a.flags, b.flags);
+  EXPECT_EQ(a.ip, b.ip);
+}
+void expect_equal(const model::Access& a, const model::Access& b) {
+  EXPECT_EQ(a.valid, b.valid);
+  EXPECT_EQ(a.l1_hit, b.l1_hit);
+  EXPECT_EQ(a.stlb_miss, b.stlb_miss);
+  EXPECT_EQ(a.locked, b.locked);
+  EXPECT_EQ(a.source, b.source);
+  EXPECT_EQ(a.latency, b.latency);
+  EXPECT_EQ(a.address, b.address);
+}
+void expect_equal(const Note& a, const Note& b) {
+  EXPECT_EQ(a.retired.ip, b.retired.ip);
+  EXPECT_EQ(a.retired.counts, b.retired.counts);
+  EXPECT_EQ(a.retired.cycle, b.retired.cycle);
+  EXPECT_EQ(a.retired.fused_with_next, b.retired.fused_with_next);
+  EXPECT_EQ(a.retired.micro_fused, b.retired.micro_fused);
+  expect_equal(a.retired.load, b.retired.load);
+  expect_equal(a.retired.store, b.retired.store);
+  expect_equal(a.after, b.after);
+}
+void expect_equal(const Outcome& a, const Outcome& b) {
+  expect_equal(a.registers, b.registers);
+  EXPECT_EQ(a.vectors, b.vectors);
+  for (size_t n = 0; n < arch::kSignals; ++n) {
+    EXPECT_EQ(a.totals[n], b.totals[n]) << arch::name_of(static_cast<Signal>(n));
+  }
+  EXPECT_EQ(a.cycle, b.cycle);
+  EXPECT_EQ(a.instructions, b.instructions);
+  EXPECT_TRUE(a.data == b.data);
+}
+
+Outcome outcome_of(Guest& guest, uint64_t instructions) {
+  EXPECT_TRUE(guest.interpreter.finished());
+  EXPECT_EQ(guest.total(Signal::kInstructions), instructions);
+  return {guest.interpreter.registers(), guest.interpreter.vectors(),   guest.core.totals(), guest.core.cycle(),
+          instructions,                  {guest.data.host.begin(), guest.data.host.end()}};
+}
+
+// Makes the program for a guest: data allocated and filled, code generated for the guest's addresses.
+using Prepare = std::function<Program(Guest&)>;
+
+// Steps all the way, noting everything.
+Outcome step_through(const Prepare& prepare, uint64_t iterations, std::vector<Note>& notes) {
+  Guest guest;
+  guest.start(prepare(guest), iterations);
+  model::Retired retired;
+  while (!guest.interpreter.finished()) {
+    auto stepped = guest.interpreter.step(retired);
+    EXPECT_TRUE(stepped) << stepped.error().text();
+    if (!stepped) break;
+    notes.push_back({retired, *retired.after});
+    if (notes.size() > 1'000'000) break;
+  }
+  return outcome_of(guest, notes.size());
+}
+
+Outcome run_through(const Prepare& prepare, uint64_t iterations) {
+  Guest guest;
+  guest.start(prepare(guest), iterations);
+  uint64_t executed = guest.interpreter.run(UINT64_MAX / 2).value_or(0);
+  return outcome_of(guest, executed);
+}
+
+// Runs of random budgets and steps in random order; each step must be the one noted in its place.
+Outcome mix_through(const Prepare& prepare, uint64_t iterations, const std::vector<Note>& notes, uint64_t seed) {
+  Guest guest;
+  guest.start(prepare(guest), iterations);
+  Random random(seed);
+  uint64_t executed = 0;
+  model::Retired retired;
+  while (!guest.interpreter.finished()) {
+    if (random.chance(1, 2)) {
+      uint64_t budget = random.below(random.chance(1, 4) ? 400 : 12);
+      uint64_t done = guest.interpreter.run(budget).value_or(0);
+      EXPECT_TRUE(done == budget || guest.interpreter.finished());
+      executed += done;
+    } else {
+      EXPECT_TRUE(guest.interpreter.step(retired));
+      if (executed >= notes.size()) break;
+      expect_equal(notes[executed], {retired, *retired.after});
+      ++executed;
+    }
+    if (::testing::Test::HasFailure()) break;
+  }
+  return outcome_of(guest, executed);
+}
+
+void expect_path_independence(const Prepare& prepare, uint64_t iterations, uint64_t seed) {
+  std::vector<Note> notes;
+  Outcome steps = step_through(prepare, iterations, notes);
+  expect_equal(steps, run_through(prepare, iterations));
+  if (::testing::Test::HasFailure()) return;
+  for (uint64_t n = 0; n < 3; ++n) expect_equal(steps, mix_through(prepare, iterations, notes, 1000 * seed + n));
+}
+
+TEST(PathIndependence, HoldsOverRandomCode) {
+  for (uint64_t seed = 1; seed <= 120; ++seed) {
+    SCOPED_TRACE(seed);
+    expect_path_independence(
+        [seed](Guest& guest) {
+          guest.data = guest.memory->allocate(testing::RandomCode::kArena, MemoryUse::kData, false).value();
+          Random random(seed);
+          for (std::byte& b : guest.data.host) b = static_cast<std::byte>(random.next());
+          return testing::RandomCode(seed, guest.code.address, guest.data.address, true).generate(400);
+        },
+        1, seed);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(PathIndependence, HoldsOverEveryKernel) {
+  for (const auto& [name, kernel] : kernels()) {
+    SCOPED_TRACE(name);
+    expect_path_independence(
+        [&kernel = kernel](Guest& guest) {
+          Params params = Params::parse(kernel.parameters, "").value();
+          size_t bytes = kernel.data_bytes != nullptr ? kernel.data_bytes(params) : 0;
+          guest.data = guest.memory->allocate(std::max<size_t>(bytes, 4096), MemoryUse::kData, false).value();
+          if (kernel.fill != nullptr) kernel.fill(params, guest.data.host.first(bytes), guest.data.address, 3);
+          Placement placement{.code_address = guest.code.address, .data_address = guest.data.address, .seed = 3};
+          return generate(kernel, params, placement).value();
+        },
+        300, 5);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(Interpreter, CountsWhatKernelsExpect) {
+  for (const auto& [name, kernel] : kernels()) {
+    SCOPED_TRACE(name);
+    Guest guest;
+    Params params = Params::parse(kernel.parameters, "").value();
+    size_t bytes = kernel.data_bytes != nullptr ? kernel.data_bytes(params) : 0;
+    guest.data = guest.memory->allocate(std::max<size_t>(bytes, 4096), MemoryUse::kData, false).value();
+    if (kernel.fill != nullptr) kernel.fill(params, guest.data.host.first(bytes), guest.data.address, 3);
+    Placement placement{.code_address = guest.code.address, .data_address = guest.data.address, .seed = 3};
+    Program program = generate(kernel, params, placement).value();
+    guest.start(program, 1000);
+    uint64_t executed = guest.interpreter.run(UINT64_MAX / 2).value_or(0);
+    Expectations expected = program.total(kernel.loop ? 1000 : 1);
+    EXPECT_EQ(executed, expected.instructions);
+    EXPECT_EQ(guest.total(Signal::kInstructions), expected.instructions);
+    EXPECT_EQ(guest.total(Signal::kLoads), expected.loads);
+    EXPECT_EQ(guest.total(Signal::kStores), expected.stores);
+    EXPECT_EQ(guest.total(Signal::kNearTaken), expected.branches_taken);
+    EXPECT_EQ(guest.total(Signal::kConditionalNotTaken), expected.branches_not_taken);
+    EXPECT_EQ(guest.total(Signal::kBranches), expected.branches());
+  }
+}
+
+TEST(Interpreter, BareAccountingComputesTheSameAndCountsNothing) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Guest bare(Accounting::kBare), modelled;
+    for (Guest* guest : {&bare, &modelled}) {
+      guest->data = guest->memory->allocate(testing::RandomCode::kArena, MemoryUse::kData, false).value();
+      guest->start(testing::RandomCode(seed, guest->code.address, guest->data.address, true).generate(300), 1);
+      ASSERT_TRUE(guest->interpreter.run(1 << 20));
+      ASSERT_TRUE(guest->interpreter.finished());
+    }
+    expect_equal(bare.interpreter.registers(), modelled.interpreter.registers());
+    EXPECT_EQ(bare.interpreter.vectors(), modelled.interpreter.vectors());
+    EXPECT_EQ(std::memcmp(bare.data.host.data(), modelled.data.host.data(), bare.data.host.size()), 0);
+    EXPECT_EQ(bare.total(Signal::kInstructions), 0u);
+  }
+}
+
+TEST(Interpreter, RunExecutesExactlyItsBudget) {
+  Guest guest;
+  guest.start({0x48, 0x01, 0xC8, 0x48, 0xFF, 0xC9, 0x75, 0xF8, 0xC3});  // add rax,rcx; dec rcx; jnz -8; ret
+  guest.gpr(arch::Gpr::kRcx) = 1'000'000;
+  for (uint64_t budget : {1u, 2u, 3u, 7u, 1000u, 1u}) EXPECT_EQ(guest.interpreter.run(budget).value(), budget);
+  EXPECT_EQ(guest.interpreter.run(0).value(), 0u);
+  EXPECT_EQ(guest.interpreter.run(UINT64_MAX).value(), 3'000'001u - 1014u);
+  EXPECT_TRUE(guest.interpreter.finished());
+  EXPECT_EQ(guest.interpreter.run(5).value(), 0u);
+  EXPECT_EQ(guest.gpr(arch::Gpr::kRax), 1'000'000ull * 1'000'001 / 2);
+  EXPECT_EQ(guest.total(Signal::kMacroFused), 1'000'000u);
+}
+
+TEST(Interpreter, ABranchIntoTheMiddleOfAPairLeavesItUnfused) {
+  Guest guest;
+  // jmp to the jnz; dec ecx; jnz back to dec; ret
+  guest.start({0xEB, 0x02, 0xFF, 0xC9, 0x75, 0xFC, 0xC3});
+  guest.gpr(arch::Gpr::kRcx) = 3;
+  ASSERT_TRUE(guest.interpreter.run(100));  // ZF is clear at first: taken
+  EXPECT_TRUE(guest.interpreter.finished());
+  EXPECT_EQ(guest.total(Signal::kMacroFused), 3u);
+  EXPECT_EQ(guest.total(Signal::kConditional), 4u);
+}
+
+TEST(Interpreter, RegistersWrittenFromOutsideAreTakenUp) {
+  Guest guest;
+  guest.start({0x72, 0x01, 0xC3, 0xFF, 0xC0, 0xC3});  // jb +1; ret; inc eax; ret
+  guest.interpreter.registers().flags |= kCf;
+  ASSERT_TRUE(guest.interpreter.run(10));
+  EXPECT_EQ(guest.gpr(arch::Gpr::kRax), 1u);
+  guest.start({0x72, 0x01, 0xC3, 0xFF, 0xC0, 0xC3});
+  guest.interpreter.registers().ip = guest.code.address + 3;
+  ASSERT_TRUE(guest.interpreter.run(10));
+  EXPECT_EQ(guest.gpr(arch::Gpr::kRax), 1u);
+}
+
+TEST(Interpreter, NewCodeAtTheSameAddressReplacesTheOld) {
+  Guest guest;
+  guest.start({0xB8, 1, 0, 0, 0, 0xC3});  // mov eax, 1; ret
+  ASSERT_TRUE(guest.interpreter.run(10));
+  EXPECT_EQ(guest.gpr(arch::Gpr::kRax), 1u);
+  guest.start({0xB8, 2, 0, 0, 0, 0xC3});
+  ASSERT_TRUE(guest.interpreter.run(10));
+  EXPECT_EQ(guest.gpr(arch::Gpr::kRax), 2u);
+}
+
+// ---- What is refused. Each error names the instruction, and data where data are the reason.
+
+void expect_error(Guest& guest, ErrorCode code, const std::string& words) {
+  model::Registers before = guest.interpreter.registers();
+  auto ran = guest.interpreter.run(100);
+  ASSERT_FALSE(ran);
+  EXPECT_EQ(ran.error().code, code);
+  EXPECT_THAT(ran.error().message, HasSubstr(words));
+  EXPECT_EQ(guest.interpreter.registers().ip, before.ip);
+  model::Retired retired;
+  auto stepped = guest.interpreter.step(retired);
+  ASSERT_FALSE(stepped);
+  EXPECT_EQ(stepped.error().message, ran.error().message);
+}
+
+TEST(Refusal, LoadOutsideOfTheData) {
+  Guest guest;
+  guest.start({0x48, 0x8B, 0x06});  // mov rax, [rsi]
+  guest.gpr(arch::Gpr::kRsi) = 0x1234;
+  expect_error(guest, ErrorCode::kExecution, "`mov rax, [rsi]` at 0xffff");
+  guest.gpr(arch::Gpr::kRsi) = guest.stack.address + guest.stack.host.size() - 4;  // into the guard page
+  expect_error(guest, ErrorCode::kExecution, "not mapped");
+}
+
+TEST(Refusal, LoadFromFreedMemory) {
+  Guest guest;
+  Memory block = guest.memory->allocate(4096, MemoryUse::kData, false).value();
+  guest.start({0x48, 0x8B, 0x06, 0x48, 0x8B, 0x06, 0xC3});
+  guest.gpr(arch::Gpr::kRsi) = block.address;
+  ASSERT_TRUE(guest.interpreter.run(1));
+  block = {};
+  expect_error(guest, ErrorCode::kExecution, "not mapped");
+}
+
+TEST(Refusal, StoreIntoCode) {
+  Guest guest;
+  // mov rax, [rsi] (so that the page is known), mov [rsi], rax
+  guest.start({0x48, 0x8B, 0x06, 0x48, 0x8B, 0x06, 0x48, 0x89, 0x06});
+  guest.gpr(arch::Gpr::kRsi) = guest.code.address + 64;
+  ASSERT_TRUE(guest.interpreter.run(2));
+  expect_error(guest, ErrorCode::kExecution, "which is code");
+}
+
+TEST(Refusal, AddressesFarFromTheArenaThatShareItsLowBits) {
+  Guest guest;
+  guest.data = guest.memory->allocate(4096, MemoryUse::kData, false).value();
+  guest.start({0x48, 0x8B, 0x06, 0x48, 0x8B, 0x07, 0xC3});  // mov rax, [rsi]; mov rax, [rdi]
+  guest.gpr(arch::Gpr::kRsi) = guest.data.address;
+  for (unsigned bit = 32; bit < 64; ++bit) {
+    guest.interpreter.registers().ip = guest.code.address;
+    guest.gpr(arch::Gpr::kRdi) = guest.data.address ^ (uint64_t{1} << bit);
+    ASSERT_TRUE(guest.interpreter.run(1));
+    auto ran = guest.interpreter.run(1);
+    ASSERT_FALSE(ran) << "bit " << bit;
+    EXPECT_EQ(ran.error().code, ErrorCode::kExecution);
+  }
+}
+
+TEST(Refusal, DivisionByZeroAndOverflow) {
+  Guest guest;
+  guest.start({0x48, 0xF7, 0xF1});  // div rcx
+  expect_error(guest, ErrorCode::kExecution, "#DE");
+  guest.gpr(arch::Gpr::kRcx) = 2;
+  guest.gpr(arch::Gpr::kRdx) = 2;
+  expect_error(guest, ErrorCode::kExecution, "#DE");
+  Guest is_signed;
+  is_signed.start({0xF7, 0xF9});  // idiv ecx
+  is_signed.gpr(arch::Gpr::kRax) = 0x80000000;
+  is_signed.gpr(arch::Gpr::kRdx) = 0xFFFFFFFF;
+  is_signed.gpr(arch::Gpr::kRcx) = 0xFFFFFFFF;
+  expect_error(is_signed, ErrorCode::kExecution, "`idiv ecx`");
+}
+
+TEST(Refusal, MisalignedMovaps) {
+  Guest guest;
+  guest.start({0x0F, 0x28, 0x06});  // movaps xmm0, [rsi]
+  guest.gpr(arch::Gpr::kRsi) = guest.stack.address + 8;
+  expect_error(guest, ErrorCode::kExecution, "not aligned");
+}
+
+TEST(Refusal, UnknownInstructions) {
+  for (std::initializer_list<unsigned> bytes :
+       {std::initializer_list<unsigned>{0x0F, 0xA2},               // cpuid
+        {0x0F, 0x01, 0xD0},                                        // xgetbv
+        {0xF3, 0xAA},                                              // rep stosb
+        {0xAA},                                                    // stosb
+        {0x64, 0x48, 0x8B, 0x04, 0x25, 0, 0, 0, 0},                // mov rax, fs:[0]
+        {0x67, 0x8B, 0x06},                                        // mov eax, [esi]
+        {0xD9, 0xE8},                                              // fld1
+        {0x62, 0xF1, 0x7C, 0x48, 0x10, 0x06},                      // vmovups zmm0, [rsi]
+        {0x0F, 0x6F, 0x06},                                        // movq mm0, [rsi]
+        {0xE3, 0x00},                                              // jrcxz
+        {0x66, 0x50},                                              // push ax
+        {0x8C, 0xD8},                                              // mov eax, ds
+        {0xCC},                                                    // int3
+        {0xF4},                                                    // hlt
+        {0x0F, 0x22, 0xC0}}) {                                     // mov cr0, rax
+    Guest guest;
+    guest.start(bytes);
+    expect_error(guest, ErrorCode::kUnsupported, "does not know `");
+  }
+}
+
+TEST(Refusal, BytesThatAreNoInstruction) {
+  Guest guest;
+  guest.start({0x06});
+  expect_error(guest, ErrorCode::kExecution, "no instruction at 0xffff");
+}
+
+TEST(Refusal, LeavingTheCode) {
+  Guest guest;
+  guest.start({0xFF, 0xE0});  // jmp rax
+  guest.gpr(arch::Gpr::kRax) = guest.stack.address;
+  ASSERT_TRUE(guest.interpreter.run(1));
+  expect_error(guest, ErrorCode::kExecution, "left its code");
+}
+
+TEST(Refusal, AnUnknownInstructionMattersOnlyWhenReached) {
+  Guest guest;
+  guest.start({0xEB, 0x02, 0x0F, 0xA2, 0xB8, 7, 0, 0, 0, 0xC3});  // jmp over cpuid; mov eax, 7; ret
+  ASSERT_TRUE(guest.interpreter.run(100));
+  EXPECT_EQ(guest.gpr(arch::Gpr::kRax), 7u);
+  guest.start({0xB8, 7, 0, 0, 0, 0x0F, 0xA2});  // mov eax, 7; cpuid
+  EXPECT_EQ(guest.interpreter.run(1).value(), 1u);
+  expect_error(guest, ErrorCode::kUnsupported, "cpuid");
+}
+
+TEST(Refusal, AProgramOutsideOfCodeBlocks) {
+  Guest guest;
+  Program program;
+  program.code.resize(16);
+  program.code_address = guest.stack.address;
+  auto loaded = guest.interpreter.load(program);
+  ASSERT_FALSE(loaded);
+  EXPECT_EQ(loaded.error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(Refusal, SteppingAFinishedProgram) {
+  Guest guest;
+  guest.start({0xC3});
+  ASSERT_TRUE(guest.interpreter.run(10));
+  model::Retired retired;
+  EXPECT_EQ(guest.interpreter.step(retired).error().code, ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace skidproof::engines

@@ -1,0 +1,238 @@
+// Registers and enumeration: CPUID, IA32_PERF_CAPABILITIES and the MSRs say the same, absent
+// counters and reserved bits raise #GP, and what is defined reads back.
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "harness/check/check.h"
+#include "pebs/arch/names.h"
+#include "suites/exact.h"
+
+namespace skidproof::check {
+namespace {
+
+using namespace suites;
+using namespace arch;  // MSR names
+
+// The bits of [low, high].
+constexpr uint64_t bits(unsigned low, unsigned high) { return low_bits(high + 1) & ~low_bits(low); }
+
+std::vector<unsigned> positions(uint64_t mask) {
+  std::vector<unsigned> out;
+  for (unsigned b = 0; b < 64; ++b) {
+    if ((mask >> b & 1) != 0) out.push_back(b);
+  }
+  return out;
+}
+
+// The bits of a mask that a register accepts one at a time although it should refuse them all.
+Expected<uint64_t> accepted_bits(Machine& machine, uint32_t msr, uint64_t mask) {
+  const uint64_t before = SKIDPROOF_TRY(machine.rdmsr(msr));
+  uint64_t accepted = 0;
+  for (unsigned b : positions(mask)) {
+    if (!SKIDPROOF_TRY(refuses(machine, msr, before | bit(b)))) accepted |= bit(b);
+  }
+  return accepted;
+}
+
+// Writes each value and says which did not read back.
+Expected<std::vector<std::string>> lost_values(Machine& machine, uint32_t msr,
+                                               const std::vector<uint64_t>& values) {
+  Restore restore(machine, {msr});
+  std::vector<std::string> lost;
+  for (uint64_t value : values) {
+    SKIDPROOF_CHECK(machine.wrmsr(msr, value));
+    const uint64_t read = SKIDPROOF_TRY(machine.rdmsr(msr));
+    if (read != value) lost.push_back(results::hex(value) + " read " + results::hex(read));
+  }
+  return lost;
+}
+
+}  // namespace
+
+// --- Enumeration
+
+SKIDPROOF_TEST(PmuRegisters, AnnounceDebugStoreAndCapabilities, clause::M4, clause::M25) {
+  const Machine::CpuidResult features = machine().cpuid(1, 0);
+  VERIFY_EQ(features.edx >> 21 & 1, 1u) << "DS";
+  VERIFY_EQ(features.ecx >> 2 & 1, 1u) << "DTES64";
+  VERIFY_EQ(features.ecx >> 15 & 1, 1u) << "PDCM";
+  const uint64_t enable = need(machine().rdmsr(IA32_MISC_ENABLE));
+  evidence("misc-enable", results::hex(enable));
+  VERIFY_EQ(enable & misc_enable::kPerfmonAvailable, misc_enable::kPerfmonAvailable);
+  VERIFY_EQ(enable & misc_enable::kPebsUnavailable, 0u);
+}
+
+SKIDPROOF_TEST(PmuRegisters, NumberCountersByTheThreadsOfTheCore, clause::R37, clause::M1) {
+  const uint32_t eax = machine().cpuid(0xA, 0).eax;
+  const unsigned counters = reported_counters(machine());
+  evidence("counters", counters);
+  evidence("sibling-thread", machine().identity().sibling_thread);
+  VERIFY_EQ(eax & 0xFF, uint32_t{uarch().perfmon_version});
+  VERIFY_EQ(eax >> 16 & 0xFF, uint32_t{uarch().gp_width});
+  VERIFY_FALSE(need(refuses_to_read(machine(), IA32_PMC0 + counters - 1))) << "the last of them";
+  if (machine().identity().sibling_thread) {
+    VERIFY_EQ(counters, unsigned{uarch().gp_counters});
+  } else {  // some products report 4 whatever their threads (uarch.md)
+    VERIFY_THAT(counters, ::testing::AnyOf(uarch().gp_counters, uarch().gp_counters_alone));
+  }
+}
+
+SKIDPROOF_TEST(PmuRegisters, AnnounceTheFixedCounters, clause::M3, clause::M2) {
+  const Machine::CpuidResult leaf = machine().cpuid(0xA, 0);
+  VERIFY_EQ(leaf.edx & 0x1F, uint32_t{uarch().fixed_counters});
+  VERIFY_EQ(leaf.edx >> 5 & 0xFF, uint32_t{uarch().fixed_width});
+  VERIFY_EQ(leaf.ebx >> 1 & 1, 0u) << "instructions retired is available";
+  for (uint32_t i = 0; i < (leaf.edx & 0x1F); ++i) {
+    VERIFY_FALSE(need(refuses_to_read(machine(), IA32_FIXED_CTR0 + i))) << "fixed counter " << i;
+  }
+}
+
+SKIDPROOF_TEST(PmuRegisters, AnswerForEveryReportedCounter, clause::M1, clause::R37) {
+  const unsigned counters = reported_counters(machine());
+  VERIFY_GT(counters, 0u);
+  for (uint32_t n = 0; n < counters; ++n) {
+    const uint32_t counter = IA32_PMC0 + n;
+    const uint32_t select = IA32_PERFEVTSEL0 + n;
+    VERIFY_THAT(need(lost_values(machine(), counter, {0x1234 + n, 0})), ::testing::IsEmpty());
+    VERIFY_THAT(need(lost_values(machine(), select, {0xC0u | evtsel::kOs, 0})),
+                ::testing::IsEmpty());
+  }
+}
+
+SKIDPROOF_TEST(PmuRegisters, DescribePebsInPerfCapabilities, clause::M5, clause::R7, clause::M7) {
+  const uint64_t value = need(machine().rdmsr(IA32_PERF_CAPABILITIES));
+  evidence("perf-capabilities", results::hex(value));
+  VERIFY_EQ(value & capabilities::kPebsTrap, capabilities::kPebsTrap);
+  VERIFY_EQ(value & capabilities::kPebsArchReg, capabilities::kPebsArchReg);
+  VERIFY_EQ((value & capabilities::kFormat) >> capabilities::kFormatShift,
+            uint64_t{uarch().record->format});
+  VERIFY_EQ((value & capabilities::kFullWidthWrite) != 0, uarch().full_width_writes);
+  VERIFY_TRUE(need(refuses(machine(), IA32_PERF_CAPABILITIES, value ^ capabilities::kPebsTrap)));
+  VERIFY_EQ(need(machine().rdmsr(IA32_PERF_CAPABILITIES)), value);
+}
+
+// --- Absent counters
+
+SKIDPROOF_TEST_OVER(PmuRegisters, RefuseTheUpperFourCountersWhereThereAreFour,
+                    over::counters({4, 5, 6, 7}), clause::M10, clause::R37) {
+  const auto n = static_cast<uint32_t>(param().number());
+  SKIDPROOF_REQUIRE(reported_counters(machine()) <= n, SkipCategory::kNeedsSibling,
+                    "this logical processor has eight counters");
+  for (uint32_t msr : {IA32_PMC0 + n, IA32_PERFEVTSEL0 + n, IA32_A_PMC0 + n}) {
+    VERIFY_TRUE(need(refuses_to_read(machine(), msr))) << msr_name(msr);
+    VERIFY_TRUE(need(refuses(machine(), msr, 0))) << msr_name(msr);
+  }
+}
+
+SKIDPROOF_TEST_OVER(PmuRegisters, RefuseTheUpperFourGlobalBitsWhereThereAreFour,
+                    over::numbers("bit", {4, 5, 6, 7}), clause::M11, clause::R37) {
+  const auto b = static_cast<unsigned>(param().number());
+  SKIDPROOF_REQUIRE(reported_counters(machine()) <= b, SkipCategory::kNeedsSibling,
+                    "this logical processor has eight counters");
+  VERIFY_EQ(need(accepted_bits(machine(), IA32_PERF_GLOBAL_CTRL, bit(b))), 0u);
+  VERIFY_EQ(need(accepted_bits(machine(), IA32_PERF_GLOBAL_OVF_CTRL, bit(b))), 0u);
+}
+
+SKIDPROOF_TEST(PmuRegisters, TakeTheUpperFourGlobalBitsWhereThereAreEight, clause::R37,
+               clause::M1) {
+  SKIDPROOF_REQUIRE(uarch().gp_counters_alone > 4, SkipCategory::kNotOnThisMicroarch,
+                    "there are never eight counters");
+  SKIDPROOF_REQUIRE(reported_counters(machine()) == 8, SkipCategory::kNeedsNoSibling,
+                    "this logical processor has four counters");
+  VERIFY_EQ(need(accepted_bits(machine(), IA32_PERF_GLOBAL_OVF_CTRL, 0xF0)), 0xF0u);
+  VERIFY_THAT(need(lost_values(machine(), IA32_PERF_GLOBAL_CTRL, {0xF0, 0})), ::testing::IsEmpty());
+}
+
+// --- Reserved bits, one at a time on top of what the register holds
+
+SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfGlobalCtrl, clause::M12) {
+  const uint64_t reserved = bits(8, 31) | bits(32u + uarch().fixed_counters, 63);
+  VERIFY_EQ(results::hex(need(accepted_bits(machine(), IA32_PERF_GLOBAL_CTRL, reserved))),
+            results::hex(0));
+}
+
+// Bit 55 is trace state on later parts; 61 to 63 can be cleared.
+SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfOvfCtrl, clause::M16) {
+  const uint64_t reserved = bits(8, 31) | bits(32u + uarch().fixed_counters, 60);
+  VERIFY_EQ(results::hex(need(accepted_bits(machine(), IA32_PERF_GLOBAL_OVF_CTRL, reserved))),
+            results::hex(0));
+}
+
+SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfFixedCtrCtrl, clause::M17) {
+  const uint64_t reserved = bits(4u * uarch().fixed_counters, 63);
+  VERIFY_EQ(results::hex(need(accepted_bits(machine(), IA32_FIXED_CTR_CTRL, reserved))),
+            results::hex(0));
+}
+
+SKIDPROOF_TEST_OVER(PmuRegisters, RefuseReservedBitsOfPerfevtsel,
+                    over::numbers("PERFEVTSEL", {0, 1, 2, 3, 4, 5, 6, 7}), clause::M9) {
+  const auto n = static_cast<uint32_t>(param().number());
+  SKIDPROOF_REQUIRE(reported_counters(machine()) > n, SkipCategory::kMachineLimit,
+                    "CPUID reports fewer counters");
+  const uint64_t reserved = ~uarch().perfevtsel_defined;
+  VERIFY_EQ(results::hex(need(accepted_bits(machine(), IA32_PERFEVTSEL0 + n, reserved))),
+            results::hex(0));
+}
+
+// Where the sources place PS_EN differently (M21), bits 62 and 63 are reported, not judged. With
+// eight counters bits 7:4 are PebsPlacement's.
+SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfPebsEnable, clause::M20, clause::M21) {
+  uint64_t reserved = bits(4, 31) | bits(36, 63);
+  if (reported_counters(machine()) > 4) reserved &= ~bits(4, 7);
+  if (uarch().precise_store_counter != 0) {
+    const uint64_t disputed = bits(62, 63);
+    evidence("ps-en", results::hex(need(accepted_bits(machine(), IA32_PEBS_ENABLE, disputed))));
+    reserved &= ~disputed;
+  }
+  VERIFY_EQ(results::hex(need(accepted_bits(machine(), IA32_PEBS_ENABLE, reserved))),
+            results::hex(0));
+  VERIFY_THAT(
+      need(lost_values(machine(), IA32_PEBS_ENABLE,
+                       {uarch().pebs_counters, uint64_t{uarch().load_latency_enable} << 32, 0})),
+      ::testing::IsEmpty());
+}
+
+SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfTheLoadLatencyThreshold, clause::M22) {
+  VERIFY_EQ(results::hex(need(accepted_bits(machine(), MSR_PEBS_LD_LAT_THRESHOLD, bits(16, 63)))),
+            results::hex(0));
+  VERIFY_THAT(need(lost_values(machine(), MSR_PEBS_LD_LAT_THRESHOLD, {3, 4, 128, 0xFFFF})),
+              ::testing::IsEmpty());
+}
+
+SKIDPROOF_TEST(PmuRegisters, RefuseANonCanonicalDsArea, clause::M23) {
+  const uint64_t low = random().next() & low_bits(47) & ~uint64_t{63};
+  for (uint64_t address :
+       {bit(47), bit(47) | low, bit(62), bit(63), bit(63) | low, bits(48, 63) | low}) {
+    VERIFY_TRUE(need(refuses(machine(), IA32_DS_AREA, address))) << results::hex(address);
+  }
+  VERIFY_THAT(need(lost_values(machine(), IA32_DS_AREA, {low, bits(47, 63) | low, 0})),
+              ::testing::IsEmpty());
+}
+
+// Only the freezes: the other defined bits would start branch tracing.
+SKIDPROOF_TEST(PmuRegisters, KeepTheFreezeBitsOfDebugctl, clause::M24) {
+  const uint64_t before = need(machine().rdmsr(IA32_DEBUGCTL));
+  VERIFY_THAT(need(lost_values(machine(), IA32_DEBUGCTL,
+                               {before ^ bit(11), before ^ debugctl::kFreezePerfmonOnPmi,
+                                before ^ bit(11) ^ debugctl::kFreezePerfmonOnPmi})),
+              ::testing::IsEmpty());
+  VERIFY_EQ(need(machine().rdmsr(IA32_DEBUGCTL)), before);
+  VERIFY_EQ(results::hex(need(accepted_bits(machine(), IA32_DEBUGCTL, bits(16, 63)))),
+            results::hex(0));
+}
+
+// Always masked: no interrupt of another vector may come of this test.
+SKIDPROOF_TEST(PmuRegisters, KeepVectorModeAndMaskOfTheLvtEntry, clause::M26) {
+  Restore restore(machine(), {IA32_X2APIC_LVT_PMI});
+  VERIFY_THAT(need(lost_values(machine(), IA32_X2APIC_LVT_PMI,
+                               {lvt::kMasked | 0x55, lvt::kMasked | 0xFE, lvt::kMasked | lvt::kNmi,
+                                lvt::kMasked | lvt::kNmi | 0x20})),
+              ::testing::IsEmpty());
+  need(machine().wrmsr(IA32_X2APIC_LVT_PMI, lvt::kMasked | lvt::kNmi | lvt::kDeliveryStatus));
+  VERIFY_EQ(need(machine().rdmsr(IA32_X2APIC_LVT_PMI)), lvt::kMasked | lvt::kNmi)
+      << "the delivery status is read-only";
+}
+
+}  // namespace skidproof::check
