@@ -94,7 +94,8 @@ struct Session::State {
   }
 
   uint64_t clearable() const {
-    unsigned gp = arch::gp_counters(*uarch, machine->identity().sibling_thread);
+    // CPUID decides, not the threads: some products report four counters always (R37).
+    unsigned gp = (machine->cpuid(0xA, 0).eax >> 8) & 0xFF;
     return arch::clearable_status(*uarch, gp);
   }
   Expected<void> save(uint32_t msr);

@@ -476,6 +476,11 @@ void to_json(Json& json, const Histogram& histogram) {
   for (const auto& [value, count] : histogram.bins) bins.push_back(Json::array({value, count}));
   json["bins"] = std::move(bins);
   if (!histogram.expected.empty()) json["expected"] = histogram.expected;
+  if (histogram.weights.empty()) return;
+  Json weights = Json::array();
+  for (const auto& [value, weight] : histogram.weights)
+    weights.push_back(Json::array({value, weight}));
+  json["weights"] = std::move(weights);
 }
 
 void to_json(Json& json, const Series& series) {

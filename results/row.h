@@ -100,6 +100,8 @@ struct Histogram {
   std::string unit;                                // of the values
   std::vector<std::pair<int64_t, uint64_t>> bins;  // value, count
   std::vector<int64_t> expected = {};  // the values that the clause allows; empty: not said
+  // The share of each value under the clause, up to a common factor; empty: not said. JSON "weights".
+  std::vector<std::pair<int64_t, double>> weights = {};
 };
 
 // {"kind":"series","name","x_label","x_unit","y_label","unit","x":[…],"y":[…]}: y (in `unit`) over

@@ -218,6 +218,7 @@ SKIDPROOF_TEST(PebsBuffer, ReportsWhatAnIndexBelowTheBaseDoes, clause::R47, clau
 
   const SessionRun run = need(session.run(code, iterations_for_exactly(3, period)));
 
+  session.set_base(start);
   const uint64_t moved = session.index() - start;
   evidence("records", moved / size);
   evidence("ovf-buffer", (run.global_status & kOvfBuffer) != 0);

@@ -5,6 +5,9 @@
 // of the loop is recorded as often as every other; an ordinary event waits after its overflow until
 // PEBS is armed, and that wait ends, more often than in proportion, behind the division.
 #include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "harness/check/check.h"
 #include "harness/stats/hypothesis.h"
@@ -49,9 +52,15 @@ std::vector<Param> shadows() {
 struct Distribution {
   std::vector<uint64_t> counts;
   std::vector<double> weights;
-  std::map<int64_t, uint64_t> positions;  // unmerged, for evidence
+  std::vector<std::pair<int64_t, uint64_t>> bins;  // the same by position, for evidence
+  std::vector<std::pair<int64_t, double>> shares;
   uint64_t records = 0;
 
+  nlohmann::json histogram(const char* name) const {
+    results::Json json = results::Histogram{
+        .name = name, .unit = "instruction of the loop", .bins = bins, .weights = shares};
+    return json;
+  }
   double p() const {
     auto result = stats::chi_square_goodness(counts, weights);
     return result ? result->p : 1;
@@ -71,7 +80,6 @@ Distribution distribution(const arch::Microarch& microarch, const Program& progr
     weights[named] = weight(path.step(i));
     auto hits = placing.hits.find(path.step(named).address);
     counts[named] = hits == placing.hits.end() ? 0 : hits->second;
-    out.positions[static_cast<int64_t>(named)] = counts[named];
     out.records += counts[named];
   }
   for (size_t i = 0; i < path.size(); ++i) {
@@ -84,6 +92,8 @@ Distribution distribution(const arch::Microarch& microarch, const Program& progr
     if (weights[i] <= 0) continue;
     out.counts.push_back(counts[i]);
     out.weights.push_back(weights[i]);
+    out.bins.emplace_back(static_cast<int64_t>(i), counts[i]);
+    out.shares.emplace_back(static_cast<int64_t>(i), weights[i]);
   }
   return out;
 }
@@ -131,7 +141,7 @@ SKIDPROOF_TEST_OVER(PebsPdir, SamplesEachInstructionInProportionOnPmc1, shadows(
   Distribution found = need(precise_distribution(machine(), loop, counter, random()));
   VERIFY_GE(found.records, found.counts.size() * kLeastAnInstruction);
   VERIFY_GE(found.p(), kProportional) << "the precise distribution depends on the instruction";
-  histogram("pdir", "instructions", found.positions);
+  evidence("pdir", found.histogram("pdir"));
   evidence("p", found.p());
 }
 
@@ -145,7 +155,7 @@ SKIDPROOF_TEST_OVER(PebsPdir, GivesNoPreciseDistributionOnAnotherCounter,
   bool enough = found.records >= found.counts.size() * kRecordsAnInstruction / 2;
   VERIFY_TRUE(!enough || found.p() <= kDisproportional)
       << found.records << " records in proportion, p = " << found.p();
-  histogram("pdir", "instructions", found.positions);
+  evidence("pdir", found.histogram("pdir"));
   evidence("p", found.p());
 }
 
@@ -228,7 +238,7 @@ SKIDPROOF_TEST_OVER(PebsPdir, OrdinaryEventsFallIntoTheShadow,
       });
   VERIFY_GE(found.records, path.size() * kLeastAnInstruction);
   VERIFY_LE(found.p(), kDisproportional) << "no shadow: sampled in proportion";
-  histogram("shadow", "instructions", found.positions);
+  evidence("shadow", found.histogram("shadow"));
   evidence("event", event->name);
   evidence("p", found.p());
   evidence("share_behind_division", static_cast<double>(placing.hits[loop.at(division)->end()]) /

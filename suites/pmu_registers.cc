@@ -95,6 +95,10 @@ SKIDPROOF_TEST(PmuRegisters, AnswerForEveryReportedCounter, clause::M1, clause::
   for (uint32_t n = 0; n < counters; ++n) {
     const uint32_t counter = IA32_PMC0 + n;
     const uint32_t select = IA32_PERFEVTSEL0 + n;
+    const bool absent =
+        need(refuses_to_read(machine(), counter)) || need(refuses_to_read(machine(), select));
+    VERIFY_FALSE(absent) << "counter " << n;
+    if (absent) continue;
     VERIFY_THAT(need(lost_values(machine(), counter, {0x1234 + n, 0})), ::testing::IsEmpty());
     VERIFY_THAT(need(lost_values(machine(), select, {0xC0u | evtsel::kOs, 0})),
                 ::testing::IsEmpty());

@@ -108,14 +108,6 @@ inline std::optional<size_t> instruction_index(const Program& program, uint64_t 
   return static_cast<size_t>(at - program.instructions.data());
 }
 
-// The name that marks an address, or "".
-inline std::string_view mark_at(const Program& program, uint64_t address) {
-  for (const auto& [name, marked] : program.marks) {
-    if (marked == address) return name;
-  }
-  return "";
-}
-
 using InstructionTest = std::function<bool(const Instruction&)>;
 
 // A loop's own jump goes back and is taken; every other conditional jump goes the same way.

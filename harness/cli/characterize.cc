@@ -71,7 +71,6 @@ std::string text_of(const std::string& key, const ParameterValue& value) {
 }
 
 std::string value_text(const Measurement& measured) {
-  if (measured.unit == "bool") return measured.value != 0 ? "yes" : "no";
   return fmt::format("{:.4g} {}  ({:.4g} to {:.4g})", measured.value, measured.unit, measured.low,
                      measured.high);
 }
@@ -122,6 +121,7 @@ void print(const Text& text, const std::vector<Measurement>& measurements) {
   std::vector<std::string> names;
   std::map<std::string, std::vector<const Measurement*>> groups;
   for (const Measurement& measured : measurements) {
+    if (measured.unit == "bool") continue;  // the verdict column of its gain says the same
     auto& group = groups[measured.name];
     if (group.empty()) names.push_back(measured.name);
     group.push_back(&measured);

@@ -121,6 +121,10 @@ bool GuestMemory::write(uint64_t address, std::span<const std::byte> from) {
   return true;
 }
 
+unsigned GuestMemory::rights_across_pages(uint64_t address, unsigned bytes) const {
+  return unsigned{mapped(address, bytes)} * kMapped | unsigned{writable(address, bytes)} * kWritable;
+}
+
 uint64_t GuestMemory::generation() const { return arena_->generation; }
 
 }  // namespace skidproof::engines

@@ -48,12 +48,12 @@ class GuestMemory : public model::Bus {
   bool executable(uint64_t address, uint64_t bytes) const { return all(address, bytes, kCode); }
 
   // What the pages of a short range are, for the engine's accesses: at least kMapped and kWritable.
-  unsigned rights(uint64_t address, unsigned bytes) const {
+  [[gnu::always_inline]] unsigned rights(uint64_t address, unsigned bytes) const {
     uint64_t offset = address - base_;
     if (offset < bytes_ && (offset % kPageBytes) + bytes <= kPageBytes) [[likely]] {
       return pages_[offset / kPageBytes];
     }
-    return unsigned{mapped(address, bytes)} * kMapped | unsigned{writable(address, bytes)} * kWritable;
+    return rights_across_pages(address, bytes);
   }
 
   // Where the guest's bytes stand: host address minus guest address, modulo 2^64. Valid for mapped pages.
@@ -68,6 +68,8 @@ class GuestMemory : public model::Bus {
 
  private:
   struct Arena;
+
+  unsigned rights_across_pages(uint64_t address, unsigned bytes) const;
 
   explicit GuestMemory(std::shared_ptr<Arena> arena);
   bool all(uint64_t address, uint64_t bytes, uint8_t bit) const {

@@ -299,6 +299,7 @@ Expected<void> Interpreter::step(model::Retired& retired) {
   const uint64_t store = store_address(facts, m.state.registers);
   if (m.accounting == Accounting::kCore) m.core.arm_probe(store);
   retired.ip = facts.address;
+  retired.length = facts.length;
   retired.fused_with_next = facts.fused_with_next;
   retired.micro_fused = facts.fused_with_next && facts.micro_fused_load();
   retired.load = m.core.probe().load;

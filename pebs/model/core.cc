@@ -36,7 +36,9 @@ Core::Core(const arch::CacheGeometry& geometry, uint64_t seed)
 }
 
 void Core::reset() {
-  for (TagArray* cache : {&l1_, &l2_, &l3_}) cache->clear();
+  l1_.clear();
+  l2_.clear();
+  l3_.clear();
   forget_translations();
   predictor_.clear(seed_);
   stream_line_ = kNoLine;
@@ -69,20 +71,16 @@ inline uint64_t Core::take_buffer(uint32_t number, uint64_t now, uint64_t busy) 
 // A line that L1 lacks: looks further out and fills every level on the way.
 inline Core::Line Core::fetch(uint32_t number, uint64_t now) {
   Line found{kL2, geometry_.l2_latency, 0};
-  TagArray::Set& second = l2_.set(number);
-  unsigned way = l2_.find(second, number);
-  if (way < TagArray::kMaximumWays) {
-    TagArray::promote(second, way, number);
+  if (unsigned way = l2_.find(number); way != l2_.kAbsent) {
+    l2_.promote(way, number);
   } else {
-    l2_.insert(second, number);
-    TagArray::Set& third = l3_.set(number);
-    way = l3_.find(third, number);
-    if (way < TagArray::kMaximumWays) {
+    l2_.insert(number);
+    if (way = l3_.find(number); way != l3_.kAbsent) {
       found = {kL3, geometry_.l3_latency, 0};
-      TagArray::promote(third, way, number);
+      l3_.promote(way, number);
     } else {
       found = {kLocalDramExclusive, geometry_.memory_latency, 0};
-      l3_.insert(third, number);
+      l3_.insert(number);
     }
   }
   if (number == stream_line_) stream_line_ = kNoLine;
@@ -102,16 +100,15 @@ Core::Line Core::pending(uint32_t number, uint64_t now) const {
 }
 
 // Where a line is, making it the most recent of its L1 set.
-inline Core::Line Core::reach(uint32_t number, uint64_t now) {
-  TagArray::Set& set = l1_.set(number);
-  unsigned way = l1_.find(set, number);
-  if (way == TagArray::kMaximumWays) {
-    l1_.insert(set, number | TagArray::kMark);
+[[gnu::always_inline]] inline Core::Line Core::reach(uint32_t number, uint64_t now) {
+  unsigned way = l1_.find(number);
+  if (way == l1_.kAbsent) {
+    l1_.insert(number | Tag::kMark);
     return fetch(number, now);
   }
-  Line hit{kL1, geometry_.l1_latency, 0};
-  if (set.tags[way] & TagArray::kMark) [[unlikely]] hit = pending(number, now);
-  TagArray::promote(set, way, hit.source == kL1 ? number : number | TagArray::kMark);
+  Line hit{kL1, l1_latency_, 0};
+  if (l1_.tag(number, way) & Tag::kMark) [[unlikely]] hit = pending(number, now);
+  l1_.promote(way, hit.source == kL1 ? number : number | Tag::kMark);
   return hit;
 }
 
@@ -125,20 +122,16 @@ inline Core::Translation Core::translate(uint64_t address, bool checked) {
 
 // Beyond the most recent page of a set.
 Core::Translation Core::look_up(uint32_t number) {
-  TagArray::Set& first = dtlb_.set(number);
-  unsigned way = dtlb_.find(first, number);
-  if (way < TagArray::kMaximumWays) {
-    TagArray::promote(first, way, number);
+  if (unsigned way = dtlb_.find(number); way != dtlb_.kAbsent) {
+    dtlb_.promote(way, number);
     return {};
   }
-  dtlb_.insert(first, number);
-  TagArray::Set& second = stlb_.set(number);
-  way = stlb_.find(second, number);
-  if (way < TagArray::kMaximumWays) {
-    TagArray::promote(second, way, number);
+  dtlb_.insert(number);
+  if (unsigned way = stlb_.find(number); way != stlb_.kAbsent) {
+    stlb_.promote(way, number);
     return {geometry_.stlb_latency, 0};
   }
-  stlb_.insert(second, number);
+  stlb_.insert(number);
   return {geometry_.stlb_latency + geometry_.walk_latency, 1};
 }
 
@@ -149,12 +142,12 @@ inline void Core::count(uint32_t source, uint64_t times) {
   dynamic_[kOf[source]] += times;
 }
 
-inline uint64_t Core::stall_of(const Line& found, uint32_t translation, bool pointer_chase) const {
+inline uint64_t Core::stall_of(Line found, uint32_t translation, bool pointer_chase) const {
   uint64_t beyond = uint64_t{found.latency - l1_latency_ + translation} * width_;
   return bounded(found.wait + (pointer_chase ? beyond : beyond / kOverlap));
 }
 
-void Core::note(Access& access, const Line& found, const Translation& translation) const {
+void Core::note(Access& access, Line found, Translation translation) const {
   access.source = static_cast<uint8_t>(found.source);
   access.l1_hit = found.source == kL1;
   access.stlb_miss = translation.walked != 0;
@@ -166,8 +159,7 @@ uint64_t Core::load(uint64_t address, unsigned bytes, uint64_t now, bool pointer
   if (!within_line(address, bytes)) [[unlikely]] {
     return load_split(address, bytes, now, pointer_chase, checked);
   }
-  __builtin_prefetch(&l2_.set(line(address)));
-  __builtin_prefetch(&l3_.set(line(address)));
+  l3_.prefetch(line(address));
   Translation translation = translate(address, checked);
   Line found = reach(line(address), now);
   count(found.source, 1);
@@ -200,8 +192,7 @@ uint64_t Core::load_split(uint64_t address, unsigned bytes, uint64_t now, bool p
 
 uint64_t Core::store(uint64_t address, unsigned bytes, uint64_t now, bool checked) {
   if (!within_line(address, bytes)) [[unlikely]] return store_split(address, bytes, now, checked);
-  __builtin_prefetch(&l2_.set(line(address)));
-  __builtin_prefetch(&l3_.set(line(address)));
+  l3_.prefetch(line(address));
   Translation translation = translate(address, checked);
   Line found = reach(line(address), now);
   dynamic_[kWalkStore] += translation.walked;
@@ -242,7 +233,9 @@ uint64_t Core::store_stream(uint64_t address, unsigned bytes, uint64_t now, bool
     uint32_t number = line(part);
     if (number == stream_line_) continue;
     stream_line_ = number;
-    for (TagArray* cache : {&l1_, &l2_, &l3_}) cache->erase(number);
+    l1_.erase(number);
+    l2_.erase(number);
+    l3_.erase(number);
     wait += take_buffer(number, now + wait, uint64_t{geometry_.memory_latency} * width_ / 2);
   }
   dynamic_[kSplitStore] += split;
@@ -258,8 +251,12 @@ void Core::arm_probe(uint64_t store_address) {
   probe_.load.source = probe_.store.source = kL1;
   probe_.load.latency = probe_.store.latency = static_cast<uint16_t>(l1_latency_);
   probe_.load.l1_hit = true;
-  // A quick store may find its line still on the way, or combine with the one before it: no hit.
-  probe_.store.l1_hit = l1_.most_recent(line(store_address)) == line(store_address);
+  // A quick store may find its line still on the way, or combine with the one before it: no hit. The
+  // mark alone does not say so: quick stores leave it in place when the line has come.
+  uint32_t number = line(store_address);
+  uint32_t recent = l1_.most_recent(number);
+  probe_.store.l1_hit = recent == number || (recent == (number | Tag::kMark) &&
+                                             pending(number, clock_).source == kL1);
 }
 
 void Core::settle(arch::SignalCounts& counts, uint64_t clock) {

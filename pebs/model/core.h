@@ -57,7 +57,7 @@ class Core {
            within_line(address, bytes);
   }
   bool store_is_quick(uint64_t address, unsigned bytes) const {
-    return ((l1_.most_recent(line(address)) & TagArray::kNumber) == line(address)) &
+    return ((l1_.most_recent(line(address)) & Tag::kNumber) == line(address)) &
            translated(address) & within_line(address, bytes);
   }
   bool stream_is_quick(uint64_t address, unsigned bytes) const {
@@ -131,10 +131,10 @@ class Core {
   };
 
   static uint32_t line(uint64_t address) {
-    return static_cast<uint32_t>(address >> kLineShift) & TagArray::kNumber;
+    return static_cast<uint32_t>(address >> kLineShift) & Tag::kNumber;
   }
   static uint32_t page(uint64_t address) {
-    return static_cast<uint32_t>(address >> kPageShift) & TagArray::kNumber;
+    return static_cast<uint32_t>(address >> kPageShift) & Tag::kNumber;
   }
   static bool within_line(uint64_t address, unsigned bytes) {
     return (address & (kLineBytes - 1)) <= kLineBytes - bytes;
@@ -154,8 +154,8 @@ class Core {
   uint64_t load_split(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase, bool checked);
   uint64_t store_split(uint64_t address, unsigned bytes, uint64_t now, bool checked);
   void count(uint32_t source, uint64_t times);
-  uint64_t stall_of(const Line& found, uint32_t translation, bool pointer_chase) const;
-  void note(Access& access, const Line& found, const Translation& translation) const;
+  uint64_t stall_of(Line found, uint32_t translation, bool pointer_chase) const;
+  void note(Access& access, Line found, Translation translation) const;
   uint64_t wrong(Dynamic which) {
     ++dynamic_[which];
     return penalty_;
@@ -164,11 +164,12 @@ class Core {
 
   static constexpr unsigned kLineShift = 6, kPageShift = 12;
   static constexpr unsigned kLineBytes = 1u << kLineShift;
-  static constexpr uint32_t kNoLine = TagArray::kEmpty;
+  static constexpr uint32_t kNoLine = Tag::kEmpty;
 
   static constexpr uint64_t kNoPage = UINT64_MAX;
 
-  TagArray l1_, dtlb_;
+  TagArray<8> l1_;
+  TagArray<4> dtlb_;
   std::vector<uint64_t> recent_page_;  // of each DTLB set the most recent, unless it is to be checked
   uint64_t recent_mask_;
   uint32_t stream_line_ = kNoLine;  // the line that non-temporal stores combine in
@@ -176,7 +177,9 @@ class Core {
   std::array<uint64_t, kDynamics + 1> dynamic_{};  // the last is what nobody counts
   Predictor predictor_;
 
-  TagArray l2_, l3_, stlb_;
+  TagArray<8> l2_;
+  TagArray<16> l3_;
+  TagArray<4> stlb_;
   arch::CacheGeometry geometry_;
   uint32_t l1_latency_;  // never more than the levels behind it
   uint32_t width_;

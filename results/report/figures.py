@@ -360,8 +360,8 @@ def percent(share):
 
 def draw_pdir(subject):
     return draw_panels(subject, "pdir", "PDIR distribution",
-                       "Share of the samples at each position; the dashed line is the uniform distribution over the positions "
-                       "that occur. Instructions in the shadow of a long-latency one attract ordinary samples, not PDIR's.",
+                       "Share of the samples at each position of the loop; the dashed steps are the shares in proportion (a fused pair "
+                       "counts as two). Behind a long-latency instruction ordinary samples pile up, PDIR's do not.",
                        uniform=True)
 
 
@@ -402,8 +402,9 @@ def draw_panel(axes, item, prefix, uniform):
         colour = [VERMILLION if expected and v not in expected else BLUE for v in values]
         axes.bar(values, [100 * n / total for n in bins.values()], width=width, color=colour)
         axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True, nbins=10))
+    weights = rows.weights_of(test, name)
     if uniform and not wide:
-        axes.axhline(100 / len(values), color=INK, linewidth=1, linestyle="--")
+        draw_proportion(axes, weights or dict.fromkeys(values, 1))
     axes.set_title(plain(shorten(label_of(test, name, prefix), 56)), fontsize=8)
     axes.set_xlabel(f"{unit or 'no unit given'}   ({concentration(bins) if uniform else summary(bins)})", fontsize=7.5)
     axes.set_ylabel("% of " + ("samples" if uniform else "interrupts"))
@@ -411,9 +412,17 @@ def draw_panel(axes, item, prefix, uniform):
     axes.grid(axis="x", visible=False)
 
 
+def draw_proportion(axes, weights):
+    """The share of each value in proportion: a dashed step over it."""
+    total = sum(weights.values()) or 1
+    for value, weight in weights.items():
+        axes.hlines(100 * weight / total, value - 0.5, value + 0.5, color=INK, linewidth=1, linestyle=(0, (3, 1.5)))
+    axes.set_xlim(min(weights) - 0.7, max(weights) + 0.7)
+
+
 def concentration(bins):
     total, most = sum(bins.values()), max(bins, key=bins.get)
-    return f"n {total:,} · most at {most:,}: {100 * bins[most] / total:.1f} % · uniform {100 / len(bins):.1f} %"
+    return f"n {total:,} · most at {most:,}: {100 * bins[most] / total:.1f} %"
 
 
 def summary(bins):

@@ -203,6 +203,17 @@ def histograms(tests, prefix):
     return found
 
 
+def weights_of(test, name):
+    """{value: weight} of the histogram of this name: the shares that the clause gives its values; empty where not said."""
+    weights = {}
+    for key, item in test.get("evidence", {}).items():
+        if isinstance(item, dict) and item.get("kind") == "histogram" and str(item.get("name") or key) == name:
+            for pair in item.get("weights") or []:
+                if isinstance(pair, list) and len(pair) == 2 and all(is_a(n, (int, float)) for n in pair):
+                    weights[pair[0]] = pair[1]
+    return weights
+
+
 def bins_of(histogram):
     """{value: count} of a histogram's evidence; bins that are not pairs of numbers are left out."""
     bins = {}
