@@ -109,7 +109,7 @@ class Test : public ::testing::Test {
   const Program& program(std::string_view kernel, std::string_view parameters = "");
 
   // Evidence for the result row; keys are unique within a test.
-  void evidence(std::string_view key, nlohmann::json value);
+  void evidence(std::string_view key, const nlohmann::json& value);
   // {"kind":"histogram"}: value -> count.
   void histogram(std::string_view key, std::string_view unit,
                  const std::map<int64_t, uint64_t>& bins,
@@ -192,7 +192,7 @@ using results::SkipCategory;
   do {                                                      \
     if (!(condition)) {                                     \
       ::skidproof::check::internal::skip(category, reason); \
-      GTEST_SKIP() << reason;                               \
+      GTEST_SKIP() << (reason);                             \
     }                                                       \
   } while (false)
 

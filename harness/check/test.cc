@@ -162,13 +162,13 @@ const Program& Test::program(std::string_view kernel_name, std::string_view para
   }
 }
 
-void Test::evidence(std::string_view key, nlohmann::json value) {
+void Test::evidence(std::string_view key, const nlohmann::json& value) {
   results::Json& all = outcome().evidence;
   if (all.contains(std::string(key))) {
     stop({ErrorCode::kInternal, fmt::format("the evidence `{}` is given twice", key), {}},
          "evidence", info_->file, info_->line);
   }
-  all[std::string(key)] = results::Json(std::move(value));
+  all[std::string(key)] = results::Json(value);
 }
 
 void Test::histogram(std::string_view key, std::string_view unit,
@@ -178,7 +178,7 @@ void Test::histogram(std::string_view key, std::string_view unit,
                                           .unit = std::string(unit),
                                           .bins = {bins.begin(), bins.end()},
                                           .expected = expected};
-  evidence(key, nlohmann::json(std::move(item)));
+  evidence(key, nlohmann::json(item));
 }
 
 void Test::stop(const Error& error, const char* what, const char* file, int line) {

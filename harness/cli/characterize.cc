@@ -98,6 +98,7 @@ void print_group(const Text& text, const std::string& name,
   Table table;
   if (!keys.empty()) {
     std::vector<std::string> head;
+    head.reserve(keys.size() + 1);
     for (const std::string& key : keys) head.push_back(text.paint(Paint::kDim, key));
     head.push_back(text.paint(Paint::kDim, "median (95% interval)"));
     table.row(std::move(head));

@@ -33,6 +33,7 @@ Expected<std::string> find_python(const std::string& module) {
 
 Expected<int> run_program(const std::vector<std::string>& command, int output) {
   std::vector<char*> argv;
+  argv.reserve(command.size() + 1);
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;

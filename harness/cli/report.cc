@@ -50,6 +50,7 @@ std::vector<std::string> newest() {
       by_name[fs::path(file).filename().string()] = file;
   }
   std::vector<std::string> files;
+  files.reserve(by_name.size());
   for (const auto& [name, file] : by_name) files.push_back(file);
   return files;
 }

@@ -61,6 +61,7 @@ int start_googletest(const Invocation& invocation, unsigned repeat) {
   std::vector<std::string> words = {"skidproof"};
   words.insert(words.end(), invocation.passed_on.begin(), invocation.passed_on.end());
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   int argc = static_cast<int>(words.size());

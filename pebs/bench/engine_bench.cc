@@ -39,7 +39,8 @@ struct Bench {
     stack = must(memory->allocate(64 << 10, MemoryUse::kData, false));
     Placement placement{.code_address = code.address, .data_address = data.address};
     program = must(generate(kernel, params, placement));
-    if (kernel.fill != nullptr) kernel.fill(params, data.host.first(bytes), data.address, placement.seed);
+    if (kernel.fill != nullptr)
+      kernel.fill(params, data.host.first(bytes), data.address, placement.seed);
     if (!interpreter.load(program)) std::abort();
   }
   void call(uint64_t iterations) {
@@ -58,8 +59,8 @@ struct Bench {
 
 enum class Way { kRun, kStep };
 
-void execute(benchmark::State& state, const char* kernel, const char* parameters, Accounting accounting,
-             Way way) {
+void execute(benchmark::State& state, const char* kernel, const char* parameters,
+             Accounting accounting, Way way) {
   Bench bench(kernel, parameters, accounting);
   const uint64_t per_iteration = std::max<uint64_t>(bench.program.per_iteration.instructions, 1);
   const uint64_t iterations = (way == Way::kRun ? 4'000'000 : 100'000) / per_iteration + 1;

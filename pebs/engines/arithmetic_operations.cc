@@ -31,18 +31,30 @@ Handler select_arithmetic(const model::Decoded& decoded, const Selection& select
   unsigned form = form_of(decoded);
   unsigned bits = decoded.operands[0].size;
   switch (decoded.instruction.mnemonic) {
-    case ZYDIS_MNEMONIC_ADD: return arithmetic<Arithmetic::kAdd>(bits, form, selection);
-    case ZYDIS_MNEMONIC_OR: return arithmetic<Arithmetic::kOr>(bits, form, selection);
-    case ZYDIS_MNEMONIC_ADC: return arithmetic<Arithmetic::kAdc>(bits, form, selection);
-    case ZYDIS_MNEMONIC_SBB: return arithmetic<Arithmetic::kSbb>(bits, form, selection);
-    case ZYDIS_MNEMONIC_AND: return arithmetic<Arithmetic::kAnd>(bits, form, selection);
-    case ZYDIS_MNEMONIC_SUB: return arithmetic<Arithmetic::kSub>(bits, form, selection);
-    case ZYDIS_MNEMONIC_XOR: return arithmetic<Arithmetic::kXor>(bits, form, selection);
-    case ZYDIS_MNEMONIC_CMP: return arithmetic<Arithmetic::kCmp>(bits, form, selection);
-    case ZYDIS_MNEMONIC_TEST: return arithmetic<Arithmetic::kTest>(bits, form, selection);
-    case ZYDIS_MNEMONIC_INC: return step<true>(bits, form, selection);
-    case ZYDIS_MNEMONIC_DEC: return step<false>(bits, form, selection);
-    default: return nullptr;
+    case ZYDIS_MNEMONIC_ADD:
+      return arithmetic<Arithmetic::kAdd>(bits, form, selection);
+    case ZYDIS_MNEMONIC_OR:
+      return arithmetic<Arithmetic::kOr>(bits, form, selection);
+    case ZYDIS_MNEMONIC_ADC:
+      return arithmetic<Arithmetic::kAdc>(bits, form, selection);
+    case ZYDIS_MNEMONIC_SBB:
+      return arithmetic<Arithmetic::kSbb>(bits, form, selection);
+    case ZYDIS_MNEMONIC_AND:
+      return arithmetic<Arithmetic::kAnd>(bits, form, selection);
+    case ZYDIS_MNEMONIC_SUB:
+      return arithmetic<Arithmetic::kSub>(bits, form, selection);
+    case ZYDIS_MNEMONIC_XOR:
+      return arithmetic<Arithmetic::kXor>(bits, form, selection);
+    case ZYDIS_MNEMONIC_CMP:
+      return arithmetic<Arithmetic::kCmp>(bits, form, selection);
+    case ZYDIS_MNEMONIC_TEST:
+      return arithmetic<Arithmetic::kTest>(bits, form, selection);
+    case ZYDIS_MNEMONIC_INC:
+      return step<true>(bits, form, selection);
+    case ZYDIS_MNEMONIC_DEC:
+      return step<false>(bits, form, selection);
+    default:
+      return nullptr;
   }
 }
 

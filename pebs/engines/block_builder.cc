@@ -21,8 +21,9 @@ bool uses_vectors(const Decoded& d) {
 // Prefixes and operands that no handler looks at, so that they must not be there.
 bool is_plain(const Decoded& d) {
   if (d.instruction.address_width != 64) return false;
-  if (d.instruction.attributes & (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE |
-                                  ZYDIS_ATTRIB_HAS_XACQUIRE | ZYDIS_ATTRIB_HAS_XRELEASE)) {
+  if (d.instruction.attributes &
+      (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE |
+       ZYDIS_ATTRIB_HAS_XACQUIRE | ZYDIS_ATTRIB_HAS_XRELEASE)) {
     return false;
   }
   for (unsigned n = 0; n < d.instruction.operand_count_visible; ++n) {
@@ -31,7 +32,8 @@ bool is_plain(const Decoded& d) {
         (o.mem.segment == ZYDIS_REGISTER_FS || o.mem.segment == ZYDIS_REGISTER_GS)) {
       return false;
     }
-    if (o.type == ZYDIS_OPERAND_TYPE_REGISTER && !uses_vectors(d) && !is_general(o.reg.value)) return false;
+    if (o.type == ZYDIS_OPERAND_TYPE_REGISTER && !uses_vectors(d) && !is_general(o.reg.value))
+      return false;
   }
   return true;
 }
@@ -39,7 +41,8 @@ bool is_plain(const Decoded& d) {
 Handler select(const Decoded& d, const Selection& selection) {
   if (!is_plain(d)) return nullptr;
   if (uses_vectors(d)) return select_vector(d, selection);
-  bool stack = d.instruction.mnemonic == ZYDIS_MNEMONIC_PUSH || d.instruction.mnemonic == ZYDIS_MNEMONIC_POP;
+  bool stack =
+      d.instruction.mnemonic == ZYDIS_MNEMONIC_PUSH || d.instruction.mnemonic == ZYDIS_MNEMONIC_POP;
   if (d.facts.branch != Branch::kNone || stack) return select_branch(d, selection);
   return select_integer(d, selection);
 }
@@ -67,7 +70,8 @@ void place_registers(const Decoded& d, Operation& op) {
   if (is_register(0)) op.destination = op.source = offset_of(d.operands[0].reg.value);
   if (is_register(1)) op.source = offset_of(d.operands[1].reg.value);
   for (unsigned n = 0; n < count; ++n) {
-    if (d.operands[n].type == ZYDIS_OPERAND_TYPE_IMMEDIATE) op.immediate = d.operands[n].imm.value.u;
+    if (d.operands[n].type == ZYDIS_OPERAND_TYPE_IMMEDIATE)
+      op.immediate = d.operands[n].imm.value.u;
   }
 }
 
@@ -118,7 +122,8 @@ void emit_whole(Block& block, const std::vector<Decoded>& code, bool modelled) {
     Operation op = encode(code[n], n);
     op.slots = static_cast<uint32_t>(slots);
     slots += facts.slots + facts.stall;
-    Handler pair = facts.fused_with_next ? select_pair(code[n], code[n + 1], {.modelled = modelled}) : nullptr;
+    Handler pair =
+        facts.fused_with_next ? select_pair(code[n], code[n + 1], {.modelled = modelled}) : nullptr;
     if (pair != nullptr) {
       op.handler = pair;
       op.detail = block.facts[n + 1].condition & 1;
@@ -169,7 +174,8 @@ void count(Block& block) {
 uint16_t offset_of(ZydisRegister reg) {
   uint8_t gpr = model::gpr_number(reg);
   if (gpr == model::kNoRegister) {
-    return static_cast<uint16_t>(offsetof(State, vectors) + 32u * static_cast<unsigned>(ZydisRegisterGetId(reg)));
+    return static_cast<uint16_t>(offsetof(State, vectors) +
+                                 32u * static_cast<unsigned>(ZydisRegisterGetId(reg)));
   }
   bool high = reg == ZYDIS_REGISTER_AH || reg == ZYDIS_REGISTER_BH || reg == ZYDIS_REGISTER_CH ||
               reg == ZYDIS_REGISTER_DH;
@@ -182,7 +188,8 @@ Expected<model::Decoded> BlockBuilder::decode(uint64_t ip) const {
     length = std::min(length, GuestMemory::kPageBytes - ip % GuestMemory::kPageBytes);
   }
   if (!memory_.executable(ip, length)) {
-    return fail(ErrorCode::kExecution, fmt::format("the program left its code: there is none at {:#x}", ip),
+    return fail(ErrorCode::kExecution,
+                fmt::format("the program left its code: there is none at {:#x}", ip),
                 "a wrong branch target or a damaged return address; see the instruction before it");
   }
   return model::decode({memory_.host(ip), length}, ip);
@@ -224,14 +231,17 @@ Error BlockBuilder::explain(Fault fault, uint64_t ip, uint64_t data_address) con
   std::string at = fmt::format("`{}` at {:#x}", text, ip);
   switch (fault) {
     case Fault::kLoad:
-      return {ErrorCode::kExecution, fmt::format("{} reads {:#x}, which is not mapped", at, data_address),
+      return {ErrorCode::kExecution,
+              fmt::format("{} reads {:#x}, which is not mapped", at, data_address),
               "the program left its data"};
     case Fault::kStore:
       if (memory_.mapped(data_address, 1)) {
-        return {ErrorCode::kExecution, fmt::format("{} writes {:#x}, which is code", at, data_address),
+        return {ErrorCode::kExecution,
+                fmt::format("{} writes {:#x}, which is code", at, data_address),
                 "programs that modify code are not supported"};
       }
-      return {ErrorCode::kExecution, fmt::format("{} writes {:#x}, which is not mapped", at, data_address),
+      return {ErrorCode::kExecution,
+              fmt::format("{} writes {:#x}, which is not mapped", at, data_address),
               "the program left its data"};
     case Fault::kDivide:
       return {ErrorCode::kExecution,
@@ -239,10 +249,12 @@ Error BlockBuilder::explain(Fault fault, uint64_t ip, uint64_t data_address) con
               {}};
     case Fault::kAlignment:
       return {ErrorCode::kExecution,
-              fmt::format("{} accesses {:#x}, which is not aligned as it demands (#GP)", at, data_address),
+              fmt::format("{} accesses {:#x}, which is not aligned as it demands (#GP)", at,
+                          data_address),
               {}};
     case Fault::kUnknown:
-    case Fault::kNone: break;
+    case Fault::kNone:
+      break;
   }
   return {ErrorCode::kUnsupported, fmt::format("the interpreter does not know {}", at),
           "add a handler to pebs/engines and cases to its oracle test"};

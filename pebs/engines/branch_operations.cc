@@ -27,12 +27,12 @@ inline void note_execution(State& s, Block& block) {
 }
 
 #if SKIDPROOF_CHAINS_BLOCKS
-#define SKIDPROOF_ENTER(state, next_block, clock, remaining)                         \
-  do {                                                                               \
-    if ((next_block)->instructions <= (remaining)) [[likely]] {                      \
+#define SKIDPROOF_ENTER(state, next_block, clock, remaining)                                    \
+  do {                                                                                          \
+    if ((next_block)->instructions <= (remaining)) [[likely]] {                                 \
       SKIDPROOF_TAIL(next_block)->entry->handler(state, (next_block)->entry, clock, remaining); \
-    }                                                                                \
-    return leave(state, clock, remaining, next_block, 0, nullptr);                   \
+    }                                                                                           \
+    return leave(state, clock, remaining, next_block, 0, nullptr);                              \
   } while (false)
 #else
 #define SKIDPROOF_ENTER(state, next_block, clock, remaining) \
@@ -48,37 +48,38 @@ struct Single {
 };
 
 // To one of the block's static successors.
-#define SKIDPROOF_SUCCESSOR(Mode, state, op, clock, remaining, taken)                                   \
-  do {                                                                                                  \
-    Block& from = *(op)[1].block;                                                                       \
-    if constexpr (!Mode::kSingle) {                                                                     \
-      note_execution(state, from);                                                                      \
-      clock += from.slots;                                                                              \
-      remaining -= from.instructions;                                                                   \
-    }                                                                                                   \
-    Block* to = from.successor[taken];                                                                  \
-    if (to == nullptr) [[unlikely]] {                                                                   \
-      return leave(state, clock, remaining, nullptr, from.successor_ip[taken], &from.successor[taken]); \
-    }                                                                                                   \
-    if constexpr (Mode::kSingle) return leave(state, clock, remaining, to, 0, nullptr);                 \
-    SKIDPROOF_ENTER(state, to, clock, remaining);                                                       \
-  } while (false)
-
-// To an address that the instruction computed.
-#define SKIDPROOF_COMPUTED(Mode, state, op, clock, remaining, destination)                       \
+#define SKIDPROOF_SUCCESSOR(Mode, state, op, clock, remaining, taken)                   \
   do {                                                                                  \
+    Block& from = *(op)[1].block;                                                       \
     if constexpr (!Mode::kSingle) {                                                     \
-      Block& from = *(op)[1].block;                                                     \
       note_execution(state, from);                                                      \
       clock += from.slots;                                                              \
       remaining -= from.instructions;                                                   \
     }                                                                                   \
+    Block* to = from.successor[taken];                                                  \
+    if (to == nullptr) [[unlikely]] {                                                   \
+      return leave(state, clock, remaining, nullptr, from.successor_ip[taken],          \
+                   &from.successor[taken]);                                             \
+    }                                                                                   \
+    if constexpr (Mode::kSingle) return leave(state, clock, remaining, to, 0, nullptr); \
+    SKIDPROOF_ENTER(state, to, clock, remaining);                                       \
+  } while (false)
+
+// To an address that the instruction computed.
+#define SKIDPROOF_COMPUTED(Mode, state, op, clock, remaining, destination)                       \
+  do {                                                                                           \
+    if constexpr (!Mode::kSingle) {                                                              \
+      Block& from = *(op)[1].block;                                                              \
+      note_execution(state, from);                                                               \
+      clock += from.slots;                                                                       \
+      remaining -= from.instructions;                                                            \
+    }                                                                                            \
     const State::Target& known = (state).targets[State::slot_of(destination)];                   \
     if (known.ip != (destination)) [[unlikely]] {                                                \
       return leave(state, clock, remaining, nullptr, destination, nullptr);                      \
-    }                                                                                   \
+    }                                                                                            \
     if constexpr (Mode::kSingle) return leave(state, clock, remaining, known.block, 0, nullptr); \
-    SKIDPROOF_ENTER(state, known.block, clock, remaining);                              \
+    SKIDPROOF_ENTER(state, known.block, clock, remaining);                                       \
   } while (false)
 
 void fall_through(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
@@ -111,15 +112,21 @@ bool holds(T a, T b, T result) {
                                : static_cast<I>((a ^ result) & (b ^ result));
   bool negative = static_cast<I>(result) < 0;
   switch (kCondition) {
-    case arch::Condition::kB: return carry;
-    case arch::Condition::kE: return result == 0;
-    case arch::Condition::kBe: return carry || result == 0;
-    case arch::Condition::kS: return negative;
-    case arch::Condition::kL: return kSubtracts ? static_cast<I>(a) < static_cast<I>(b) : negative != (overflowing < 0);
+    case arch::Condition::kB:
+      return carry;
+    case arch::Condition::kE:
+      return result == 0;
+    case arch::Condition::kBe:
+      return carry || result == 0;
+    case arch::Condition::kS:
+      return negative;
+    case arch::Condition::kL:
+      return kSubtracts ? static_cast<I>(a) < static_cast<I>(b) : negative != (overflowing < 0);
     case arch::Condition::kLe:
       return kSubtracts ? static_cast<I>(a) <= static_cast<I>(b)
                         : result == 0 || negative != (overflowing < 0);
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -205,13 +212,20 @@ template <class M, Arithmetic kKind, typename T>
 Handler pair_with(const model::Decoded& first, arch::Condition condition) {
   using arch::Condition;
   switch (condition) {
-    case Condition::kB: return pair_in_form<M, kKind, T, Condition::kB>(first);
-    case Condition::kE: return pair_in_form<M, kKind, T, Condition::kE>(first);
-    case Condition::kBe: return pair_in_form<M, kKind, T, Condition::kBe>(first);
-    case Condition::kS: return pair_in_form<M, kKind, T, Condition::kS>(first);
-    case Condition::kL: return pair_in_form<M, kKind, T, Condition::kL>(first);
-    case Condition::kLe: return pair_in_form<M, kKind, T, Condition::kLe>(first);
-    default: return nullptr;  // O and P stay two operations
+    case Condition::kB:
+      return pair_in_form<M, kKind, T, Condition::kB>(first);
+    case Condition::kE:
+      return pair_in_form<M, kKind, T, Condition::kE>(first);
+    case Condition::kBe:
+      return pair_in_form<M, kKind, T, Condition::kBe>(first);
+    case Condition::kS:
+      return pair_in_form<M, kKind, T, Condition::kS>(first);
+    case Condition::kL:
+      return pair_in_form<M, kKind, T, Condition::kL>(first);
+    case Condition::kLe:
+      return pair_in_form<M, kKind, T, Condition::kLe>(first);
+    default:
+      return nullptr;  // O and P stay two operations
   }
 }
 
@@ -219,24 +233,36 @@ template <class M, bool kIncrement, typename T>
 Handler step_with(arch::Condition condition) {
   using arch::Condition;
   switch (condition) {
-    case Condition::kE: return pair_step<M, kIncrement, T, Condition::kE>;
-    case Condition::kL: return pair_step<M, kIncrement, T, Condition::kL>;
-    case Condition::kLe: return pair_step<M, kIncrement, T, Condition::kLe>;
-    default: return nullptr;
+    case Condition::kE:
+      return pair_step<M, kIncrement, T, Condition::kE>;
+    case Condition::kL:
+      return pair_step<M, kIncrement, T, Condition::kL>;
+    case Condition::kLe:
+      return pair_step<M, kIncrement, T, Condition::kLe>;
+    default:
+      return nullptr;
   }
 }
 
 template <class M, typename T>
 Handler pair_of(const model::Decoded& first, arch::Condition condition) {
   switch (first.facts.fusion) {
-    case arch::FusionFirst::kCmp: return pair_with<M, Arithmetic::kCmp, T>(first, condition);
-    case arch::FusionFirst::kTest: return pair_with<M, Arithmetic::kTest, T>(first, condition);
-    case arch::FusionFirst::kAnd: return pair_with<M, Arithmetic::kAnd, T>(first, condition);
-    case arch::FusionFirst::kAdd: return pair_with<M, Arithmetic::kAdd, T>(first, condition);
-    case arch::FusionFirst::kSub: return pair_with<M, Arithmetic::kSub, T>(first, condition);
-    case arch::FusionFirst::kInc: return first.facts.explicit_load ? nullptr : step_with<M, true, T>(condition);
-    case arch::FusionFirst::kDec: return first.facts.explicit_load ? nullptr : step_with<M, false, T>(condition);
-    case arch::FusionFirst::kNone: return nullptr;
+    case arch::FusionFirst::kCmp:
+      return pair_with<M, Arithmetic::kCmp, T>(first, condition);
+    case arch::FusionFirst::kTest:
+      return pair_with<M, Arithmetic::kTest, T>(first, condition);
+    case arch::FusionFirst::kAnd:
+      return pair_with<M, Arithmetic::kAnd, T>(first, condition);
+    case arch::FusionFirst::kAdd:
+      return pair_with<M, Arithmetic::kAdd, T>(first, condition);
+    case arch::FusionFirst::kSub:
+      return pair_with<M, Arithmetic::kSub, T>(first, condition);
+    case arch::FusionFirst::kInc:
+      return first.facts.explicit_load ? nullptr : step_with<M, true, T>(condition);
+    case arch::FusionFirst::kDec:
+      return first.facts.explicit_load ? nullptr : step_with<M, false, T>(condition);
+    case arch::FusionFirst::kNone:
+      return nullptr;
   }
   return nullptr;
 }
@@ -382,22 +408,30 @@ template <class M, class Mode>
 Handler branch_of(const model::Decoded& d) {
   bool memory = d.facts.explicit_load;
   switch (d.facts.branch) {
-    case model::Branch::kConditional: return jump_if<M, Mode>;
-    case model::Branch::kJump: return jump<Mode>;
+    case model::Branch::kConditional:
+      return jump_if<M, Mode>;
+    case model::Branch::kJump:
+      return jump<Mode>;
     case model::Branch::kIndirectJump:
-      return memory ? jump_indirect<M, Mode, Operand::kMemory> : jump_indirect<M, Mode, Operand::kRegister>;
-    case model::Branch::kCall: return call<M, Mode>;
+      return memory ? jump_indirect<M, Mode, Operand::kMemory>
+                    : jump_indirect<M, Mode, Operand::kRegister>;
+    case model::Branch::kCall:
+      return call<M, Mode>;
     case model::Branch::kIndirectCall:
-      return memory ? call_indirect<M, Mode, Operand::kMemory> : call_indirect<M, Mode, Operand::kRegister>;
-    case model::Branch::kReturn: return give_back<M, Mode>;
-    case model::Branch::kNone: return nullptr;
+      return memory ? call_indirect<M, Mode, Operand::kMemory>
+                    : call_indirect<M, Mode, Operand::kRegister>;
+    case model::Branch::kReturn:
+      return give_back<M, Mode>;
+    case model::Branch::kNone:
+      return nullptr;
   }
   return nullptr;
 }
 
 template <class M>
 Handler stack_of(const model::Decoded& d) {
-  if (d.instruction.mnemonic == ZYDIS_MNEMONIC_POP) return d.facts.explicit_store ? nullptr : pop<M>;
+  if (d.instruction.mnemonic == ZYDIS_MNEMONIC_POP)
+    return d.facts.explicit_store ? nullptr : pop<M>;
   if (d.facts.explicit_load) return push<M, Operand::kMemory>;
   return d.operands[0].type == ZYDIS_OPERAND_TYPE_IMMEDIATE ? push<M, Operand::kImmediate>
                                                             : push<M, Operand::kRegister>;
@@ -411,7 +445,8 @@ bool is_jcc(const model::Decoded& d) {
 }  // namespace
 
 Handler select_branch(const model::Decoded& d, const Selection& selection) {
-  if (d.instruction.mnemonic == ZYDIS_MNEMONIC_PUSH || d.instruction.mnemonic == ZYDIS_MNEMONIC_POP) {
+  if (d.instruction.mnemonic == ZYDIS_MNEMONIC_PUSH ||
+      d.instruction.mnemonic == ZYDIS_MNEMONIC_POP) {
     if (d.instruction.operand_width != 64) return nullptr;
     return selection.modelled ? stack_of<Modelled>(d) : stack_of<Bare>(d);
   }
@@ -423,7 +458,8 @@ Handler select_branch(const model::Decoded& d, const Selection& selection) {
   return selection.modelled ? branch_of<Modelled, Whole>(d) : branch_of<Bare, Whole>(d);
 }
 
-Handler select_pair(const model::Decoded& first, const model::Decoded& second, const Selection& selection) {
+Handler select_pair(const model::Decoded& first, const model::Decoded& second,
+                    const Selection& selection) {
   arch::Condition condition = arch::condition_of_code(second.facts.condition);
   switch (first.operands[0].size) {
     case 64:
@@ -432,7 +468,8 @@ Handler select_pair(const model::Decoded& first, const model::Decoded& second, c
     case 32:
       return selection.modelled ? pair_of<Modelled, uint32_t>(first, condition)
                                 : pair_of<Bare, uint32_t>(first, condition);
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 

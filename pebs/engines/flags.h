@@ -82,14 +82,30 @@ struct LazyFlags {
     uint32_t f = image();
     bool holds = false;
     switch (tttn >> 1) {
-      case 0: holds = f & kOf; break;
-      case 1: holds = f & kCf; break;
-      case 2: holds = f & kZf; break;
-      case 3: holds = f & (kCf | kZf); break;
-      case 4: holds = f & kSf; break;
-      case 5: holds = f & kPf; break;
-      case 6: holds = !(f & kSf) != !(f & kOf); break;
-      default: holds = (f & kZf) || !(f & kSf) != !(f & kOf); break;
+      case 0:
+        holds = f & kOf;
+        break;
+      case 1:
+        holds = f & kCf;
+        break;
+      case 2:
+        holds = f & kZf;
+        break;
+      case 3:
+        holds = f & (kCf | kZf);
+        break;
+      case 4:
+        holds = f & kSf;
+        break;
+      case 5:
+        holds = f & kPf;
+        break;
+      case 6:
+        holds = !(f & kSf) != !(f & kOf);
+        break;
+      default:
+        holds = (f & kZf) || !(f & kSf) != !(f & kOf);
+        break;
     }
     return holds != static_cast<bool>(tttn & 1);
   }
@@ -112,7 +128,8 @@ struct LazyFlags {
     if (k == FlagKind::kLogic) return flags;
     if (k == FlagKind::kResult) return flags | static_cast<uint32_t>(a);
     // Carry and overflow out of the top bit, with or without a carry in.
-    uint64_t carries = k == FlagKind::kAdd ? (a & b) | ((a | b) & ~value) : (~a & b) | ((~a | b) & value);
+    uint64_t carries =
+        k == FlagKind::kAdd ? (a & b) | ((a | b) & ~value) : (~a & b) | ((~a | b) & value);
     uint64_t overflows = k == FlagKind::kAdd ? (a ^ value) & (b ^ value) : (a ^ b) & (a ^ value);
     if (carries & top) flags |= kCf;
     if (overflows & top) flags |= kOf;

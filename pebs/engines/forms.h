@@ -21,8 +21,8 @@ enum Form : unsigned {
 // What semantics say of themselves: T apply(State&, const Operation*, T first, Source second), and
 template <typename T, typename S = T>
 struct Semantics {
-  using Type = T;    // of the first operand and the result
-  using Source = S;  // of the second
+  using Type = T;                         // of the first operand and the result
+  using Source = S;                       // of the second
   static constexpr bool kReads = true;    // the first operand's old value matters
   static constexpr bool kWrites = true;   // the result goes to the first operand
   static constexpr bool kFaults = false;  // apply may refuse
@@ -55,7 +55,8 @@ void register_register(State& s, const Operation* op, uint64_t clock, uint64_t r
 
 template <class Sem>
 void register_immediate(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
-  if (!apply_to_register<Sem>(s, op, static_cast<typename Sem::Source>(op->immediate), clock)) return;
+  if (!apply_to_register<Sem>(s, op, static_cast<typename Sem::Source>(op->immediate), clock))
+    return;
   SKIDPROOF_NEXT(s, op, clock, remaining);
 }
 
@@ -130,7 +131,8 @@ void memory_first(State& s, const Operation* op, uint64_t clock, uint64_t remain
   bool quick = Sem::kReads ? M::load_is_quick(s, address, sizeof(T))
                            : M::store_is_quick(s, address, sizeof(T));
   // Without the core model a quick load says nothing about stores.
-  if constexpr (Sem::kReads && Sem::kWrites) quick = quick && M::store_is_quick(s, address, sizeof(T));
+  if constexpr (Sem::kReads && Sem::kWrites)
+    quick = quick && M::store_is_quick(s, address, sizeof(T));
   if (!quick) [[unlikely]] {
     SKIDPROOF_TAIL memory_first_slow<M, Sem, kImmediate>(s, op, clock, remaining);
   }
@@ -175,8 +177,8 @@ Handler choose(unsigned form, bool modelled) {
    : (bits) == 32 ? choose<name<uint32_t __VA_OPT__(, ) __VA_ARGS__>>(form, modelled) \
    : (bits) == 16 ? choose<name<uint16_t __VA_OPT__(, ) __VA_ARGS__>>(form, modelled) \
                   : nullptr)
-#define SKIDPROOF_BY_SIZE(bits, name, ...)                                           \
-  ((bits) == 8 ? choose<name<uint8_t __VA_OPT__(, ) __VA_ARGS__>>(form, modelled)    \
+#define SKIDPROOF_BY_SIZE(bits, name, ...)                                        \
+  ((bits) == 8 ? choose<name<uint8_t __VA_OPT__(, ) __VA_ARGS__>>(form, modelled) \
                : SKIDPROOF_BY_WORD(bits, name __VA_OPT__(, ) __VA_ARGS__))
 
 }  // namespace skidproof::engines

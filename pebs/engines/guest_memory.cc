@@ -39,7 +39,8 @@ struct GuestMemory::Arena {
   }
 
   void mark(uint64_t offset, uint64_t size, uint8_t bits) {
-    std::fill_n(pages.begin() + static_cast<ptrdiff_t>(offset / kPageBytes), size / kPageBytes, bits);
+    std::fill_n(pages.begin() + static_cast<ptrdiff_t>(offset / kPageBytes), size / kPageBytes,
+                bits);
     ++generation;
   }
 
@@ -64,15 +65,18 @@ GuestMemory::GuestMemory(std::shared_ptr<Arena> arena)
 GuestMemory::~GuestMemory() = default;
 
 Expected<std::unique_ptr<GuestMemory>> GuestMemory::create(uint64_t base, uint64_t bytes) {
-  if (bytes == 0 || base % kHugePageBytes != 0 || bytes > UINT64_MAX - base) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("guest memory of {} bytes at {:#x}: the base must be a multiple of 2 MiB "
-                            "and the size positive",
-                            bytes, base));
+  bool sensible = bytes > 0 && bytes < kWindow && base % kHugePageBytes == 0;
+  bytes = sensible ? round_up(bytes, kHugePageBytes) : bytes;
+  if (!sensible || base % kWindow + bytes >= kWindow) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format(
+            "guest memory of {} bytes at {:#x}: the base must be a multiple of 2 MiB, and the "
+            "block inside a window of 128 GiB",
+            bytes, base));
   }
-  bytes = round_up(bytes, kHugePageBytes);
-  void* host = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                    -1, 0);
+  void* host = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (host == MAP_FAILED) {
     return fail(ErrorCode::kNoMemory,
                 fmt::format("cannot reserve {} MiB of address space for guest memory: {}",
@@ -88,7 +92,8 @@ Expected<std::unique_ptr<GuestMemory>> GuestMemory::create(uint64_t base, uint64
 }
 
 Expected<Memory> GuestMemory::allocate(size_t bytes, MemoryUse use, bool huge) {
-  if (bytes == 0) return fail(ErrorCode::kInvalidArgument, "cannot allocate 0 bytes of guest memory");
+  if (bytes == 0)
+    return fail(ErrorCode::kInvalidArgument, "cannot allocate 0 bytes of guest memory");
   uint64_t size = bytes > bytes_ ? bytes_ + 1 : round_up(bytes, kPageBytes);
   uint64_t offset = arena_->find(size, huge ? kHugePageBytes : kPageBytes);
   if (offset >= bytes_) {
@@ -122,7 +127,8 @@ bool GuestMemory::write(uint64_t address, std::span<const std::byte> from) {
 }
 
 unsigned GuestMemory::rights_across_pages(uint64_t address, unsigned bytes) const {
-  return unsigned{mapped(address, bytes)} * kMapped | unsigned{writable(address, bytes)} * kWritable;
+  return unsigned{mapped(address, bytes)} * kMapped |
+         unsigned{writable(address, bytes)} * kWritable;
 }
 
 uint64_t GuestMemory::generation() const { return arena_->generation; }

@@ -26,6 +26,8 @@ class GuestMemory : public model::Bus {
   // The bottom of Linux's direct map without KASLR: what a kernel-mode program would see.
   static constexpr uint64_t kBase = 0xffff'8880'0000'0000;
   static constexpr uint64_t kBytes = uint64_t{2} << 30;
+  // The core model tells lines apart by address bits 36:6: all of an arena lies in one aligned window.
+  static constexpr uint64_t kWindow = uint64_t{128} << 30;
 
   // Reserves (does not commit) `bytes` of host memory, rounded up to 2 MiB, to stand at guest address
   // `base` (2 MiB-aligned). kNoMemory when the host refuses the mapping; kInvalidArgument.

@@ -171,7 +171,8 @@ struct Rotate : ShiftOf<T, Shift::kLeft> {
     unsigned masked = static_cast<unsigned>(b) & (sizeof(T) == 8 ? 63 : 31);
     if (masked == 0) return a;
     unsigned count = masked % kBits<T>;
-    T result = kLeft ? std::rotl(a, static_cast<int>(count)) : std::rotr(a, static_cast<int>(count));
+    T result =
+        kLeft ? std::rotl(a, static_cast<int>(count)) : std::rotr(a, static_cast<int>(count));
     bool top = result >> (kBits<T> - 1) & 1;
     bool carry = kLeft ? result & 1 : top;
     bool overflow = kLeft ? top != carry : top != (result >> (kBits<T> - 2) & 1);
@@ -186,13 +187,25 @@ struct Rotate : ShiftOf<T, Shift::kLeft> {
 template <typename T>
 struct Wider;
 template <>
-struct Wider<uint8_t> { using Type = uint16_t; using Signed = int16_t; };
+struct Wider<uint8_t> {
+  using Type = uint16_t;
+  using Signed = int16_t;
+};
 template <>
-struct Wider<uint16_t> { using Type = uint32_t; using Signed = int32_t; };
+struct Wider<uint16_t> {
+  using Type = uint32_t;
+  using Signed = int32_t;
+};
 template <>
-struct Wider<uint32_t> { using Type = uint64_t; using Signed = int64_t; };
+struct Wider<uint32_t> {
+  using Type = uint64_t;
+  using Signed = int64_t;
+};
 template <>
-struct Wider<uint64_t> { using Type = unsigned __int128; using Signed = __int128; };
+struct Wider<uint64_t> {
+  using Type = unsigned __int128;
+  using Signed = __int128;
+};
 
 template <typename T>
 T signed_product(State& s, T a, T b, bool flags) {
@@ -210,7 +223,9 @@ T signed_product(State& s, T a, T b, bool flags) {
 template <typename T, bool kFlags = true>
 struct Multiply : Semantics<T> {
   static constexpr unsigned kForms = kRegisterRegister | kRegisterMemory;
-  static T apply(State& s, const Operation*, T a, T b) { return signed_product<T>(s, a, b, kFlags); }
+  static T apply(State& s, const Operation*, T a, T b) {
+    return signed_product<T>(s, a, b, kFlags);
+  }
 };
 
 template <typename T>
@@ -254,8 +269,10 @@ struct MultiplyWide : Accumulator<T> {
     using W = typename Wider<T>::Type;
     using I = typename Wider<T>::Signed;
     T a = s.read<T>(kRax);
-    W product = kSigned ? static_cast<W>(static_cast<I>(static_cast<Signed<T>>(a)) * static_cast<Signed<T>>(b))
-                        : static_cast<W>(static_cast<W>(a) * b);
+    W product =
+        kSigned
+            ? static_cast<W>(static_cast<I>(static_cast<Signed<T>>(a)) * static_cast<Signed<T>>(b))
+            : static_cast<W>(static_cast<W>(a) * b);
     T low = static_cast<T>(product), high = static_cast<T>(product >> kBits<T>);
     T trivial = kSigned && (low >> (kBits<T> - 1)) ? static_cast<T>(~T{0}) : T{0};
     s.flags.set_result<T>(high != trivial ? kCf | kOf : 0, low);
@@ -350,7 +367,8 @@ void nothing(State& s, const Operation* op, uint64_t clock, uint64_t remaining) 
 // CBW, CWDE, CDQE: the accumulator's lower half sign-extended.
 template <typename T, typename Half>
 void extend_accumulator(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
-  s.write<T>(kRax, static_cast<T>(static_cast<Signed<T>>(static_cast<Signed<Half>>(s.read<Half>(kRax)))));
+  s.write<T>(kRax,
+             static_cast<T>(static_cast<Signed<T>>(static_cast<Signed<Half>>(s.read<Half>(kRax)))));
   SKIDPROOF_NEXT(s, op, clock, remaining);
 }
 
@@ -439,16 +457,26 @@ Handler select_accumulator(const model::Decoded& d, bool modelled) {
   unsigned bits = d.operands[0].size;
   unsigned form = accumulator_form(d);
   switch (d.instruction.mnemonic) {
-    case ZYDIS_MNEMONIC_MUL: return SKIDPROOF_BY_SIZE(bits, MultiplyWide, false);
-    case ZYDIS_MNEMONIC_DIV: return SKIDPROOF_BY_SIZE(bits, Divide);
-    case ZYDIS_MNEMONIC_IDIV: return SKIDPROOF_BY_SIZE(bits, DivideSigned);
-    case ZYDIS_MNEMONIC_CBW: return extend_accumulator<uint16_t, uint8_t>;
-    case ZYDIS_MNEMONIC_CWDE: return extend_accumulator<uint32_t, uint16_t>;
-    case ZYDIS_MNEMONIC_CDQE: return extend_accumulator<uint64_t, uint32_t>;
-    case ZYDIS_MNEMONIC_CWD: return spread_sign<uint16_t>;
-    case ZYDIS_MNEMONIC_CDQ: return spread_sign<uint32_t>;
-    case ZYDIS_MNEMONIC_CQO: return spread_sign<uint64_t>;
-    default: return nullptr;
+    case ZYDIS_MNEMONIC_MUL:
+      return SKIDPROOF_BY_SIZE(bits, MultiplyWide, false);
+    case ZYDIS_MNEMONIC_DIV:
+      return SKIDPROOF_BY_SIZE(bits, Divide);
+    case ZYDIS_MNEMONIC_IDIV:
+      return SKIDPROOF_BY_SIZE(bits, DivideSigned);
+    case ZYDIS_MNEMONIC_CBW:
+      return extend_accumulator<uint16_t, uint8_t>;
+    case ZYDIS_MNEMONIC_CWDE:
+      return extend_accumulator<uint32_t, uint16_t>;
+    case ZYDIS_MNEMONIC_CDQE:
+      return extend_accumulator<uint64_t, uint32_t>;
+    case ZYDIS_MNEMONIC_CWD:
+      return spread_sign<uint16_t>;
+    case ZYDIS_MNEMONIC_CDQ:
+      return spread_sign<uint32_t>;
+    case ZYDIS_MNEMONIC_CQO:
+      return spread_sign<uint64_t>;
+    default:
+      return nullptr;
   }
 }
 
@@ -457,12 +485,18 @@ Handler select_shift(const model::Decoded& d, const Selection& selection) {
   unsigned form = form_of(d);
   bool modelled = selection.modelled;
   switch (d.instruction.mnemonic) {
-    case ZYDIS_MNEMONIC_SHL: return shift<Shift::kLeft>(bits, form, selection);
-    case ZYDIS_MNEMONIC_SHR: return shift<Shift::kRight>(bits, form, selection);
-    case ZYDIS_MNEMONIC_SAR: return shift<Shift::kArithmetic>(bits, form, selection);
-    case ZYDIS_MNEMONIC_ROL: return SKIDPROOF_BY_SIZE(bits, Rotate, true);
-    case ZYDIS_MNEMONIC_ROR: return SKIDPROOF_BY_SIZE(bits, Rotate, false);
-    default: return nullptr;
+    case ZYDIS_MNEMONIC_SHL:
+      return shift<Shift::kLeft>(bits, form, selection);
+    case ZYDIS_MNEMONIC_SHR:
+      return shift<Shift::kRight>(bits, form, selection);
+    case ZYDIS_MNEMONIC_SAR:
+      return shift<Shift::kArithmetic>(bits, form, selection);
+    case ZYDIS_MNEMONIC_ROL:
+      return SKIDPROOF_BY_SIZE(bits, Rotate, true);
+    case ZYDIS_MNEMONIC_ROR:
+      return SKIDPROOF_BY_SIZE(bits, Rotate, false);
+    default:
+      return nullptr;
   }
 }
 
@@ -470,16 +504,22 @@ Handler select_bits(const model::Decoded& d, bool modelled) {
   unsigned bits = d.operands[0].size;
   unsigned form = form_of(d);
   switch (d.instruction.mnemonic) {
-    case ZYDIS_MNEMONIC_POPCNT: return SKIDPROOF_BY_WORD(bits, PopulationCount);
-    case ZYDIS_MNEMONIC_LZCNT: return SKIDPROOF_BY_WORD(bits, CountZeros, true);
-    case ZYDIS_MNEMONIC_TZCNT: return SKIDPROOF_BY_WORD(bits, CountZeros, false);
-    case ZYDIS_MNEMONIC_BSF: return SKIDPROOF_BY_WORD(bits, Scan, false);
-    case ZYDIS_MNEMONIC_BSR: return SKIDPROOF_BY_WORD(bits, Scan, true);
+    case ZYDIS_MNEMONIC_POPCNT:
+      return SKIDPROOF_BY_WORD(bits, PopulationCount);
+    case ZYDIS_MNEMONIC_LZCNT:
+      return SKIDPROOF_BY_WORD(bits, CountZeros, true);
+    case ZYDIS_MNEMONIC_TZCNT:
+      return SKIDPROOF_BY_WORD(bits, CountZeros, false);
+    case ZYDIS_MNEMONIC_BSF:
+      return SKIDPROOF_BY_WORD(bits, Scan, false);
+    case ZYDIS_MNEMONIC_BSR:
+      return SKIDPROOF_BY_WORD(bits, Scan, true);
     case ZYDIS_MNEMONIC_BSWAP:
       return bits == 64   ? choose<ByteSwap<uint64_t>>(form, modelled)
              : bits == 32 ? choose<ByteSwap<uint32_t>>(form, modelled)
                           : nullptr;
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 
@@ -487,21 +527,30 @@ Handler select_move(const model::Decoded& d, bool modelled) {
   unsigned bits = d.operands[0].size;
   unsigned form = form_of(d);
   switch (d.instruction.mnemonic) {
-    case ZYDIS_MNEMONIC_MOV: return SKIDPROOF_BY_SIZE(bits, Move);
-    case ZYDIS_MNEMONIC_MOVZX: return extension<MoveZero>(d, form, modelled);
+    case ZYDIS_MNEMONIC_MOV:
+      return SKIDPROOF_BY_SIZE(bits, Move);
+    case ZYDIS_MNEMONIC_MOVZX:
+      return extension<MoveZero>(d, form, modelled);
     case ZYDIS_MNEMONIC_MOVSX:
-    case ZYDIS_MNEMONIC_MOVSXD: return extension<MoveSign>(d, form, modelled);
-    case ZYDIS_MNEMONIC_XCHG: return SKIDPROOF_BY_SIZE(bits, Exchange);
-    case ZYDIS_MNEMONIC_XADD: return SKIDPROOF_BY_SIZE(bits, ExchangeAdd);
+    case ZYDIS_MNEMONIC_MOVSXD:
+      return extension<MoveSign>(d, form, modelled);
+    case ZYDIS_MNEMONIC_XCHG:
+      return SKIDPROOF_BY_SIZE(bits, Exchange);
+    case ZYDIS_MNEMONIC_XADD:
+      return SKIDPROOF_BY_SIZE(bits, ExchangeAdd);
     case ZYDIS_MNEMONIC_CMPXCHG:
       return form == kRegisterRegister ? SKIDPROOF_BY_SIZE(bits, CompareExchangeRegister)
                                        : SKIDPROOF_BY_SIZE(bits, CompareExchange);
     case ZYDIS_MNEMONIC_LEA:
-      return bits == 64 ? load_address<uint64_t> : bits == 32 ? load_address<uint32_t> : load_address<uint16_t>;
+      return bits == 64   ? load_address<uint64_t>
+             : bits == 32 ? load_address<uint32_t>
+                          : load_address<uint16_t>;
     case ZYDIS_MNEMONIC_MOVNTI:
-      if (bits == 64) return modelled ? store_stream<Modelled, uint64_t> : store_stream<Bare, uint64_t>;
+      if (bits == 64)
+        return modelled ? store_stream<Modelled, uint64_t> : store_stream<Bare, uint64_t>;
       return modelled ? store_stream<Modelled, uint32_t> : store_stream<Bare, uint32_t>;
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 
@@ -509,12 +558,18 @@ Handler select_other(const model::Decoded& d, bool modelled) {
   unsigned bits = d.operands[0].size;
   unsigned form = form_of(d);
   switch (d.instruction.mnemonic) {
-    case ZYDIS_MNEMONIC_NEG: return SKIDPROOF_BY_SIZE(bits, Negate);
-    case ZYDIS_MNEMONIC_NOT: return SKIDPROOF_BY_SIZE(bits, Complement);
-    case ZYDIS_MNEMONIC_CLC: return change_carry<Carry::kClear>;
-    case ZYDIS_MNEMONIC_STC: return change_carry<Carry::kSet>;
-    case ZYDIS_MNEMONIC_CMC: return change_carry<Carry::kFlip>;
-    case ZYDIS_MNEMONIC_RDTSC: return read_time_stamp;
+    case ZYDIS_MNEMONIC_NEG:
+      return SKIDPROOF_BY_SIZE(bits, Negate);
+    case ZYDIS_MNEMONIC_NOT:
+      return SKIDPROOF_BY_SIZE(bits, Complement);
+    case ZYDIS_MNEMONIC_CLC:
+      return change_carry<Carry::kClear>;
+    case ZYDIS_MNEMONIC_STC:
+      return change_carry<Carry::kSet>;
+    case ZYDIS_MNEMONIC_CMC:
+      return change_carry<Carry::kFlip>;
+    case ZYDIS_MNEMONIC_RDTSC:
+      return read_time_stamp;
     case ZYDIS_MNEMONIC_NOP:
     case ZYDIS_MNEMONIC_PAUSE:
     case ZYDIS_MNEMONIC_MFENCE:
@@ -524,8 +579,10 @@ Handler select_other(const model::Decoded& d, bool modelled) {
     case ZYDIS_MNEMONIC_PREFETCHT1:
     case ZYDIS_MNEMONIC_PREFETCHT2:
     case ZYDIS_MNEMONIC_PREFETCHNTA:
-    case ZYDIS_MNEMONIC_PREFETCHW: return nothing;
-    default: return nullptr;
+    case ZYDIS_MNEMONIC_PREFETCHW:
+      return nothing;
+    default:
+      return nullptr;
   }
 }
 
@@ -549,8 +606,10 @@ Handler select_integer(const model::Decoded& d, const Selection& selection) {
       unsigned bits = d.operands[0].size, form = form_of(d);
       return SKIDPROOF_BY_WORD(bits, ConditionalMove);
     }
-    case ZYDIS_CATEGORY_SETCC: return choose<SetByte>(form_of(d), modelled);
-    default: break;
+    case ZYDIS_CATEGORY_SETCC:
+      return choose<SetByte>(form_of(d), modelled);
+    default:
+      break;
   }
   if (d.instruction.mnemonic == ZYDIS_MNEMONIC_IMUL) return select_multiply(d, selection);
   if (Handler h = select_arithmetic(d, selection)) return h;

@@ -17,7 +17,8 @@ namespace skidproof::engines {
 // depends on its neighbours in the block, so a block that was entered is finished, however the
 // execution is cut into runs and steps.
 struct Interpreter::Machinery {
-  Machinery(GuestMemory& guest, model::Core& the_core, const arch::Microarch& microarch, Accounting a)
+  Machinery(GuestMemory& guest, model::Core& the_core, const arch::Microarch& microarch,
+            Accounting a)
       : memory(guest), core(the_core), accounting(a), builder(guest, microarch, a) {
     state.host_delta = guest.host_delta();
     state.core = &the_core;
@@ -49,10 +50,10 @@ struct Interpreter::Machinery {
   std::unordered_map<uint64_t, std::unique_ptr<Block>> blocks;
   Block sentinel;
 
-  Block* at = nullptr;    // null: not yet looked up; then the ip is `ip`
+  Block* at = nullptr;  // null: not yet looked up; then the ip is `ip`
   size_t index = 0;
   uint64_t ip = 0;
-  Block** link = nullptr; // to be filled once `ip` is looked up
+  Block** link = nullptr;  // to be filled once `ip` is looked up
   uint64_t published_flags = 0;
   uint64_t generation = 0;
 };
@@ -184,7 +185,8 @@ Expected<void> Interpreter::Machinery::execute_blocks(arch::SignalCounts& counts
     if (at->instructions > remaining) break;
     at->entry->handler(state, at->entry, clock, remaining);
     clock = state.clock;
-    if (state.fault != Fault::kNone) [[unlikely]] return tl::make_unexpected(fault(counts));
+    if (state.fault != Fault::kNone) [[unlikely]]
+      return tl::make_unexpected(fault(counts));
     remaining = state.remaining;
     at = state.next;
     index = 0;
@@ -231,10 +233,11 @@ Interpreter::~Interpreter() = default;
 Expected<void> Interpreter::load(const Program& program) {
   Machinery& m = *machinery_;
   if (!m.memory.executable(program.code_address, program.code.size())) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("program {} has {} bytes of code at {:#x}, which is not inside a code block",
-                            program.id(), program.code.size(), program.code_address),
-                "allocate a block of MemoryUse::kCode and generate the program for its address");
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("program {} has {} bytes of code at {:#x}, which is not inside a code block",
+                    program.id(), program.code.size(), program.code_address),
+        "allocate a block of MemoryUse::kCode and generate the program for its address");
   }
   std::byte* place = m.memory.host(program.code_address);
   if (std::memcmp(place, program.code.data(), program.code.size()) == 0) return {};
@@ -290,8 +293,8 @@ Expected<void> Interpreter::step(model::Retired& retired) {
   Machinery& m = *machinery_;
   m.take_up_changes();
   if (finished()) {
-    return fail(ErrorCode::kInvalidArgument, "the program has returned: there is no instruction to step",
-                "call() it again");
+    return fail(ErrorCode::kInvalidArgument,
+                "the program has returned: there is no instruction to step", "call() it again");
   }
   SKIDPROOF_CHECK(m.resolve());
   const model::InstructionFacts& facts = m.at->facts[m.index];

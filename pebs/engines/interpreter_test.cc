@@ -14,8 +14,10 @@
 namespace skidproof::engines {
 namespace {
 
-using ::testing::HasSubstr;
 using arch::Signal;
+using ::testing::HasSubstr;
+
+using Bytes = std::vector<unsigned>;
 
 // A guest with one program in it.
 struct Guest {
@@ -30,10 +32,11 @@ struct Guest {
   void start(const Program& program, uint64_t iterations) {
     auto loaded = interpreter.load(program);
     ASSERT_TRUE(loaded) << loaded.error().text();
-    interpreter.call(program.entry, iterations, program.data_address, stack.address + stack.host.size());
+    interpreter.call(program.entry, iterations, program.data_address,
+                     stack.address + stack.host.size());
   }
   // Bytes at the start of the code block.
-  void start(std::initializer_list<unsigned> bytes) {
+  void start(const Bytes& bytes) {
     Program program;
     for (unsigned b : bytes) program.code.push_back(static_cast<std::byte>(b));
     program.code_address = program.entry = code.address;
@@ -101,8 +104,12 @@ void expect_equal(const Outcome& a, const Outcome& b) {
 Outcome outcome_of(Guest& guest, uint64_t instructions) {
   EXPECT_TRUE(guest.interpreter.finished());
   EXPECT_EQ(guest.total(Signal::kInstructions), instructions);
-  return {guest.interpreter.registers(), guest.interpreter.vectors(),   guest.core.totals(), guest.core.cycle(),
-          instructions,                  {guest.data.host.begin(), guest.data.host.end()}};
+  return {guest.interpreter.registers(),
+          guest.interpreter.vectors(),
+          guest.core.totals(),
+          guest.core.cycle(),
+          instructions,
+          {guest.data.host.begin(), guest.data.host.end()}};
 }
 
 // Makes the program for a guest: data allocated and filled, code generated for the guest's addresses.
@@ -131,7 +138,8 @@ Outcome run_through(const Prepare& prepare, uint64_t iterations) {
 }
 
 // Runs of random budgets and steps in random order; each step must be the one noted in its place.
-Outcome mix_through(const Prepare& prepare, uint64_t iterations, const std::vector<Note>& notes, uint64_t seed) {
+Outcome mix_through(const Prepare& prepare, uint64_t iterations, const std::vector<Note>& notes,
+                    uint64_t seed) {
   Guest guest;
   guest.start(prepare(guest), iterations);
   Random random(seed);
@@ -159,7 +167,8 @@ void expect_path_independence(const Prepare& prepare, uint64_t iterations, uint6
   Outcome steps = step_through(prepare, iterations, notes);
   expect_equal(steps, run_through(prepare, iterations));
   if (::testing::Test::HasFailure()) return;
-  for (uint64_t n = 0; n < 3; ++n) expect_equal(steps, mix_through(prepare, iterations, notes, 1000 * seed + n));
+  for (uint64_t n = 0; n < 3; ++n)
+    expect_equal(steps, mix_through(prepare, iterations, notes, 1000 * seed + n));
 }
 
 TEST(PathIndependence, HoldsOverRandomCode) {
@@ -167,10 +176,12 @@ TEST(PathIndependence, HoldsOverRandomCode) {
     SCOPED_TRACE(seed);
     expect_path_independence(
         [seed](Guest& guest) {
-          guest.data = guest.memory->allocate(testing::RandomCode::kArena, MemoryUse::kData, false).value();
+          guest.data =
+              guest.memory->allocate(testing::RandomCode::kArena, MemoryUse::kData, false).value();
           Random random(seed);
           for (std::byte& b : guest.data.host) b = static_cast<std::byte>(random.next());
-          return testing::RandomCode(seed, guest.code.address, guest.data.address, true).generate(400);
+          return testing::RandomCode(seed, guest.code.address, guest.data.address, true)
+              .generate(400);
         },
         1, seed);
     if (::testing::Test::HasFailure()) return;
@@ -184,9 +195,13 @@ TEST(PathIndependence, HoldsOverEveryKernel) {
         [&kernel = kernel](Guest& guest) {
           Params params = Params::parse(kernel.parameters, "").value();
           size_t bytes = kernel.data_bytes != nullptr ? kernel.data_bytes(params) : 0;
-          guest.data = guest.memory->allocate(std::max<size_t>(bytes, 4096), MemoryUse::kData, false).value();
-          if (kernel.fill != nullptr) kernel.fill(params, guest.data.host.first(bytes), guest.data.address, 3);
-          Placement placement{.code_address = guest.code.address, .data_address = guest.data.address, .seed = 3};
+          guest.data =
+              guest.memory->allocate(std::max<size_t>(bytes, 4096), MemoryUse::kData, false)
+                  .value();
+          if (kernel.fill != nullptr)
+            kernel.fill(params, guest.data.host.first(bytes), guest.data.address, 3);
+          Placement placement{
+              .code_address = guest.code.address, .data_address = guest.data.address, .seed = 3};
           return generate(kernel, params, placement).value();
         },
         300, 5);
@@ -200,9 +215,12 @@ TEST(Interpreter, CountsWhatKernelsExpect) {
     Guest guest;
     Params params = Params::parse(kernel.parameters, "").value();
     size_t bytes = kernel.data_bytes != nullptr ? kernel.data_bytes(params) : 0;
-    guest.data = guest.memory->allocate(std::max<size_t>(bytes, 4096), MemoryUse::kData, false).value();
-    if (kernel.fill != nullptr) kernel.fill(params, guest.data.host.first(bytes), guest.data.address, 3);
-    Placement placement{.code_address = guest.code.address, .data_address = guest.data.address, .seed = 3};
+    guest.data =
+        guest.memory->allocate(std::max<size_t>(bytes, 4096), MemoryUse::kData, false).value();
+    if (kernel.fill != nullptr)
+      kernel.fill(params, guest.data.host.first(bytes), guest.data.address, 3);
+    Placement placement{
+        .code_address = guest.code.address, .data_address = guest.data.address, .seed = 3};
     Program program = generate(kernel, params, placement).value();
     guest.start(program, 1000);
     uint64_t executed = guest.interpreter.run(UINT64_MAX / 2).value_or(0);
@@ -221,23 +239,29 @@ TEST(Interpreter, BareAccountingComputesTheSameAndCountsNothing) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Guest bare(Accounting::kBare), modelled;
     for (Guest* guest : {&bare, &modelled}) {
-      guest->data = guest->memory->allocate(testing::RandomCode::kArena, MemoryUse::kData, false).value();
-      guest->start(testing::RandomCode(seed, guest->code.address, guest->data.address, true).generate(300), 1);
+      guest->data =
+          guest->memory->allocate(testing::RandomCode::kArena, MemoryUse::kData, false).value();
+      guest->start(
+          testing::RandomCode(seed, guest->code.address, guest->data.address, true).generate(300),
+          1);
       ASSERT_TRUE(guest->interpreter.run(1 << 20));
       ASSERT_TRUE(guest->interpreter.finished());
     }
     expect_equal(bare.interpreter.registers(), modelled.interpreter.registers());
     EXPECT_EQ(bare.interpreter.vectors(), modelled.interpreter.vectors());
-    EXPECT_EQ(std::memcmp(bare.data.host.data(), modelled.data.host.data(), bare.data.host.size()), 0);
+    EXPECT_EQ(std::memcmp(bare.data.host.data(), modelled.data.host.data(), bare.data.host.size()),
+              0);
     EXPECT_EQ(bare.total(Signal::kInstructions), 0u);
   }
 }
 
 TEST(Interpreter, RunExecutesExactlyItsBudget) {
   Guest guest;
-  guest.start({0x48, 0x01, 0xC8, 0x48, 0xFF, 0xC9, 0x75, 0xF8, 0xC3});  // add rax,rcx; dec rcx; jnz -8; ret
+  guest.start(
+      {0x48, 0x01, 0xC8, 0x48, 0xFF, 0xC9, 0x75, 0xF8, 0xC3});  // add rax,rcx; dec rcx; jnz -8; ret
   guest.gpr(arch::Gpr::kRcx) = 1'000'000;
-  for (uint64_t budget : {1u, 2u, 3u, 7u, 1000u, 1u}) EXPECT_EQ(guest.interpreter.run(budget).value(), budget);
+  for (uint64_t budget : {1u, 2u, 3u, 7u, 1000u, 1u})
+    EXPECT_EQ(guest.interpreter.run(budget).value(), budget);
   EXPECT_EQ(guest.interpreter.run(0).value(), 0u);
   EXPECT_EQ(guest.interpreter.run(UINT64_MAX).value(), 3'000'001u - 1014u);
   EXPECT_TRUE(guest.interpreter.finished());
@@ -299,7 +323,8 @@ TEST(Refusal, LoadOutsideOfTheData) {
   guest.start({0x48, 0x8B, 0x06});  // mov rax, [rsi]
   guest.gpr(arch::Gpr::kRsi) = 0x1234;
   expect_error(guest, ErrorCode::kExecution, "`mov rax, [rsi]` at 0xffff");
-  guest.gpr(arch::Gpr::kRsi) = guest.stack.address + guest.stack.host.size() - 4;  // into the guard page
+  guest.gpr(arch::Gpr::kRsi) =
+      guest.stack.address + guest.stack.host.size() - 4;  // into the guard page
   expect_error(guest, ErrorCode::kExecution, "not mapped");
 }
 
@@ -360,22 +385,21 @@ TEST(Refusal, MisalignedMovaps) {
 }
 
 TEST(Refusal, UnknownInstructions) {
-  for (std::initializer_list<unsigned> bytes :
-       {std::initializer_list<unsigned>{0x0F, 0xA2},               // cpuid
-        {0x0F, 0x01, 0xD0},                                        // xgetbv
-        {0xF3, 0xAA},                                              // rep stosb
-        {0xAA},                                                    // stosb
-        {0x64, 0x48, 0x8B, 0x04, 0x25, 0, 0, 0, 0},                // mov rax, fs:[0]
-        {0x67, 0x8B, 0x06},                                        // mov eax, [esi]
-        {0xD9, 0xE8},                                              // fld1
-        {0x62, 0xF1, 0x7C, 0x48, 0x10, 0x06},                      // vmovups zmm0, [rsi]
-        {0x0F, 0x6F, 0x06},                                        // movq mm0, [rsi]
-        {0xE3, 0x00},                                              // jrcxz
-        {0x66, 0x50},                                              // push ax
-        {0x8C, 0xD8},                                              // mov eax, ds
-        {0xCC},                                                    // int3
-        {0xF4},                                                    // hlt
-        {0x0F, 0x22, 0xC0}}) {                                     // mov cr0, rax
+  for (const Bytes& bytes : {Bytes{0x0F, 0xA2},                           // cpuid
+                             {0x0F, 0x01, 0xD0},                          // xgetbv
+                             {0xF3, 0xAA},                                // rep stosb
+                             {0xAA},                                      // stosb
+                             {0x64, 0x48, 0x8B, 0x04, 0x25, 0, 0, 0, 0},  // mov rax, fs:[0]
+                             {0x67, 0x8B, 0x06},                          // mov eax, [esi]
+                             {0xD9, 0xE8},                                // fld1
+                             {0x62, 0xF1, 0x7C, 0x48, 0x10, 0x06},        // vmovups zmm0, [rsi]
+                             {0x0F, 0x6F, 0x06},                          // movq mm0, [rsi]
+                             {0xE3, 0x00},                                // jrcxz
+                             {0x66, 0x50},                                // push ax
+                             {0x8C, 0xD8},                                // mov eax, ds
+                             {0xCC},                                      // int3
+                             {0xF4},                                      // hlt
+                             {0x0F, 0x22, 0xC0}}) {                       // mov cr0, rax
     Guest guest;
     guest.start(bytes);
     expect_error(guest, ErrorCode::kUnsupported, "does not know `");

@@ -40,24 +40,25 @@ struct Operation {
   uint8_t detail = 0;    // condition, or whether the condition is inverted
   uint8_t chase = 0;     // a load whose address depends on its own last result
   uint8_t position = 0;  // of the (first) instruction in its block
-  uint32_t slots = 0;    // static slots and stalls of the block before it; after the last: predictor key
+  uint32_t slots =
+      0;  // static slots and stalls of the block before it; after the last: predictor key
   int64_t displacement = 0;
   uint64_t immediate = 0;
 };
 
 // A run of instructions that is entered at the top and left at the bottom.
 struct Block {
-  uint64_t executions = 0;    // since the last settlement
+  uint64_t executions = 0;  // since the last settlement
   Block* next_touched = nullptr;
   uint64_t instructions = 0;  // UINT64_MAX for the block that stands for "returned to the sentinel"
   uint64_t slots = 0;         // static
   const Operation* entry = nullptr;
-  Block* successor[2] = {};   // [taken]; null until it was first needed
+  Block* successor[2] = {};  // [taken]; null until it was first needed
   uint64_t successor_ip[2] = {};
 
-  uint64_t ip = 0, end = 0;                 // code bytes
-  std::vector<Operation> whole;             // fused, dead flags left out: executed all or nothing
-  std::vector<Operation> single;            // two per instruction: it, and one that stops
+  uint64_t ip = 0, end = 0;       // code bytes
+  std::vector<Operation> whole;   // fused, dead flags left out: executed all or nothing
+  std::vector<Operation> single;  // two per instruction: it, and one that stops
   std::vector<model::InstructionFacts> facts;
   std::vector<std::pair<arch::Signal, uint32_t>> counts;  // static
 };
@@ -85,9 +86,9 @@ struct State {
 
   // How execution left the handlers.
   uint64_t clock = 0, remaining = 0;
-  Block* next = nullptr;    // where it goes on; null: look up next_ip
+  Block* next = nullptr;  // where it goes on; null: look up next_ip
   uint64_t next_ip = 0;
-  Block** link = nullptr;   // to be filled with what next_ip turns out to be
+  Block** link = nullptr;  // to be filled with what next_ip turns out to be
   Fault fault = Fault::kNone;
   const Operation* fault_at = nullptr;
   uint64_t fault_address = 0;
@@ -166,18 +167,23 @@ struct Modelled {
     return s.core->stream_is_quick(address, bytes);
   }
   // Each returns the stall, or kFaulted.
-  static uint64_t load(State& s, const Operation* op, uint64_t address, unsigned bytes, uint64_t now,
-                       uint8_t chase = 0) {
+  static uint64_t load(State& s, const Operation* op, uint64_t address, unsigned bytes,
+                       uint64_t now, uint8_t chase = 0) {
     unsigned rights = s.memory->rights(address, bytes);
-    if (!(rights & GuestMemory::kMapped)) [[unlikely]] return refuse(s, op, Fault::kLoad, address, now);
+    if (!(rights & GuestMemory::kMapped)) [[unlikely]]
+      return refuse(s, op, Fault::kLoad, address, now);
     return s.core->load(address, bytes, now, chase != 0, !(rights & GuestMemory::kWritable));
   }
-  static uint64_t store(State& s, const Operation* op, uint64_t address, unsigned bytes, uint64_t now) {
-    if (!(s.memory->rights(address, bytes) & GuestMemory::kWritable)) [[unlikely]] return refuse(s, op, Fault::kStore, address, now);
+  static uint64_t store(State& s, const Operation* op, uint64_t address, unsigned bytes,
+                        uint64_t now) {
+    if (!(s.memory->rights(address, bytes) & GuestMemory::kWritable)) [[unlikely]]
+      return refuse(s, op, Fault::kStore, address, now);
     return s.core->store(address, bytes, now, false);
   }
-  static uint64_t stream(State& s, const Operation* op, uint64_t address, unsigned bytes, uint64_t now) {
-    if (!(s.memory->rights(address, bytes) & GuestMemory::kWritable)) [[unlikely]] return refuse(s, op, Fault::kStore, address, now);
+  static uint64_t stream(State& s, const Operation* op, uint64_t address, unsigned bytes,
+                         uint64_t now) {
+    if (!(s.memory->rights(address, bytes) & GuestMemory::kWritable)) [[unlikely]]
+      return refuse(s, op, Fault::kStore, address, now);
     return s.core->store_stream(address, bytes, now, false);
   }
   static uint64_t conditional(State& s, const Operation* op, bool taken) {
@@ -195,14 +201,16 @@ struct Bare {
   static bool stream_is_quick(State& s, uint64_t address, unsigned bytes) {
     return s.memory->rights(address, bytes) & GuestMemory::kWritable;
   }
-  static uint64_t load(State& s, const Operation* op, uint64_t address, unsigned bytes, uint64_t now,
-                       uint8_t = 0) {
+  static uint64_t load(State& s, const Operation* op, uint64_t address, unsigned bytes,
+                       uint64_t now, uint8_t = 0) {
     return s.memory->mapped(address, bytes) ? 0 : refuse(s, op, Fault::kLoad, address, now);
   }
-  static uint64_t store(State& s, const Operation* op, uint64_t address, unsigned bytes, uint64_t now) {
+  static uint64_t store(State& s, const Operation* op, uint64_t address, unsigned bytes,
+                        uint64_t now) {
     return s.memory->writable(address, bytes) ? 0 : refuse(s, op, Fault::kStore, address, now);
   }
-  static uint64_t stream(State& s, const Operation* op, uint64_t address, unsigned bytes, uint64_t now) {
+  static uint64_t stream(State& s, const Operation* op, uint64_t address, unsigned bytes,
+                         uint64_t now) {
     return store(s, op, address, bytes, now);
   }
   static uint64_t conditional(State&, const Operation*, bool) { return 0; }
@@ -211,9 +219,9 @@ struct Bare {
 // ---- Choosing handlers. Each returns null when it has none for the instruction.
 
 struct Selection {
-  bool modelled = true;    // through the core model
-  bool flags_dead = false; // no later instruction can see the flags that it sets
-  bool single = false;     // executed alone: a branch leaves to the dispatcher
+  bool modelled = true;     // through the core model
+  bool flags_dead = false;  // no later instruction can see the flags that it sets
+  bool single = false;      // executed alone: a branch leaves to the dispatcher
 };
 
 Handler select_integer(const model::Decoded& decoded, const Selection& selection);

@@ -40,8 +40,9 @@ struct CpuState {
 // Called after each instruction; false ends the program early.
 using AfterEach = std::function<bool(CpuState&)>;
 
-constexpr std::array<int, 16> kOrder = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
-                                        REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
+constexpr std::array<int, 16> kOrder = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
+                                        REG_RSI, REG_RDI, REG_R8,  REG_R9,  REG_R10, REG_R11,
+                                        REG_R12, REG_R13, REG_R14, REG_R15};
 
 // [SDM vol. 1, 13.4 "XSAVE Area": legacy region, header, then AVX state at 576 in the standard format]
 struct ExtendedState {
@@ -58,7 +59,8 @@ constexpr uint32_t kExtendedMagic = 0x46505853;  // FP_XSTATE_MAGIC1 of Linux's 
 
 CpuState read_state(const ucontext_t& context) {
   CpuState s;
-  for (size_t n = 0; n < 16; ++n) s.gpr[n] = static_cast<uint64_t>(context.uc_mcontext.gregs[kOrder[n]]);
+  for (size_t n = 0; n < 16; ++n)
+    s.gpr[n] = static_cast<uint64_t>(context.uc_mcontext.gregs[kOrder[n]]);
   s.flags = static_cast<uint64_t>(context.uc_mcontext.gregs[REG_EFL]) & ~kTrapFlag;
   s.ip = static_cast<uint64_t>(context.uc_mcontext.gregs[REG_RIP]);
   const auto* extended = reinterpret_cast<const ExtendedState*>(context.uc_mcontext.fpregs);
@@ -71,7 +73,8 @@ CpuState read_state(const ucontext_t& context) {
 }
 
 void write_state(ucontext_t& context, const CpuState& s) {
-  for (size_t n = 0; n < 16; ++n) context.uc_mcontext.gregs[kOrder[n]] = static_cast<greg_t>(s.gpr[n]);
+  for (size_t n = 0; n < 16; ++n)
+    context.uc_mcontext.gregs[kOrder[n]] = static_cast<greg_t>(s.gpr[n]);
   context.uc_mcontext.gregs[REG_EFL] = static_cast<greg_t>(s.flags | kTrapFlag);
   context.uc_mcontext.gregs[REG_RIP] = static_cast<greg_t>(s.ip);
   auto* extended = reinterpret_cast<ExtendedState*>(context.uc_mcontext.fpregs);
@@ -152,7 +155,8 @@ uint32_t undefined_flags(const model::Decoded& d, const model::Registers& before
   bool shifts = d.instruction.meta.category == ZYDIS_CATEGORY_SHIFT;
   if (!shifts && d.instruction.meta.category != ZYDIS_CATEGORY_ROTATE) return undefined;
   unsigned bits = d.operands[0].size;
-  uint64_t count = d.operands[1].type == ZYDIS_OPERAND_TYPE_IMMEDIATE ? d.operands[1].imm.value.u : before.gpr[1];
+  uint64_t count = d.operands[1].type == ZYDIS_OPERAND_TYPE_IMMEDIATE ? d.operands[1].imm.value.u
+                                                                      : before.gpr[1];
   count &= bits == 64 ? 63 : 31;
   if (count == 0) return 0;
   undefined = shifts ? kAf : 0;
@@ -163,7 +167,8 @@ uint32_t undefined_flags(const model::Decoded& d, const model::Registers& before
 
 // BSF and BSR of 0: processors differ in what becomes of the destination.
 bool destination_is_undefined(const model::Decoded& d, const CpuState& after, size_t number) {
-  bool scans = d.instruction.mnemonic == ZYDIS_MNEMONIC_BSF || d.instruction.mnemonic == ZYDIS_MNEMONIC_BSR;
+  bool scans =
+      d.instruction.mnemonic == ZYDIS_MNEMONIC_BSF || d.instruction.mnemonic == ZYDIS_MNEMONIC_BSR;
   return scans && (after.flags & kZf) && model::gpr_number(d.operands[0].reg.value) == number;
 }
 
@@ -173,8 +178,9 @@ bool cpu_has_avx2() { return __builtin_cpu_supports("avx2"); }
 class Oracle : public ::testing::Test {
  protected:
   void SetUp() override {
-    native_ = static_cast<std::byte*>(mmap(reinterpret_cast<void*>(kBase), kBytes, PROT_READ | PROT_WRITE | PROT_EXEC,
-                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0));
+    native_ = static_cast<std::byte*>(
+        mmap(reinterpret_cast<void*>(kBase), kBytes, PROT_READ | PROT_WRITE | PROT_EXEC,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0));
     if (native_ != reinterpret_cast<std::byte*>(kBase)) {
       native_ = nullptr;
       GTEST_SKIP() << "the system refuses writable and executable memory at " << kBase;
@@ -240,35 +246,40 @@ class Oracle : public ::testing::Test {
     for (size_t n = 0; n < 16; ++n) {
       if (destination_is_undefined(*decoded, cpu, n)) after.gpr[n] = cpu.gpr[n];
       if (after.gpr[n] != cpu.gpr[n]) {
-        return where + fmt::format("register {} is {:#x}, the CPU's {:#x}", n, after.gpr[n], cpu.gpr[n]);
+        return where +
+               fmt::format("register {} is {:#x}, the CPU's {:#x}", n, after.gpr[n], cpu.gpr[n]);
       }
     }
     uint32_t undefined = undefined_flags(*decoded, before);
     uint64_t differing = (after.flags ^ cpu.flags) & kStatusFlags;
     if (differing & ~uint64_t{undefined}) {
-      return where + fmt::format("flags {:#x}, the CPU's {:#x}, undefined {:#x}", after.flags & kStatusFlags,
-                                 cpu.flags & kStatusFlags, undefined);
+      return where + fmt::format("flags {:#x}, the CPU's {:#x}, undefined {:#x}",
+                                 after.flags & kStatusFlags, cpu.flags & kStatusFlags, undefined);
     }
     after.flags ^= differing;  // what is undefined is the CPU's from here on
     for (size_t n = 0; n < 16; ++n) {
       if (interpreter.vectors()[n] != cpu.vectors[n]) {
         return where + fmt::format("vector register {} is {:x}, the CPU's {:x}", n,
-                                   fmt::join(interpreter.vectors()[n], " "), fmt::join(cpu.vectors[n], " "));
+                                   fmt::join(interpreter.vectors()[n], " "),
+                                   fmt::join(cpu.vectors[n], " "));
       }
     }
     return where_stored(retired, *decoded, where);
   }
 
   // Small arenas are compared whole after each instruction; large ones around the store.
-  std::string where_stored(const model::Retired& retired, const model::Decoded& decoded, const std::string& where) {
+  std::string where_stored(const model::Retired& retired, const model::Decoded& decoded,
+                           const std::string& where) {
     if (data_.host.size() <= 8192 &&
         std::memcmp(native(data_.address), data_.host.data(), data_.host.size()) != 0) {
       return where + "the data differ";
     }
     if (!retired.store.valid) return {};
     uint64_t bytes = decoded.facts.explicit_store ? decoded.facts.address_of.bytes : 8;
-    if (!memory_->mapped(retired.store.address, bytes)) return where + "stored outside of the guest";
-    if (std::memcmp(native(retired.store.address), memory_->host(retired.store.address), bytes) != 0) {
+    if (!memory_->mapped(retired.store.address, bytes))
+      return where + "stored outside of the guest";
+    if (std::memcmp(native(retired.store.address), memory_->host(retired.store.address), bytes) !=
+        0) {
       return where + fmt::format("stored another value at {:#x}", retired.store.address);
     }
     return {};
@@ -290,7 +301,8 @@ std::vector<std::string> variants(const Kernel& kernel) {
     for (const std::string& word : p.words) texts.push_back(p.name + "=" + word);
     if (!p.words.empty()) continue;
     for (uint64_t value : {p.low, p.low + 1, p.fallback * 2}) {
-      if (value <= p.high && value <= (1 << 20)) texts.push_back(fmt::format("{}={}", p.name, value));
+      if (value <= p.high && value <= (1 << 20))
+        texts.push_back(fmt::format("{}={}", p.name, value));
     }
   }
   return texts;
@@ -338,19 +350,25 @@ TEST_F(Oracle, AgreesOverRandomCode) {
   RecordProperty("instructions", static_cast<int>(instructions_));
   // Every instruction of the supported subset was really compared.
   for (const char* name :
-       {"mov", "movzx", "movsx", "movsxd", "lea", "add", "sub", "and", "or", "xor", "cmp", "test", "adc", "sbb", "inc",
-        "dec", "neg", "not", "imul", "mul", "div", "idiv", "shl", "shr", "sar", "rol", "ror", "bswap", "xchg", "call",
-        "ret", "jmp", "push", "pop", "nop", "cdq", "cqo", "cwd", "cbw", "cwde", "cdqe", "popcnt", "lzcnt", "tzcnt",
-        "bsf", "bsr", "xadd", "cmpxchg", "mfence", "lfence", "sfence", "pause", "movaps", "movups", "movdqa", "movdqu",
-        "movd", "movq", "movsd", "pxor", "por", "pand", "paddq", "paddd", "psubq", "psubd", "movnti", "movntps",
-        "movntdq", "addsd", "subsd", "mulsd", "divsd", "sqrtsd", "clc", "stc", "cmc", "jz", "jnz", "jb", "jnb", "jbe",
-        "jnbe", "jl", "jnl", "jle", "jnle", "js", "jns", "jo", "jno", "jp", "jnp", "setz", "setl", "cmovz", "cmovl",
-        "prefetcht0", "prefetchnta"}) {
+       {"mov",    "movzx",      "movsx",      "movsxd",  "lea",     "add",    "sub",    "and",
+        "or",     "xor",        "cmp",        "test",    "adc",     "sbb",    "inc",    "dec",
+        "neg",    "not",        "imul",       "mul",     "div",     "idiv",   "shl",    "shr",
+        "sar",    "rol",        "ror",        "bswap",   "xchg",    "call",   "ret",    "jmp",
+        "push",   "pop",        "nop",        "cdq",     "cqo",     "cwd",    "cbw",    "cwde",
+        "cdqe",   "popcnt",     "lzcnt",      "tzcnt",   "bsf",     "bsr",    "xadd",   "cmpxchg",
+        "mfence", "lfence",     "sfence",     "pause",   "movaps",  "movups", "movdqa", "movdqu",
+        "movd",   "movq",       "movsd",      "pxor",    "por",     "pand",   "paddq",  "paddd",
+        "psubq",  "psubd",      "movnti",     "movntps", "movntdq", "addsd",  "subsd",  "mulsd",
+        "divsd",  "sqrtsd",     "clc",        "stc",     "cmc",     "jz",     "jnz",    "jb",
+        "jnb",    "jbe",        "jnbe",       "jl",      "jnl",     "jle",    "jnle",   "js",
+        "jns",    "jo",         "jno",        "jp",      "jnp",     "setz",   "setl",   "cmovz",
+        "cmovl",  "prefetcht0", "prefetchnta"}) {
     EXPECT_GE(seen_[name], 5u) << name;
   }
   if (!cpu_has_avx2()) return;
-  for (const char* name : {"vmovups", "vmovaps", "vmovdqu", "vmovdqa", "vmovntps", "vmovntdq", "vzeroupper", "vpxor",
-                           "vxorps", "vpaddq", "vpaddd", "vaddsd", "vmulsd", "vdivsd"}) {
+  for (const char* name :
+       {"vmovups", "vmovaps", "vmovdqu", "vmovdqa", "vmovntps", "vmovntdq", "vzeroupper", "vpxor",
+        "vxorps", "vpaddq", "vpaddd", "vaddsd", "vmulsd", "vdivsd"}) {
     EXPECT_GE(seen_[name], 5u) << name;
   }
 }

@@ -70,7 +70,8 @@ void vector_store(State& s, const Operation* op, uint64_t clock, uint64_t remain
       refuse(s, op, Fault::kAlignment, address, now);
       return;
     }
-    uint64_t stall = kStream ? M::stream(s, op, address, sizeof(T), now) : M::store(s, op, address, sizeof(T), now);
+    uint64_t stall = kStream ? M::stream(s, op, address, sizeof(T), now)
+                             : M::store(s, op, address, sizeof(T), now);
     if (stall == kFaulted) return;
     clock += stall;
   } else if (misplaced || !(kStream ? M::stream_is_quick(s, address, sizeof(T))
@@ -187,7 +188,9 @@ Handler computation_of(const model::Decoded& d, bool modelled) {
   return modelled ? compute_memory<Modelled, Sem, T, kUpper> : compute_memory<Bare, Sem, T, kUpper>;
 }
 
-bool is_vex(const model::Decoded& d) { return d.instruction.encoding == ZYDIS_INSTRUCTION_ENCODING_VEX; }
+bool is_vex(const model::Decoded& d) {
+  return d.instruction.encoding == ZYDIS_INSTRUCTION_ENCODING_VEX;
+}
 
 template <Compute kKind>
 Handler packed(const model::Decoded& d, bool modelled) {
@@ -226,7 +229,7 @@ Handler whole_store(bool modelled) {
 template <class T, bool kAligned>
 Handler whole_move(const model::Decoded& d, bool modelled) {
   if (d.facts.explicit_store) {
-    return whole_store<T, kAligned ? Store::kAligned : Store::kUnaligned>(modelled);
+    return whole_store < T, kAligned ? Store::kAligned : Store::kUnaligned > (modelled);
   }
   if (d.facts.explicit_load) return whole_load<T, kAligned>(d, modelled);
   return is_vex(d) ? vector_move<T, T, Upper::kClear> : vector_move<T, T, Upper::kKeep>;
@@ -234,7 +237,8 @@ Handler whole_move(const model::Decoded& d, bool modelled) {
 
 template <bool kAligned>
 Handler whole_move(const model::Decoded& d, bool modelled) {
-  unsigned bits = d.operands[0].type == ZYDIS_OPERAND_TYPE_REGISTER ? d.operands[0].size : d.operands[1].size;
+  unsigned bits =
+      d.operands[0].type == ZYDIS_OPERAND_TYPE_REGISTER ? d.operands[0].size : d.operands[1].size;
   if (bits == 256) return whole_move<Bytes<32>, kAligned>(d, modelled);
   return bits == 128 ? whole_move<Bytes<16>, kAligned>(d, modelled) : nullptr;
 }
@@ -245,8 +249,9 @@ Handler stream_store(const model::Decoded& d, bool modelled) {
 }
 
 bool is_vector_register(const ZydisDecodedOperand& o) {
-  return o.type == ZYDIS_OPERAND_TYPE_REGISTER && (ZydisRegisterGetClass(o.reg.value) == ZYDIS_REGCLASS_XMM ||
-                                                   ZydisRegisterGetClass(o.reg.value) == ZYDIS_REGCLASS_YMM);
+  return o.type == ZYDIS_OPERAND_TYPE_REGISTER &&
+         (ZydisRegisterGetClass(o.reg.value) == ZYDIS_REGCLASS_XMM ||
+          ZydisRegisterGetClass(o.reg.value) == ZYDIS_REGCLASS_YMM);
 }
 
 // MOVD, MOVQ, and MOVSD with memory: the low T, everything else of the 16 bytes cleared.
@@ -255,7 +260,8 @@ Handler low_move(const model::Decoded& d, bool modelled) {
   using To = Bytes<16>;
   if (d.facts.explicit_store) return whole_store<T, Store::kUnaligned>(modelled);
   if (d.facts.explicit_load) {
-    return modelled ? vector_load<Modelled, T, To, kUpper, false> : vector_load<Bare, T, To, kUpper, false>;
+    return modelled ? vector_load<Modelled, T, To, kUpper, false>
+                    : vector_load<Bare, T, To, kUpper, false>;
   }
   if (is_vector_register(d.operands[0])) return vector_move<T, To, kUpper>;
   return vector_to_general<T>;
@@ -263,7 +269,8 @@ Handler low_move(const model::Decoded& d, bool modelled) {
 
 template <class T>
 Handler low_move(const model::Decoded& d, bool modelled) {
-  return is_vex(d) ? low_move<T, Upper::kClear>(d, modelled) : low_move<T, Upper::kKeep>(d, modelled);
+  return is_vex(d) ? low_move<T, Upper::kClear>(d, modelled)
+                   : low_move<T, Upper::kKeep>(d, modelled);
 }
 
 Handler select_vector_move(const model::Decoded& d, bool modelled) {
@@ -273,27 +280,35 @@ Handler select_vector_move(const model::Decoded& d, bool modelled) {
     case ZYDIS_MNEMONIC_MOVDQA:
     case ZYDIS_MNEMONIC_VMOVAPS:
     case ZYDIS_MNEMONIC_VMOVAPD:
-    case ZYDIS_MNEMONIC_VMOVDQA: return whole_move<true>(d, modelled);
+    case ZYDIS_MNEMONIC_VMOVDQA:
+      return whole_move<true>(d, modelled);
     case ZYDIS_MNEMONIC_MOVUPS:
     case ZYDIS_MNEMONIC_MOVUPD:
     case ZYDIS_MNEMONIC_MOVDQU:
     case ZYDIS_MNEMONIC_VMOVUPS:
     case ZYDIS_MNEMONIC_VMOVUPD:
-    case ZYDIS_MNEMONIC_VMOVDQU: return whole_move<false>(d, modelled);
+    case ZYDIS_MNEMONIC_VMOVDQU:
+      return whole_move<false>(d, modelled);
     case ZYDIS_MNEMONIC_MOVNTPS:
     case ZYDIS_MNEMONIC_MOVNTPD:
     case ZYDIS_MNEMONIC_MOVNTDQ:
     case ZYDIS_MNEMONIC_VMOVNTPS:
     case ZYDIS_MNEMONIC_VMOVNTPD:
-    case ZYDIS_MNEMONIC_VMOVNTDQ: return stream_store(d, modelled);
+    case ZYDIS_MNEMONIC_VMOVNTDQ:
+      return stream_store(d, modelled);
     case ZYDIS_MNEMONIC_MOVD:
-    case ZYDIS_MNEMONIC_VMOVD: return low_move<uint32_t>(d, modelled);
+    case ZYDIS_MNEMONIC_VMOVD:
+      return low_move<uint32_t>(d, modelled);
     case ZYDIS_MNEMONIC_MOVQ:
-    case ZYDIS_MNEMONIC_VMOVQ: return low_move<uint64_t>(d, modelled);
+    case ZYDIS_MNEMONIC_VMOVQ:
+      return low_move<uint64_t>(d, modelled);
     case ZYDIS_MNEMONIC_MOVSD:
-    case ZYDIS_MNEMONIC_VMOVSD: return d.facts.has_address ? low_move<uint64_t>(d, modelled) : nullptr;
-    case ZYDIS_MNEMONIC_VZEROUPPER: return zero_upper;
-    default: return nullptr;
+    case ZYDIS_MNEMONIC_VMOVSD:
+      return d.facts.has_address ? low_move<uint64_t>(d, modelled) : nullptr;
+    case ZYDIS_MNEMONIC_VZEROUPPER:
+      return zero_upper;
+    default:
+      return nullptr;
   }
 }
 
@@ -318,30 +333,43 @@ Handler select_vector(const model::Decoded& d, const Selection& selection) {
     case ZYDIS_MNEMONIC_XORPS:
     case ZYDIS_MNEMONIC_VXORPS:
     case ZYDIS_MNEMONIC_XORPD:
-    case ZYDIS_MNEMONIC_VXORPD: return packed<Compute::kXor>(d, modelled);
+    case ZYDIS_MNEMONIC_VXORPD:
+      return packed<Compute::kXor>(d, modelled);
     case ZYDIS_MNEMONIC_POR:
-    case ZYDIS_MNEMONIC_VPOR: return packed<Compute::kOr>(d, modelled);
+    case ZYDIS_MNEMONIC_VPOR:
+      return packed<Compute::kOr>(d, modelled);
     case ZYDIS_MNEMONIC_PAND:
-    case ZYDIS_MNEMONIC_VPAND: return packed<Compute::kAnd>(d, modelled);
+    case ZYDIS_MNEMONIC_VPAND:
+      return packed<Compute::kAnd>(d, modelled);
     case ZYDIS_MNEMONIC_PADDQ:
-    case ZYDIS_MNEMONIC_VPADDQ: return packed<Compute::kAddQuads>(d, modelled);
+    case ZYDIS_MNEMONIC_VPADDQ:
+      return packed<Compute::kAddQuads>(d, modelled);
     case ZYDIS_MNEMONIC_PADDD:
-    case ZYDIS_MNEMONIC_VPADDD: return packed<Compute::kAddDoubles>(d, modelled);
+    case ZYDIS_MNEMONIC_VPADDD:
+      return packed<Compute::kAddDoubles>(d, modelled);
     case ZYDIS_MNEMONIC_PSUBQ:
-    case ZYDIS_MNEMONIC_VPSUBQ: return packed<Compute::kSubQuads>(d, modelled);
+    case ZYDIS_MNEMONIC_VPSUBQ:
+      return packed<Compute::kSubQuads>(d, modelled);
     case ZYDIS_MNEMONIC_PSUBD:
-    case ZYDIS_MNEMONIC_VPSUBD: return packed<Compute::kSubDoubles>(d, modelled);
+    case ZYDIS_MNEMONIC_VPSUBD:
+      return packed<Compute::kSubDoubles>(d, modelled);
     case ZYDIS_MNEMONIC_ADDSD:
-    case ZYDIS_MNEMONIC_VADDSD: return scalar<Scalar::kAdd>(d, modelled);
+    case ZYDIS_MNEMONIC_VADDSD:
+      return scalar<Scalar::kAdd>(d, modelled);
     case ZYDIS_MNEMONIC_SUBSD:
-    case ZYDIS_MNEMONIC_VSUBSD: return scalar<Scalar::kSubtract>(d, modelled);
+    case ZYDIS_MNEMONIC_VSUBSD:
+      return scalar<Scalar::kSubtract>(d, modelled);
     case ZYDIS_MNEMONIC_MULSD:
-    case ZYDIS_MNEMONIC_VMULSD: return scalar<Scalar::kMultiply>(d, modelled);
+    case ZYDIS_MNEMONIC_VMULSD:
+      return scalar<Scalar::kMultiply>(d, modelled);
     case ZYDIS_MNEMONIC_DIVSD:
-    case ZYDIS_MNEMONIC_VDIVSD: return scalar<Scalar::kDivide>(d, modelled);
+    case ZYDIS_MNEMONIC_VDIVSD:
+      return scalar<Scalar::kDivide>(d, modelled);
     case ZYDIS_MNEMONIC_SQRTSD:
-    case ZYDIS_MNEMONIC_VSQRTSD: return scalar<Scalar::kRoot>(d, modelled);
-    default: return nullptr;
+    case ZYDIS_MNEMONIC_VSQRTSD:
+      return scalar<Scalar::kRoot>(d, modelled);
+    default:
+      return nullptr;
   }
 }
 

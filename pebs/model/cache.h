@@ -39,13 +39,16 @@ class TagArray {
   }
 
   void clear() {
-    for (size_t n = 0; n < size_t{sets()} * kVectors; ++n) std::fill_n(vectors_[n].tags, 4, Tag::kEmpty);
+    for (size_t n = 0; n < size_t{sets()} * kVectors; ++n)
+      std::fill_n(vectors_[n].tags, 4, Tag::kEmpty);
   }
 
   uint32_t sets() const { return mask_ + 1; }
   // The most recent tag of the set that `number` belongs to.
   uint32_t most_recent(uint32_t number) const { return vectors_[number & mask_].tags[0]; }
-  uint32_t tag(uint32_t number, unsigned way) const { return place(number, way / 4)->tags[way % 4]; }
+  uint32_t tag(uint32_t number, unsigned way) const {
+    return place(number, way / 4)->tags[way % 4];
+  }
   // Brings the set's most recent tags closer, ahead of their use.
   void prefetch(uint32_t number) const { __builtin_prefetch(place(number, 0)); }
 
@@ -79,7 +82,8 @@ class TagArray {
 
   // The same in place of the least recent one.
   void insert(uint32_t tag) {
-    if (ways_ != kUsualWays) [[unlikely]] return promote(ways_ - 1, tag);
+    if (ways_ != kUsualWays) [[unlikely]]
+      return promote(ways_ - 1, tag);
     __m128i carry = _mm_cvtsi32_si128(static_cast<int>(tag));
 #pragma GCC unroll 4
     for (unsigned v = 0; v < kUsualWays / 4; ++v) carry = push(tag, v, carry);

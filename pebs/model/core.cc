@@ -12,7 +12,8 @@ constexpr unsigned kOverlap = 4;
 // A misprediction, whatever the table says, stays well inside kMaxCyclesPerInstruction together with
 // two accesses and the longest static stall.
 constexpr uint32_t kMaximumPenalty = 64;
-static_assert(2 * Core::kMaximumAccessStall + kMaximumPenalty + 128 + 16 < kMaxCyclesPerInstruction);
+static_assert(2 * Core::kMaximumAccessStall + kMaximumPenalty + 128 + 16 <
+              kMaxCyclesPerInstruction);
 
 }  // namespace
 
@@ -107,7 +108,8 @@ Core::Line Core::pending(uint32_t number, uint64_t now) const {
     return fetch(number, now);
   }
   Line hit{kL1, l1_latency_, 0};
-  if (l1_.tag(number, way) & Tag::kMark) [[unlikely]] hit = pending(number, now);
+  if (l1_.tag(number, way) & Tag::kMark) [[unlikely]]
+    hit = pending(number, now);
   l1_.promote(way, hit.source == kL1 ? number : number | Tag::kMark);
   return hit;
 }
@@ -137,8 +139,9 @@ Core::Translation Core::look_up(uint32_t number) {
 
 // Loads that were served by `source`; L1 hits are what remains of all loads.
 inline void Core::count(uint32_t source, uint64_t times) {
-  constexpr Dynamic kOf[] = {kDynamics,   kDynamics, kFromFillBuffer, kFromL2,   kFromL3,   kDynamics, kDynamics,
-                             kDynamics,   kDynamics, kDynamics,       kDynamics, kDynamics, kFromMemory};
+  constexpr Dynamic kOf[] = {kDynamics, kDynamics, kFromFillBuffer, kFromL2,   kFromL3,
+                             kDynamics, kDynamics, kDynamics,       kDynamics, kDynamics,
+                             kDynamics, kDynamics, kFromMemory};
   dynamic_[kOf[source]] += times;
 }
 
@@ -155,7 +158,8 @@ void Core::note(Access& access, Line found, Translation translation) const {
       std::min<uint64_t>(found.latency + translation.latency + found.wait / width_, UINT16_MAX));
 }
 
-uint64_t Core::load(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase, bool checked) {
+uint64_t Core::load(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase,
+                    bool checked) {
   if (!within_line(address, bytes)) [[unlikely]] {
     return load_split(address, bytes, now, pointer_chase, checked);
   }
@@ -164,12 +168,14 @@ uint64_t Core::load(uint64_t address, unsigned bytes, uint64_t now, bool pointer
   Line found = reach(line(address), now);
   count(found.source, 1);
   dynamic_[kWalkLoad] += translation.walked;
-  if (probing_) [[unlikely]] note(probe_.load, found, translation);
+  if (probing_) [[unlikely]]
+    note(probe_.load, found, translation);
   return stall_of(found, translation.latency, pointer_chase);
 }
 
 // Two lines, and perhaps two pages: one load, whose source is the slower of the two.
-uint64_t Core::load_split(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase, bool checked) {
+uint64_t Core::load_split(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase,
+                          bool checked) {
   uint64_t last = address + bytes - 1;
   Translation translation = translate(address, checked);
   Line found = reach(line(address), now);
@@ -191,12 +197,14 @@ uint64_t Core::load_split(uint64_t address, unsigned bytes, uint64_t now, bool p
 }
 
 uint64_t Core::store(uint64_t address, unsigned bytes, uint64_t now, bool checked) {
-  if (!within_line(address, bytes)) [[unlikely]] return store_split(address, bytes, now, checked);
+  if (!within_line(address, bytes)) [[unlikely]]
+    return store_split(address, bytes, now, checked);
   l3_.prefetch(line(address));
   Translation translation = translate(address, checked);
   Line found = reach(line(address), now);
   dynamic_[kWalkStore] += translation.walked;
-  if (probing_) [[unlikely]] note(probe_.store, found, translation);
+  if (probing_) [[unlikely]]
+    note(probe_.store, found, translation);
   return bounded(found.wait + uint64_t{translation.latency} * width_ / kOverlap);
 }
 
@@ -255,8 +263,8 @@ void Core::arm_probe(uint64_t store_address) {
   // mark alone does not say so: quick stores leave it in place when the line has come.
   uint32_t number = line(store_address);
   uint32_t recent = l1_.most_recent(number);
-  probe_.store.l1_hit = recent == number || (recent == (number | Tag::kMark) &&
-                                             pending(number, clock_).source == kL1);
+  probe_.store.l1_hit = recent == number ||
+                        (recent == (number | Tag::kMark) && pending(number, clock_).source == kL1);
 }
 
 void Core::settle(arch::SignalCounts& counts, uint64_t clock) {

@@ -34,7 +34,8 @@ class Core {
  public:
   // `seed` chooses what an idle predictor happens to hold; everything else starts empty.
   Core(const arch::CacheGeometry& geometry, uint64_t seed);
-  explicit Core(const arch::Microarch& microarch, uint64_t seed = 0) : Core(microarch.caches, seed) {}
+  explicit Core(const arch::Microarch& microarch, uint64_t seed = 0)
+      : Core(microarch.caches, seed) {}
 
   // Everything counted since construction or reset(); exact whenever an engine has returned.
   const arch::SignalCounts& totals() const { return totals_; }
@@ -53,15 +54,15 @@ class Core {
   // set and the most recent page of its DTLB set, within one line. An engine may then skip load() or
   // store(). Pages that were entered as `checked` never answer true.
   bool load_is_quick(uint64_t address, unsigned bytes) const {
-    return (l1_.most_recent(line(address)) == line(address)) & translated(address) &
-           within_line(address, bytes);
+    return translated(address) && within_line(address, bytes) &&
+           l1_.most_recent(line(address)) == line(address);
   }
   bool store_is_quick(uint64_t address, unsigned bytes) const {
-    return ((l1_.most_recent(line(address)) & Tag::kNumber) == line(address)) &
-           translated(address) & within_line(address, bytes);
+    return translated(address) && within_line(address, bytes) &&
+           (l1_.most_recent(line(address)) & Tag::kNumber) == line(address);
   }
   bool stream_is_quick(uint64_t address, unsigned bytes) const {
-    return (line(address) == stream_line_) & translated(address) & within_line(address, bytes);
+    return translated(address) && within_line(address, bytes) && line(address) == stream_line_;
   }
 
   // Any access that is not quick. Returns the stall in slots, at most kMaximumAccessStall cycles of them.
@@ -114,9 +115,19 @@ class Core {
   // Data source encodings [SDM Table 18-24].
   enum Source : uint8_t { kL1 = 1, kFillBuffer = 2, kL2 = 3, kL3 = 4, kLocalDramExclusive = 0xC };
   enum Dynamic : uint8_t {
-    kTaken, kWrongTaken, kWrongNotTaken, kWrongCall, kWrongOther,
-    kFromFillBuffer, kFromL2, kFromL3, kFromMemory,
-    kSplitLoad, kSplitStore, kWalkLoad, kWalkStore,
+    kTaken,
+    kWrongTaken,
+    kWrongNotTaken,
+    kWrongCall,
+    kWrongOther,
+    kFromFillBuffer,
+    kFromL2,
+    kFromL3,
+    kFromMemory,
+    kSplitLoad,
+    kSplitStore,
+    kWalkLoad,
+    kWalkStore,
     kDynamics,
   };
   // Small enough to come back in registers.
@@ -151,7 +162,8 @@ class Core {
   uint64_t take_buffer(uint32_t number, uint64_t now, uint64_t busy);
   Translation translate(uint64_t address, bool checked);
   Translation look_up(uint32_t number);
-  uint64_t load_split(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase, bool checked);
+  uint64_t load_split(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase,
+                      bool checked);
   uint64_t store_split(uint64_t address, unsigned bytes, uint64_t now, bool checked);
   void count(uint32_t source, uint64_t times);
   uint64_t stall_of(Line found, uint32_t translation, bool pointer_chase) const;
@@ -170,10 +182,11 @@ class Core {
 
   TagArray<8> l1_;
   TagArray<4> dtlb_;
-  std::vector<uint64_t> recent_page_;  // of each DTLB set the most recent, unless it is to be checked
+  std::vector<uint64_t>
+      recent_page_;  // of each DTLB set the most recent, unless it is to be checked
   uint64_t recent_mask_;
-  uint32_t stream_line_ = kNoLine;  // the line that non-temporal stores combine in
-  uint64_t penalty_;                // of a misprediction, in slots
+  uint32_t stream_line_ = kNoLine;                 // the line that non-temporal stores combine in
+  uint64_t penalty_;                               // of a misprediction, in slots
   std::array<uint64_t, kDynamics + 1> dynamic_{};  // the last is what nobody counts
   Predictor predictor_;
 

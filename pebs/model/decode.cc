@@ -19,10 +19,14 @@ struct Cost {
 
 Cost division_cost(unsigned bits, bool is_signed) {
   switch (bits) {
-    case 8: return {22, 10, 22};
-    case 16: return {24, 11, 24};
-    case 32: return {26, 10, 25};
-    default: return {92, is_signed ? uint8_t{60} : uint8_t{36}, 90};
+    case 8:
+      return {22, 10, 22};
+    case 16:
+      return {24, 11, 24};
+    case 32:
+      return {26, 10, 25};
+    default:
+      return {92, is_signed ? uint8_t{60} : uint8_t{36}, 90};
   }
 }
 
@@ -122,25 +126,38 @@ bool is_non_temporal(ZydisMnemonic mnemonic) {
 
 FusionFirst fusion_class(ZydisMnemonic mnemonic) {
   switch (mnemonic) {
-    case ZYDIS_MNEMONIC_CMP: return FusionFirst::kCmp;
-    case ZYDIS_MNEMONIC_TEST: return FusionFirst::kTest;
-    case ZYDIS_MNEMONIC_AND: return FusionFirst::kAnd;
-    case ZYDIS_MNEMONIC_ADD: return FusionFirst::kAdd;
-    case ZYDIS_MNEMONIC_SUB: return FusionFirst::kSub;
-    case ZYDIS_MNEMONIC_INC: return FusionFirst::kInc;
-    case ZYDIS_MNEMONIC_DEC: return FusionFirst::kDec;
-    default: return FusionFirst::kNone;
+    case ZYDIS_MNEMONIC_CMP:
+      return FusionFirst::kCmp;
+    case ZYDIS_MNEMONIC_TEST:
+      return FusionFirst::kTest;
+    case ZYDIS_MNEMONIC_AND:
+      return FusionFirst::kAnd;
+    case ZYDIS_MNEMONIC_ADD:
+      return FusionFirst::kAdd;
+    case ZYDIS_MNEMONIC_SUB:
+      return FusionFirst::kSub;
+    case ZYDIS_MNEMONIC_INC:
+      return FusionFirst::kInc;
+    case ZYDIS_MNEMONIC_DEC:
+      return FusionFirst::kDec;
+    default:
+      return FusionFirst::kNone;
   }
 }
 
 Branch branch_kind(const Decoded& d) {
   bool direct = d.operands[0].type == ZYDIS_OPERAND_TYPE_IMMEDIATE;
   switch (d.instruction.meta.category) {
-    case ZYDIS_CATEGORY_COND_BR: return Branch::kConditional;
-    case ZYDIS_CATEGORY_UNCOND_BR: return direct ? Branch::kJump : Branch::kIndirectJump;
-    case ZYDIS_CATEGORY_CALL: return direct ? Branch::kCall : Branch::kIndirectCall;
-    case ZYDIS_CATEGORY_RET: return Branch::kReturn;
-    default: return Branch::kNone;
+    case ZYDIS_CATEGORY_COND_BR:
+      return Branch::kConditional;
+    case ZYDIS_CATEGORY_UNCOND_BR:
+      return direct ? Branch::kJump : Branch::kIndirectJump;
+    case ZYDIS_CATEGORY_CALL:
+      return direct ? Branch::kCall : Branch::kIndirectCall;
+    case ZYDIS_CATEGORY_RET:
+      return Branch::kReturn;
+    default:
+      return Branch::kNone;
   }
 }
 
@@ -195,7 +212,8 @@ void note_operands(const Decoded& d, InstructionFacts& f) {
   bool touches_memory = !f.nop && !is_prefetch(d.instruction.mnemonic);
   for (unsigned n = 0; n < d.instruction.operand_count; ++n) {
     const ZydisDecodedOperand& o = d.operands[n];
-    if (o.type == ZYDIS_OPERAND_TYPE_MEMORY && o.mem.type == ZYDIS_MEMOP_TYPE_MEM && touches_memory) {
+    if (o.type == ZYDIS_OPERAND_TYPE_MEMORY && o.mem.type == ZYDIS_MEMOP_TYPE_MEM &&
+        touches_memory) {
       note_memory(o, f);
     } else if (o.type == ZYDIS_OPERAND_TYPE_REGISTER) {
       f.simd |= is_vector(o.reg.value);
@@ -249,13 +267,15 @@ void note_flags(const Decoded& d, InstructionFacts& f) {
   const ZydisAccessedFlags& flags = *d.instruction.cpu_flags;
   f.flags_read = flags.tested;
   // A division leaves all of them undefined, that is unwritten by anyone who follows it.
-  if (d.instruction.mnemonic == ZYDIS_MNEMONIC_DIV || d.instruction.mnemonic == ZYDIS_MNEMONIC_IDIV) return;
+  if (d.instruction.mnemonic == ZYDIS_MNEMONIC_DIV || d.instruction.mnemonic == ZYDIS_MNEMONIC_IDIV)
+    return;
   uint32_t written = flags.modified | flags.set_0 | flags.set_1 | flags.undefined;
   // A shift or rotate by 0 leaves every flag: whether one by CL writes is known only when it runs.
   if (d.instruction.meta.category == ZYDIS_CATEGORY_SHIFT ||
       d.instruction.meta.category == ZYDIS_CATEGORY_ROTATE) {
     uint64_t mask = d.operands[0].size == 64 ? 63 : 31;
-    bool sure = d.operands[1].type == ZYDIS_OPERAND_TYPE_IMMEDIATE && (d.operands[1].imm.value.u & mask);
+    bool sure =
+        d.operands[1].type == ZYDIS_OPERAND_TYPE_IMMEDIATE && (d.operands[1].imm.value.u & mask);
     if (!sure) written = 0;
   }
   f.flags_written = written;
@@ -361,8 +381,8 @@ std::string text_of(const Decoded& decoded) {
   }();
   std::array<char, 128> text{};
   ZydisFormatterFormatInstruction(&formatter, &decoded.instruction, decoded.operands.data(),
-                                  decoded.instruction.operand_count_visible, text.data(), text.size(),
-                                  decoded.facts.address, nullptr);
+                                  decoded.instruction.operand_count_visible, text.data(),
+                                  text.size(), decoded.facts.address, nullptr);
   return text.data();
 }
 

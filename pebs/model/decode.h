@@ -36,10 +36,10 @@ inline constexpr uint8_t kNoRegister = 0xFF;
 
 // An explicit memory operand. RIP-relative ones are resolved: no base, absolute displacement.
 struct Address {
-  uint8_t base = kNoRegister;   // number of the 64-bit register
+  uint8_t base = kNoRegister;  // number of the 64-bit register
   uint8_t index = kNoRegister;
-  uint8_t scale = 0;            // log2
-  uint8_t bytes = 0;            // of the access
+  uint8_t scale = 0;  // log2
+  uint8_t bytes = 0;  // of the access
   int64_t displacement = 0;
 };
 
@@ -49,26 +49,27 @@ struct InstructionFacts {
   uint64_t target = 0;  // of a direct branch
   uint8_t length = 0;
   Branch branch = Branch::kNone;
-  uint8_t condition = 0;  // tttn of a conditional jump, SETcc or CMOVcc
+  uint8_t condition = 0;          // tttn of a conditional jump, SETcc or CMOVcc
   uint8_t loads = 0, stores = 0;  // memory operations, the stack's included
   uint8_t uops = 1;               // fused domain
   uint8_t latency = 1;            // cycles from the operands to the result
   uint8_t occupancy = 0;          // cycles that the instruction always holds retirement (DIV, LOCK)
   bool locked = false;
   bool nop = false;
-  bool simd = false;              // uses xmm or ymm
-  bool non_temporal = false;      // store
-  bool has_address = false;       // `address_of` names an explicit memory operand that is accessed
+  bool simd = false;          // uses xmm or ymm
+  bool non_temporal = false;  // store
+  bool has_address = false;   // `address_of` names an explicit memory operand that is accessed
   bool explicit_load = false, explicit_store = false;  // that operand is read, written
   bool stack_load = false, stack_store = false;        // POP, RET; PUSH, CALL
-  bool dependent_load = false;    // its destination is its own base or index: a pointer chase
-  bool unlaminated = false;       // indexed address in a micro-fused instruction
+  bool dependent_load = false;  // its destination is its own base or index: a pointer chase
+  bool unlaminated = false;     // indexed address in a micro-fused instruction
   bool immediate = false;
   arch::FusionFirst fusion = arch::FusionFirst::kNone;
-  uint8_t chain = kNoRegister;    // a register that is both source and destination; vectors are 16 + n
-  uint32_t writes = 0;            // registers written: bit n a GPR, bit 16 + n a vector register
-  uint32_t flags_read = 0;        // EFLAGS bits
-  uint32_t flags_written = 0;     // … that it always overwrites, undefined ones included
+  uint8_t chain =
+      kNoRegister;             // a register that is both source and destination; vectors are 16 + n
+  uint32_t writes = 0;         // registers written: bit n a GPR, bit 16 + n a vector register
+  uint32_t flags_read = 0;     // EFLAGS bits
+  uint32_t flags_written = 0;  // … that it always overwrites, undefined ones included
   Address address_of;
 
   // In its basic block (see place).

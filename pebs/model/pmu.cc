@@ -321,6 +321,8 @@ void Pmu::State::refresh() {
     if (privilege && ((global_ctrl >> (status::kFixedShift + i)) & 1) != 0)
       fixed_counting |= 1u << i;
   }
+  // Nothing counts any more: an assist that waited for the rest of a fused pair will not come.
+  if (counting == 0) pending = {};
 }
 
 // --- Counting, arming, triggering

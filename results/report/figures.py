@@ -402,6 +402,8 @@ def draw_panel(axes, item, prefix, uniform):
         colour = [VERMILLION if expected and v not in expected else BLUE for v in values]
         axes.bar(values, [100 * n / total for n in bins.values()], width=width, color=colour)
         axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True, nbins=10))
+        if len(values) < 3:  # the default axis would go by tenths
+            axes.set_xlim(values[0] - 3, values[-1] + 3)
     weights = rows.weights_of(test, name)
     if uniform and not wide:
         draw_proportion(axes, weights or dict.fromkeys(values, 1))

@@ -70,7 +70,8 @@ class RandomCode {
     return o;
   }
 
-  void emit(ZydisMnemonic mnemonic, std::initializer_list<Operand> operands, uint64_t prefixes = 0) {
+  void emit(ZydisMnemonic mnemonic, std::initializer_list<Operand> operands,
+            uint64_t prefixes = 0) {
     ZydisEncoderRequest request{};
     request.machine_mode = ZYDIS_MACHINE_MODE_LONG_64;
     request.mnemonic = mnemonic;
@@ -140,9 +141,12 @@ class RandomCode {
   int64_t immediate(unsigned bytes) {
     int64_t value = static_cast<int64_t>(random_.next());
     switch (random_.below(4)) {
-      case 0: return static_cast<int8_t>(value);
-      case 1: return static_cast<int64_t>(random_.below(3)) - 1;
-      default: break;
+      case 0:
+        return static_cast<int8_t>(value);
+      case 1:
+        return static_cast<int64_t>(random_.below(3)) - 1;
+      default:
+        break;
     }
     if (bytes == 1) return static_cast<int8_t>(value);
     return bytes == 2 ? int64_t{static_cast<int16_t>(value)} : int64_t{static_cast<int32_t>(value)};
@@ -155,26 +159,50 @@ class RandomCode {
     for (unsigned n : {0u, 1u, 2u, 3u, 5u, 6u, 7u, 8u, 9u, 10u, 11u, 14u, 15u}) {
       emit(ZYDIS_MNEMONIC_MOV, {reg(general(8, n)), imm(static_cast<int64_t>(random_.next()))});
     }
-    emit(ZYDIS_MNEMONIC_MOV, {reg(ZYDIS_REGISTER_R12), imm(static_cast<int64_t>(data_address_) + kArena / 2)});
-    emit(ZYDIS_MNEMONIC_MOV, {reg(ZYDIS_REGISTER_R13), imm(static_cast<int64_t>(8 * random_.below(3)))});
+    emit(ZYDIS_MNEMONIC_MOV,
+         {reg(ZYDIS_REGISTER_R12), imm(static_cast<int64_t>(data_address_) + kArena / 2)});
+    emit(ZYDIS_MNEMONIC_MOV,
+         {reg(ZYDIS_REGISTER_R13), imm(static_cast<int64_t>(8 * random_.below(3)))});
   }
 
   void anything(unsigned depth) {
     switch (random_.below(24)) {
-      case 0: case 1: case 2: case 3: return arithmetic();
-      case 4: case 5: return unary();
-      case 6: case 7: return shift();
-      case 8: case 9: case 10: return move();
-      case 11: return multiply();
-      case 12: return divide();
-      case 13: return bits();
-      case 14: return condition();
-      case 15: return exchange();
-      case 16: return odd();
-      case 17: return stack();
-      case 18: case 19: return vector_move();
-      case 20: return vector_compute();
-      default: return depth == 0 ? arithmetic() : branch(depth - 1);
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+        return arithmetic();
+      case 4:
+      case 5:
+        return unary();
+      case 6:
+      case 7:
+        return shift();
+      case 8:
+      case 9:
+      case 10:
+        return move();
+      case 11:
+        return multiply();
+      case 12:
+        return divide();
+      case 13:
+        return bits();
+      case 14:
+        return condition();
+      case 15:
+        return exchange();
+      case 16:
+        return odd();
+      case 17:
+        return stack();
+      case 18:
+      case 19:
+        return vector_move();
+      case 20:
+        return vector_compute();
+      default:
+        return depth == 0 ? arithmetic() : branch(depth - 1);
     }
   }
   ZydisMnemonic one_of(std::initializer_list<ZydisMnemonic> list) {
@@ -192,60 +220,83 @@ class RandomCode {
       case 0:
         emit(mnemonic, {reg(legacy(bytes)), reg(legacy(bytes))});
         break;
-      case 1: emit(mnemonic, {reg(target(bytes)), imm(immediate(bytes))}); break;
-      case 2: emit(mnemonic, {memory(bytes), reg(target(bytes))}); break;
-      case 3: emit(mnemonic, {memory(bytes), imm(immediate(bytes))}); break;
-      default: emit(mnemonic, {reg(target(bytes)), memory(bytes)}); break;
+      case 1:
+        emit(mnemonic, {reg(target(bytes)), imm(immediate(bytes))});
+        break;
+      case 2:
+        emit(mnemonic, {memory(bytes), reg(target(bytes))});
+        break;
+      case 3:
+        emit(mnemonic, {memory(bytes), imm(immediate(bytes))});
+        break;
+      default:
+        emit(mnemonic, {reg(target(bytes)), memory(bytes)});
+        break;
     }
   }
   void unary() {
-    ZydisMnemonic mnemonic = one_of({ZYDIS_MNEMONIC_INC, ZYDIS_MNEMONIC_DEC, ZYDIS_MNEMONIC_NEG, ZYDIS_MNEMONIC_NOT});
+    ZydisMnemonic mnemonic =
+        one_of({ZYDIS_MNEMONIC_INC, ZYDIS_MNEMONIC_DEC, ZYDIS_MNEMONIC_NEG, ZYDIS_MNEMONIC_NOT});
     unsigned bytes = size();
     bool lock = random_.chance(1, 8);
-    if (lock || random_.chance(1, 3)) return emit(mnemonic, {memory(bytes)}, lock ? ZYDIS_ATTRIB_HAS_LOCK : 0);
+    if (lock || random_.chance(1, 3))
+      return emit(mnemonic, {memory(bytes)}, lock ? ZYDIS_ATTRIB_HAS_LOCK : 0);
     emit(mnemonic, {reg(legacy(bytes))});
   }
   void shift() {
-    ZydisMnemonic mnemonic = one_of({ZYDIS_MNEMONIC_SHL, ZYDIS_MNEMONIC_SHR, ZYDIS_MNEMONIC_SAR, ZYDIS_MNEMONIC_ROL,
-                                     ZYDIS_MNEMONIC_ROR});
+    ZydisMnemonic mnemonic = one_of({ZYDIS_MNEMONIC_SHL, ZYDIS_MNEMONIC_SHR, ZYDIS_MNEMONIC_SAR,
+                                     ZYDIS_MNEMONIC_ROL, ZYDIS_MNEMONIC_ROR});
     unsigned bytes = size();
-    Operand count = random_.chance(1, 3) ? reg(ZYDIS_REGISTER_CL)
-                                         : imm(static_cast<int64_t>(random_.chance(1, 4) ? 1 : random_.below(64)));
+    Operand count = random_.chance(1, 3)
+                        ? reg(ZYDIS_REGISTER_CL)
+                        : imm(static_cast<int64_t>(random_.chance(1, 4) ? 1 : random_.below(64)));
     if (random_.chance(1, 4)) return emit(mnemonic, {memory(bytes), count});
     emit(mnemonic, {reg(legacy(bytes)), count});
   }
   void move() {
     unsigned bytes = size();
     switch (random_.below(7)) {
-      case 0: return binary_without_immediate(ZYDIS_MNEMONIC_MOV);
-      case 1: return emit(ZYDIS_MNEMONIC_MOV, {reg(target(bytes == 1 ? 8 : bytes)), imm(immediate(bytes == 1 ? 8 : bytes))});
-      case 2: return emit(ZYDIS_MNEMONIC_MOV, {memory(bytes), imm(immediate(bytes))});
+      case 0:
+        return binary_without_immediate(ZYDIS_MNEMONIC_MOV);
+      case 1:
+        return emit(ZYDIS_MNEMONIC_MOV,
+                    {reg(target(bytes == 1 ? 8 : bytes)), imm(immediate(bytes == 1 ? 8 : bytes))});
+      case 2:
+        return emit(ZYDIS_MNEMONIC_MOV, {memory(bytes), imm(immediate(bytes))});
       case 3: {
         unsigned from = 1u << random_.below(2), to = from * 2u << random_.below(from == 1 ? 3 : 2);
         ZydisMnemonic m = one_of({ZYDIS_MNEMONIC_MOVZX, ZYDIS_MNEMONIC_MOVSX});
         if (random_.chance(1, 2)) return emit(m, {reg(target(to)), memory(from)});
-            emit(m, {reg(target(to)), reg(target(from))});
-            return;
+        emit(m, {reg(target(to)), reg(target(from))});
+        return;
       }
       case 4:
         if (random_.chance(1, 2)) return emit(ZYDIS_MNEMONIC_MOVSXD, {reg(target(8)), memory(4)});
         return emit(ZYDIS_MNEMONIC_MOVSXD, {reg(target(8)), reg(target(4))});
       case 5: {
         unsigned to = 2u << random_.below(3);
-        return emit(ZYDIS_MNEMONIC_LEA,
-                    {reg(target(to)), mem(target(8), random_.chance(1, 2) ? target(8) : ZYDIS_REGISTER_NONE,
-                                          1u << random_.below(4), immediate(4), 8)});
+        return emit(
+            ZYDIS_MNEMONIC_LEA,
+            {reg(target(to)), mem(target(8), random_.chance(1, 2) ? target(8) : ZYDIS_REGISTER_NONE,
+                                  1u << random_.below(4), immediate(4), 8)});
       }
       default:
-        return emit(ZYDIS_MNEMONIC_MOVNTI, {memory(bytes < 4 ? 4 : bytes), reg(target(bytes < 4 ? 4 : bytes))});
+        return emit(ZYDIS_MNEMONIC_MOVNTI,
+                    {memory(bytes < 4 ? 4 : bytes), reg(target(bytes < 4 ? 4 : bytes))});
     }
   }
   void binary_without_immediate(ZydisMnemonic mnemonic) {
     unsigned bytes = size();
     switch (random_.below(3)) {
-      case 0: emit(mnemonic, {reg(legacy(bytes)), reg(legacy(bytes))}); break;
-      case 1: emit(mnemonic, {memory(bytes), reg(target(bytes))}); break;
-      default: emit(mnemonic, {reg(target(bytes)), memory(bytes)}); break;
+      case 0:
+        emit(mnemonic, {reg(legacy(bytes)), reg(legacy(bytes))});
+        break;
+      case 1:
+        emit(mnemonic, {memory(bytes), reg(target(bytes))});
+        break;
+      default:
+        emit(mnemonic, {reg(target(bytes)), memory(bytes)});
+        break;
     }
   }
   Operand register_or_memory(unsigned bytes) {
@@ -255,8 +306,11 @@ class RandomCode {
   void multiply() {
     unsigned bytes = 2u << random_.below(3);
     switch (random_.below(4)) {
-      case 0: return emit(ZYDIS_MNEMONIC_IMUL, {reg(target(bytes)), register_or_memory(bytes)});
-      case 1: return emit(ZYDIS_MNEMONIC_IMUL, {reg(target(bytes)), register_or_memory(bytes), imm(immediate(bytes))});
+      case 0:
+        return emit(ZYDIS_MNEMONIC_IMUL, {reg(target(bytes)), register_or_memory(bytes)});
+      case 1:
+        return emit(ZYDIS_MNEMONIC_IMUL,
+                    {reg(target(bytes)), register_or_memory(bytes), imm(immediate(bytes))});
       default: {
         unsigned any = size();
         ZydisMnemonic m = one_of({ZYDIS_MNEMONIC_MUL, ZYDIS_MNEMONIC_IMUL});
@@ -269,16 +323,20 @@ class RandomCode {
   void divide() {
     unsigned bytes = size();
     bool is_signed = random_.chance(1, 2);
-    Operand divisor = random_.chance(1, 2) ? mem(ZYDIS_REGISTER_R12, ZYDIS_REGISTER_NONE, 0, 64, bytes)
-                      : bytes == 1         ? reg(ZYDIS_REGISTER_R14B)
-                                           : reg(general(bytes, 14));
+    Operand divisor = random_.chance(1, 2)
+                          ? mem(ZYDIS_REGISTER_R12, ZYDIS_REGISTER_NONE, 0, 64, bytes)
+                      : bytes == 1 ? reg(ZYDIS_REGISTER_R14B)
+                                   : reg(general(bytes, 14));
     emit(ZYDIS_MNEMONIC_MOV, {divisor, imm(static_cast<int64_t>(random_.between(1, 100)))});
     if (bytes == 1) {
       // AX / divisor must fit in a byte: at most 127 × 1.
       emit(ZYDIS_MNEMONIC_MOVZX, {reg(ZYDIS_REGISTER_EAX), reg(ZYDIS_REGISTER_AL)});
       emit(ZYDIS_MNEMONIC_AND, {reg(ZYDIS_REGISTER_EAX), imm(0x7F)});
     } else if (is_signed) {
-      emit(bytes == 8 ? ZYDIS_MNEMONIC_CQO : bytes == 4 ? ZYDIS_MNEMONIC_CDQ : ZYDIS_MNEMONIC_CWD, {});
+      emit(bytes == 8   ? ZYDIS_MNEMONIC_CQO
+           : bytes == 4 ? ZYDIS_MNEMONIC_CDQ
+                        : ZYDIS_MNEMONIC_CWD,
+           {});
     } else {
       emit(ZYDIS_MNEMONIC_XOR, {reg(ZYDIS_REGISTER_EDX), reg(ZYDIS_REGISTER_EDX)});
     }
@@ -286,22 +344,22 @@ class RandomCode {
   }
   void bits() {
     unsigned bytes = 2u << random_.below(3);
-    ZydisMnemonic m = one_of({ZYDIS_MNEMONIC_POPCNT, ZYDIS_MNEMONIC_LZCNT, ZYDIS_MNEMONIC_TZCNT, ZYDIS_MNEMONIC_BSF,
-                              ZYDIS_MNEMONIC_BSR, ZYDIS_MNEMONIC_BSWAP});
+    ZydisMnemonic m = one_of({ZYDIS_MNEMONIC_POPCNT, ZYDIS_MNEMONIC_LZCNT, ZYDIS_MNEMONIC_TZCNT,
+                              ZYDIS_MNEMONIC_BSF, ZYDIS_MNEMONIC_BSR, ZYDIS_MNEMONIC_BSWAP});
     if (m == ZYDIS_MNEMONIC_BSWAP) return emit(m, {reg(target(bytes == 2 ? 4 : bytes))});
     emit(m, {reg(target(bytes)), register_or_memory(bytes)});
   }
   void condition() {
     unsigned cc = static_cast<unsigned>(random_.below(16));
     constexpr std::array<ZydisMnemonic, 16> kMove = {
-        ZYDIS_MNEMONIC_CMOVO, ZYDIS_MNEMONIC_CMOVNO, ZYDIS_MNEMONIC_CMOVB, ZYDIS_MNEMONIC_CMOVNB,
+        ZYDIS_MNEMONIC_CMOVO, ZYDIS_MNEMONIC_CMOVNO, ZYDIS_MNEMONIC_CMOVB,  ZYDIS_MNEMONIC_CMOVNB,
         ZYDIS_MNEMONIC_CMOVZ, ZYDIS_MNEMONIC_CMOVNZ, ZYDIS_MNEMONIC_CMOVBE, ZYDIS_MNEMONIC_CMOVNBE,
-        ZYDIS_MNEMONIC_CMOVS, ZYDIS_MNEMONIC_CMOVNS, ZYDIS_MNEMONIC_CMOVP, ZYDIS_MNEMONIC_CMOVNP,
+        ZYDIS_MNEMONIC_CMOVS, ZYDIS_MNEMONIC_CMOVNS, ZYDIS_MNEMONIC_CMOVP,  ZYDIS_MNEMONIC_CMOVNP,
         ZYDIS_MNEMONIC_CMOVL, ZYDIS_MNEMONIC_CMOVNL, ZYDIS_MNEMONIC_CMOVLE, ZYDIS_MNEMONIC_CMOVNLE};
     constexpr std::array<ZydisMnemonic, 16> kSet = {
-        ZYDIS_MNEMONIC_SETO, ZYDIS_MNEMONIC_SETNO, ZYDIS_MNEMONIC_SETB, ZYDIS_MNEMONIC_SETNB,
+        ZYDIS_MNEMONIC_SETO, ZYDIS_MNEMONIC_SETNO, ZYDIS_MNEMONIC_SETB,  ZYDIS_MNEMONIC_SETNB,
         ZYDIS_MNEMONIC_SETZ, ZYDIS_MNEMONIC_SETNZ, ZYDIS_MNEMONIC_SETBE, ZYDIS_MNEMONIC_SETNBE,
-        ZYDIS_MNEMONIC_SETS, ZYDIS_MNEMONIC_SETNS, ZYDIS_MNEMONIC_SETP, ZYDIS_MNEMONIC_SETNP,
+        ZYDIS_MNEMONIC_SETS, ZYDIS_MNEMONIC_SETNS, ZYDIS_MNEMONIC_SETP,  ZYDIS_MNEMONIC_SETNP,
         ZYDIS_MNEMONIC_SETL, ZYDIS_MNEMONIC_SETNL, ZYDIS_MNEMONIC_SETLE, ZYDIS_MNEMONIC_SETNLE};
     if (random_.chance(1, 2)) {
       return random_.chance(1, 3) ? emit(kSet[cc], {memory(1)}) : emit(kSet[cc], {reg(legacy(1))});
@@ -313,8 +371,12 @@ class RandomCode {
     unsigned bytes = size();
     bool lock = random_.chance(1, 2);
     switch (random_.below(4)) {
-      case 0: emit(ZYDIS_MNEMONIC_XCHG, {memory(bytes), reg(target(bytes))}); break;
-      case 1: emit(ZYDIS_MNEMONIC_XCHG, {reg(target(bytes)), reg(target(bytes))}); break;
+      case 0:
+        emit(ZYDIS_MNEMONIC_XCHG, {memory(bytes), reg(target(bytes))});
+        break;
+      case 1:
+        emit(ZYDIS_MNEMONIC_XCHG, {reg(target(bytes)), reg(target(bytes))});
+        break;
       case 2: {
         ZydisMnemonic m = one_of({ZYDIS_MNEMONIC_XADD, ZYDIS_MNEMONIC_CMPXCHG});
         if (random_.chance(1, 3)) {
@@ -325,27 +387,36 @@ class RandomCode {
         break;
       }
       default: {
-        ZydisMnemonic m = one_of({ZYDIS_MNEMONIC_ADD, ZYDIS_MNEMONIC_SUB, ZYDIS_MNEMONIC_OR, ZYDIS_MNEMONIC_AND});
+        ZydisMnemonic m =
+            one_of({ZYDIS_MNEMONIC_ADD, ZYDIS_MNEMONIC_SUB, ZYDIS_MNEMONIC_OR, ZYDIS_MNEMONIC_AND});
         emit(m, {memory(bytes), reg(target(bytes))}, ZYDIS_ATTRIB_HAS_LOCK);
       }
     }
   }
   void odd() {
-    ZydisMnemonic m = one_of({ZYDIS_MNEMONIC_CDQ, ZYDIS_MNEMONIC_CQO, ZYDIS_MNEMONIC_CWD, ZYDIS_MNEMONIC_CBW,
-                              ZYDIS_MNEMONIC_CWDE, ZYDIS_MNEMONIC_CDQE, ZYDIS_MNEMONIC_CLC, ZYDIS_MNEMONIC_STC,
-                              ZYDIS_MNEMONIC_CMC, ZYDIS_MNEMONIC_MFENCE, ZYDIS_MNEMONIC_LFENCE,
-                              ZYDIS_MNEMONIC_SFENCE, ZYDIS_MNEMONIC_PAUSE, ZYDIS_MNEMONIC_NOP,
-                              ZYDIS_MNEMONIC_PREFETCHT0, ZYDIS_MNEMONIC_PREFETCHNTA});
-    if (m == ZYDIS_MNEMONIC_PREFETCHT0 || m == ZYDIS_MNEMONIC_PREFETCHNTA) return emit(m, {memory(1)});
+    ZydisMnemonic m =
+        one_of({ZYDIS_MNEMONIC_CDQ, ZYDIS_MNEMONIC_CQO, ZYDIS_MNEMONIC_CWD, ZYDIS_MNEMONIC_CBW,
+                ZYDIS_MNEMONIC_CWDE, ZYDIS_MNEMONIC_CDQE, ZYDIS_MNEMONIC_CLC, ZYDIS_MNEMONIC_STC,
+                ZYDIS_MNEMONIC_CMC, ZYDIS_MNEMONIC_MFENCE, ZYDIS_MNEMONIC_LFENCE,
+                ZYDIS_MNEMONIC_SFENCE, ZYDIS_MNEMONIC_PAUSE, ZYDIS_MNEMONIC_NOP,
+                ZYDIS_MNEMONIC_PREFETCHT0, ZYDIS_MNEMONIC_PREFETCHNTA});
+    if (m == ZYDIS_MNEMONIC_PREFETCHT0 || m == ZYDIS_MNEMONIC_PREFETCHNTA)
+      return emit(m, {memory(1)});
     if (m == ZYDIS_MNEMONIC_NOP && random_.chance(1, 2)) return emit(m, {memory(4)});
     emit(m, {});
   }
   // Something pushed, something done, something popped.
   void stack() {
     switch (random_.below(3)) {
-      case 0: emit(ZYDIS_MNEMONIC_PUSH, {reg(target(8))}); break;
-      case 1: emit(ZYDIS_MNEMONIC_PUSH, {imm(immediate(4))}); break;
-      default: emit(ZYDIS_MNEMONIC_PUSH, {memory(8)}); break;
+      case 0:
+        emit(ZYDIS_MNEMONIC_PUSH, {reg(target(8))});
+        break;
+      case 1:
+        emit(ZYDIS_MNEMONIC_PUSH, {imm(immediate(4))});
+        break;
+      default:
+        emit(ZYDIS_MNEMONIC_PUSH, {memory(8)});
+        break;
     }
     arithmetic();
     emit(ZYDIS_MNEMONIC_POP, {reg(target(8))});
@@ -372,15 +443,22 @@ class RandomCode {
         ZydisMnemonic m = quad ? ZYDIS_MNEMONIC_MOVQ : ZYDIS_MNEMONIC_MOVD;
         unsigned bytes = quad ? 8 : 4;
         switch (random_.below(4)) {
-          case 0: return emit(m, {reg(vector(16)), reg(target(bytes))});
-          case 1: return emit(m, {reg(target(bytes)), reg(vector(16))});
-          case 2: return emit(m, {reg(vector(16)), memory(bytes)});
-          default: return emit(m, {memory(bytes), reg(vector(16))});
+          case 0:
+            return emit(m, {reg(vector(16)), reg(target(bytes))});
+          case 1:
+            return emit(m, {reg(target(bytes)), reg(vector(16))});
+          case 2:
+            return emit(m, {reg(vector(16)), memory(bytes)});
+          default:
+            return emit(m, {memory(bytes), reg(vector(16))});
         }
       }
       case 2: {
-        if (wide) return emit(one_of({ZYDIS_MNEMONIC_VMOVNTPS, ZYDIS_MNEMONIC_VMOVNTDQ}), {memory(32, 32), reg(vector(32))});
-        return emit(one_of({ZYDIS_MNEMONIC_MOVNTPS, ZYDIS_MNEMONIC_MOVNTDQ}), {memory(16, 16), reg(vector(16))});
+        if (wide)
+          return emit(one_of({ZYDIS_MNEMONIC_VMOVNTPS, ZYDIS_MNEMONIC_VMOVNTDQ}),
+                      {memory(32, 32), reg(vector(32))});
+        return emit(one_of({ZYDIS_MNEMONIC_MOVNTPS, ZYDIS_MNEMONIC_MOVNTDQ}),
+                    {memory(16, 16), reg(vector(16))});
       }
       default:
         if (random_.chance(1, 2)) return emit(ZYDIS_MNEMONIC_MOVSD, {reg(vector(16)), memory(8)});
@@ -389,9 +467,12 @@ class RandomCode {
   }
   void load_store_or_copy(ZydisMnemonic m, unsigned bytes, unsigned alignment) {
     switch (random_.below(3)) {
-      case 0: return emit(m, {reg(vector(bytes)), memory(bytes, alignment)});
-      case 1: return emit(m, {memory(bytes, alignment), reg(vector(bytes))});
-      default: return emit(m, {reg(vector(bytes)), reg(vector(bytes))});
+      case 0:
+        return emit(m, {reg(vector(bytes)), memory(bytes, alignment)});
+      case 1:
+        return emit(m, {memory(bytes, alignment), reg(vector(bytes))});
+      default:
+        return emit(m, {reg(vector(bytes)), reg(vector(bytes))});
     }
   }
   void vector_compute() {
@@ -405,12 +486,14 @@ class RandomCode {
       }
       unsigned bytes = random_.chance(1, 2) ? 32 : 16;
       Operand second = from_memory ? memory(bytes) : reg(vector(bytes));
-      return emit(one_of({ZYDIS_MNEMONIC_VXORPS, ZYDIS_MNEMONIC_VPXOR, ZYDIS_MNEMONIC_VPADDQ, ZYDIS_MNEMONIC_VPADDD}), {reg(vector(bytes)), reg(vector(bytes)), second});
+      return emit(one_of({ZYDIS_MNEMONIC_VXORPS, ZYDIS_MNEMONIC_VPXOR, ZYDIS_MNEMONIC_VPADDQ,
+                          ZYDIS_MNEMONIC_VPADDD}),
+                  {reg(vector(bytes)), reg(vector(bytes)), second});
     }
     if (random_.chance(1, 2)) {
       Operand second = from_memory ? memory(8) : reg(vector(16));
-      return emit(one_of({ZYDIS_MNEMONIC_ADDSD, ZYDIS_MNEMONIC_SUBSD, ZYDIS_MNEMONIC_MULSD, ZYDIS_MNEMONIC_DIVSD,
-                          ZYDIS_MNEMONIC_SQRTSD}),
+      return emit(one_of({ZYDIS_MNEMONIC_ADDSD, ZYDIS_MNEMONIC_SUBSD, ZYDIS_MNEMONIC_MULSD,
+                          ZYDIS_MNEMONIC_DIVSD, ZYDIS_MNEMONIC_SQRTSD}),
                   {reg(vector(16)), second});
     }
     Operand second = from_memory ? memory(16, 16) : reg(vector(16));
@@ -432,7 +515,9 @@ class RandomCode {
     code_ = std::move(saved);
     return result;
   }
-  void append(const std::vector<std::byte>& bytes) { code_.insert(code_.end(), bytes.begin(), bytes.end()); }
+  void append(const std::vector<std::byte>& bytes) {
+    code_.insert(code_.end(), bytes.begin(), bytes.end());
+  }
   void raw(std::initializer_list<unsigned> bytes) {
     for (unsigned b : bytes) code_.push_back(static_cast<std::byte>(b));
   }
@@ -442,21 +527,28 @@ class RandomCode {
 
   void branch(unsigned depth) {
     switch (random_.below(8)) {
-      case 0: return jump(depth);
-      case 1: return call(depth);
-      case 2: return indirect();
-      case 3: return loop();
-      default: return conditional(depth);
+      case 0:
+        return jump(depth);
+      case 1:
+        return call(depth);
+      case 2:
+        return indirect();
+      case 3:
+        return loop();
+      default:
+        return conditional(depth);
     }
   }
   // [an instruction that may fuse] jcc over a few instructions.
   void conditional(unsigned depth) {
     if (random_.chance(1, 2)) {
-      ZydisMnemonic m = one_of({ZYDIS_MNEMONIC_CMP, ZYDIS_MNEMONIC_TEST, ZYDIS_MNEMONIC_AND, ZYDIS_MNEMONIC_ADD,
-                                ZYDIS_MNEMONIC_SUB});
+      ZydisMnemonic m = one_of({ZYDIS_MNEMONIC_CMP, ZYDIS_MNEMONIC_TEST, ZYDIS_MNEMONIC_AND,
+                                ZYDIS_MNEMONIC_ADD, ZYDIS_MNEMONIC_SUB});
       random_.chance(1, 4) ? unary() : binary(m);
     }
-    auto over = aside(6, [&] { for (uint64_t n = random_.below(4); n-- > 0;) anything(depth); });
+    auto over = aside(6, [&] {
+      for (uint64_t n = random_.below(4); n-- > 0;) anything(depth);
+    });
     raw({0x0F, 0x80 | static_cast<unsigned>(random_.below(16))});
     raw32(over.size());
     ++count_;
@@ -499,12 +591,15 @@ class RandomCode {
   }
   // R15 counts a few iterations.
   void loop() {
-    emit(ZYDIS_MNEMONIC_MOV, {reg(ZYDIS_REGISTER_R15D), imm(static_cast<int64_t>(random_.between(1, 6)))});
+    emit(ZYDIS_MNEMONIC_MOV,
+         {reg(ZYDIS_REGISTER_R15D), imm(static_cast<int64_t>(random_.between(1, 6)))});
     size_t top = code_.size();
     for (uint64_t n = random_.between(1, 3); n-- > 0;) arithmetic();
-    emit(ZYDIS_MNEMONIC_DEC, {reg(random_.chance(1, 2) ? ZYDIS_REGISTER_R15 : ZYDIS_REGISTER_R15D)});
+    emit(ZYDIS_MNEMONIC_DEC,
+         {reg(random_.chance(1, 2) ? ZYDIS_REGISTER_R15 : ZYDIS_REGISTER_R15D)});
     raw({0x0F, 0x85});
-    raw32(static_cast<uint64_t>(static_cast<int64_t>(top) - static_cast<int64_t>(code_.size() + 4)));
+    raw32(
+        static_cast<uint64_t>(static_cast<int64_t>(top) - static_cast<int64_t>(code_.size() + 4)));
     ++count_;
   }
 

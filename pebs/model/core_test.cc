@@ -1,0 +1,315 @@
+// The core model: where loads are served from, what things cost, and what branches teach it.
+#include "pebs/model/core.h"
+
+#include <gtest/gtest.h>
+
+namespace skidproof::model {
+namespace {
+
+using arch::Signal;
+
+constexpr uint64_t kBase = 0xffff'8880'0000'0000;
+
+// One access as an engine makes it: skipped when it is quick.
+struct Driver {
+  explicit Driver(arch::CacheGeometry geometry = {}, uint64_t seed = 1) : core(geometry, seed) {}
+
+  uint64_t load(uint64_t address, unsigned bytes = 8, bool chase = false) {
+    ++loads;
+    ++clock;
+    if (core.load_is_quick(address, bytes)) return 0;
+    uint64_t stall = core.load(address, bytes, clock, chase, false);
+    clock += stall;
+    return stall;
+  }
+  uint64_t store(uint64_t address, unsigned bytes = 8) {
+    ++stores;
+    ++clock;
+    if (core.store_is_quick(address, bytes)) return 0;
+    uint64_t stall = core.store(address, bytes, clock, false);
+    clock += stall;
+    return stall;
+  }
+  uint64_t stream(uint64_t address, unsigned bytes = 8) {
+    ++stores;
+    ++clock;
+    if (core.stream_is_quick(address, bytes)) return 0;
+    uint64_t stall = core.store_stream(address, bytes, clock, false);
+    clock += stall;
+    return stall;
+  }
+  uint64_t branch(uint64_t address, bool taken) {
+    ++branches;
+    uint64_t stall = core.conditional(Predictor::key(address), taken);
+    clock += stall + 1;
+    return stall;
+  }
+  // What the signal gained since the last call.
+  uint64_t gained(Signal signal) {
+    settle();
+    uint64_t& last = seen[arch::index(signal)];
+    uint64_t now = core.totals()[arch::index(signal)];
+    return now - std::exchange(last, now);
+  }
+  void settle() {
+    arch::SignalCounts counts{};
+    counts[arch::index(Signal::kLoads)] = std::exchange(loads, 0);
+    counts[arch::index(Signal::kStores)] = std::exchange(stores, 0);
+    counts[arch::index(Signal::kConditional)] = std::exchange(branches, 0);
+    core.settle(counts, clock);
+  }
+
+  Core core;
+  uint64_t clock = 0;
+  uint64_t loads = 0, stores = 0, branches = 0;
+  arch::SignalCounts seen{};
+};
+
+// Loads one word of each line of a block, `passes` times, chasing.
+void walk(Driver& d, uint64_t bytes, int passes) {
+  for (int pass = 0; pass < passes; ++pass) {
+    for (uint64_t at = 0; at < bytes; at += 64) d.load(kBase + at, 8, true);
+  }
+}
+
+TEST(Core, AWorkingSetIsServedByTheLevelThatHoldsIt) {
+  struct Row {
+    uint64_t bytes;
+    Signal from;
+  };
+  for (const Row& row : {Row{16 << 10, Signal::kLoadsL1Hit}, Row{128 << 10, Signal::kLoadsL2Hit},
+                         Row{4 << 20, Signal::kLoadsL3Hit}, Row{32 << 20, Signal::kLoadsL3Miss}}) {
+    SCOPED_TRACE(row.bytes);
+    Driver d;
+    walk(d, row.bytes, 2);
+    d.gained(row.from);
+    walk(d, row.bytes, 1);
+    EXPECT_EQ(d.gained(row.from), row.bytes / 64);
+  }
+}
+
+TEST(Core, EveryLoadHasExactlyOneSource) {
+  Driver d;
+  Random random(3);
+  for (int n = 0; n < 50'000; ++n) {
+    d.load(kBase + random.below(random.chance(1, 2) ? 1 << 14 : 1 << 26), 8, random.chance(1, 2));
+    if (random.chance(1, 4)) d.store(kBase + random.below(1 << 20));
+  }
+  d.settle();
+  const auto& t = d.core.totals();
+  uint64_t sum = 0;
+  for (Signal s : {Signal::kLoadsL1Hit, Signal::kLoadsFillBuffer, Signal::kLoadsL2Hit,
+                   Signal::kLoadsL3Hit, Signal::kLoadsL3Miss}) {
+    EXPECT_GT(t[arch::index(s)], 0u) << arch::name_of(s);
+    sum += t[arch::index(s)];
+  }
+  EXPECT_EQ(sum, t[arch::index(Signal::kLoads)]);
+}
+
+TEST(Core, AChaseStallsForTheWholeLatencyAndOtherLoadsForAQuarter) {
+  arch::CacheGeometry g;
+  Driver chase, stream;
+  chase.load(kBase);  // the page is known from here on
+  stream.load(kBase);
+  chase.clock = stream.clock = 10'000;
+  EXPECT_EQ(chase.load(kBase + 128, 8, true), (g.memory_latency - g.l1_latency) * g.retire_width);
+  EXPECT_EQ(stream.load(kBase + 128), (g.memory_latency - g.l1_latency) * g.retire_width / 4);
+}
+
+TEST(Core, ALineOnItsWayIsAFillBufferHitUntilItArrives) {
+  Driver d;
+  d.load(kBase);
+  d.clock = 10'000;
+  d.load(kBase + 64);
+  d.gained(Signal::kLoadsFillBuffer);
+  d.load(kBase + 72);
+  EXPECT_EQ(d.gained(Signal::kLoadsFillBuffer), 1u);
+  d.clock += 4 * 200;
+  d.load(kBase + 80);
+  EXPECT_EQ(d.gained(Signal::kLoadsFillBuffer), 0u);
+  EXPECT_TRUE(d.core.load_is_quick(kBase + 64, 8));
+}
+
+TEST(Core, TheEleventhMissWaitsForAFillBuffer) {
+  Driver d;
+  d.load(kBase);
+  d.clock = 10'000;
+  uint64_t longest = 0;
+  for (uint64_t n = 1; n <= 10; ++n) longest = std::max(longest, d.store(kBase + 64 * n));
+  EXPECT_EQ(longest, 0u);
+  EXPECT_GT(d.store(kBase + 64 * 11), 4u * 100);
+}
+
+TEST(Core, SplitsAreCountedAndBoundedByOneSource) {
+  Driver d;
+  d.load(kBase + 60);
+  EXPECT_EQ(d.gained(Signal::kSplitLoads), 1u);
+  EXPECT_EQ(d.gained(Signal::kLoadsL3Miss), 1u);
+  d.store(kBase + 60);
+  EXPECT_EQ(d.gained(Signal::kSplitStores), 1u);
+  d.load(kBase + 4096 - 4);  // two pages
+  EXPECT_EQ(d.gained(Signal::kSplitLoads), 1u);
+  EXPECT_EQ(d.gained(Signal::kStlbMissLoads), 2u);  // the first load's, and one for this
+}
+
+TEST(Core, TranslationsAreMissedBeyondEachTlb) {
+  arch::CacheGeometry g;
+  for (uint32_t pages : {g.dtlb_entries, g.stlb_entries, 4 * g.stlb_entries}) {
+    SCOPED_TRACE(pages);
+    Driver d;
+    for (int pass = 0; pass < 3; ++pass) {
+      if (pass == 2) d.gained(Signal::kStlbMissLoads);
+      for (uint64_t n = 0; n < pages; ++n) d.load(kBase + n * 4096 + n % 64 * 64);
+    }
+    EXPECT_EQ(d.gained(Signal::kStlbMissLoads), pages <= g.stlb_entries ? 0 : pages);
+  }
+}
+
+TEST(Core, ForgettingTranslationsMakesTheNextAccessWalk) {
+  Driver d;
+  d.load(kBase);
+  d.load(kBase);
+  d.gained(Signal::kStlbMissLoads);
+  d.core.forget_translations();
+  EXPECT_FALSE(d.core.load_is_quick(kBase, 8));
+  d.load(kBase);
+  EXPECT_EQ(d.gained(Signal::kStlbMissLoads), 1u);
+}
+
+TEST(Core, ACheckedPageIsNeverQuick) {
+  Driver d;
+  d.core.load(kBase, 8, 0, false, true);
+  d.core.load(kBase, 8, 5000, false, true);
+  EXPECT_FALSE(d.core.load_is_quick(kBase, 8));
+  EXPECT_FALSE(d.core.store_is_quick(kBase, 8));
+}
+
+TEST(Core, AnAddressThatSharesTagBitsIsNotQuick) {
+  Driver d;
+  d.load(kBase);
+  d.clock += 10'000;
+  d.load(kBase);
+  ASSERT_TRUE(d.core.load_is_quick(kBase, 8));
+  for (unsigned bit = 37; bit < 64; ++bit) {
+    EXPECT_FALSE(d.core.load_is_quick(kBase ^ (uint64_t{1} << bit), 8)) << bit;
+  }
+}
+
+TEST(Core, NonTemporalStoresCombineInALineAndLeaveTheCaches) {
+  Driver d;
+  d.load(kBase);
+  d.clock += 10'000;
+  d.load(kBase);
+  ASSERT_TRUE(d.core.load_is_quick(kBase, 8));
+  d.stream(kBase);
+  EXPECT_TRUE(d.core.stream_is_quick(kBase + 8, 8));
+  EXPECT_FALSE(d.core.load_is_quick(kBase, 8));
+  d.clock += 10'000;
+  d.gained(Signal::kLoadsL3Miss);
+  d.load(kBase);
+  EXPECT_EQ(d.gained(Signal::kLoadsL3Miss), 1u);
+  EXPECT_FALSE(d.core.stream_is_quick(kBase + 8, 8));  // the load took the line back
+}
+
+TEST(Core, ProbesTellWhatTheLastAccessMet) {
+  Driver d;
+  d.core.arm_probe(kBase);
+  d.load(kBase);
+  EXPECT_EQ(d.core.probe().load.source, 0xC);
+  EXPECT_TRUE(d.core.probe().load.stlb_miss);
+  EXPECT_FALSE(d.core.probe().load.l1_hit);
+  EXPECT_GE(d.core.probe().load.latency, 200);
+  d.settle();
+  d.clock += 10'000;
+  d.load(kBase);
+  d.core.arm_probe(kBase);
+  d.load(kBase);  // quick
+  EXPECT_EQ(d.core.probe().load.source, 1);
+  EXPECT_EQ(d.core.probe().load.latency, 4);
+  EXPECT_TRUE(d.core.probe().store.l1_hit);
+}
+
+TEST(Core, NoAccessStallsLongerThanItMay) {
+  arch::CacheGeometry slow;
+  slow.memory_latency = 5000;
+  slow.walk_latency = 5000;
+  slow.mispredict_penalty = 5000;
+  Driver d(slow);
+  Random random(9);
+  for (int n = 0; n < 1000; ++n) {
+    EXPECT_LE(d.load(kBase + random.below(1 << 28), 8, true),
+              Core::kMaximumAccessStall * d.core.width());
+    EXPECT_LE(d.store(kBase + random.below(1 << 28)), Core::kMaximumAccessStall * d.core.width());
+    EXPECT_LE(d.branch(kBase, random.chance(1, 2)), 64u * d.core.width());
+  }
+}
+
+// ---- Branches.
+
+uint64_t mispredictions(Driver& d, int count, bool (*direction)(int)) {
+  for (int n = 0; n < count; ++n) d.branch(0x1234, direction(n));
+  return d.gained(Signal::kMispredicts);
+}
+
+TEST(Core, PatternsAreLearnedAndCoinsAreNot) {
+  Driver d;
+  for (auto direction : {+[](int) { return true; }, +[](int) { return false; },
+                         +[](int n) { return n % 2 == 0; }, +[](int n) { return n % 5 == 0; }}) {
+    mispredictions(d, 500, direction);
+    EXPECT_EQ(mispredictions(d, 1000, direction), 0u);
+  }
+  uint64_t random = mispredictions(
+      d, 10'000, +[](int n) { return Random(static_cast<uint64_t>(n)).chance(1, 2); });
+  EXPECT_NEAR(static_cast<double>(random), 5000, 300);
+}
+
+TEST(Core, OutcomesAreCountedByDirection) {
+  Driver d;
+  for (int n = 0; n < 30; ++n) d.branch(0x1234, n % 3 == 0);
+  EXPECT_EQ(d.gained(Signal::kConditionalTaken), 10u);
+  EXPECT_EQ(d.gained(Signal::kConditionalNotTaken), 20u);
+  EXPECT_EQ(d.gained(Signal::kMispredicts),
+            d.gained(Signal::kMispredictsTaken) + d.gained(Signal::kMispredictsNotTaken));
+}
+
+TEST(Core, ReturnsArePredictedByTheirCalls) {
+  Driver d;
+  for (uint64_t depth = 1; depth <= 16; ++depth) d.core.call(depth * 16);
+  for (uint64_t depth = 16; depth >= 1; --depth) EXPECT_EQ(d.core.give_back(depth * 16), 0u);
+  EXPECT_GT(d.core.give_back(0x999), 0u);
+  d.settle();
+  EXPECT_EQ(d.gained(Signal::kMispredicts), 1u);
+}
+
+TEST(Core, IndirectBranchesRepeatTheirLastTarget) {
+  Driver d;
+  d.core.jump_indirect(7, 0x100);
+  EXPECT_EQ(d.core.jump_indirect(7, 0x100), 0u);
+  EXPECT_GT(d.core.jump_indirect(7, 0x200), 0u);
+  EXPECT_GT(d.core.call_indirect(9, 0x300, 0x310), 0u);
+  EXPECT_EQ(d.gained(Signal::kMispredictsNearCall), 1u);
+}
+
+TEST(Core, ResetBringsBackTheBeginning) {
+  auto play = [](Driver& d) {
+    Random random(5);
+    for (int n = 0; n < 5000; ++n) {
+      d.load(kBase + random.below(1 << 22));
+      d.stream(kBase + random.below(1 << 16));
+      d.branch(random.below(64), random.chance(2, 3));
+    }
+    d.settle();
+    return d.core.totals();
+  };
+  Driver first;
+  arch::SignalCounts once = play(first);
+  first.core.reset();
+  first.clock = 0;
+  EXPECT_EQ(play(first), once);
+  Driver second({}, 1), other({}, 2);
+  EXPECT_EQ(play(second), once);
+  EXPECT_NE(play(other), once);  // another seed: another idle predictor
+}
+
+}  // namespace
+}  // namespace skidproof::model

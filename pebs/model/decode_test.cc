@@ -1,0 +1,193 @@
+// Facts of instructions, one row each, and what their neighbours add.
+#include "pebs/model/decode.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "pebs/model/retired.h"
+
+namespace skidproof::model {
+namespace {
+
+using arch::FusionFirst;
+using arch::Signal;
+
+using Bytes = std::vector<unsigned>;
+
+Decoded decoded(const Bytes& bytes) {
+  std::vector<std::byte> code;
+  for (unsigned b : bytes) code.push_back(static_cast<std::byte>(b));
+  auto d = decode(code, 0x1000);
+  EXPECT_TRUE(d) << d.error().text();
+  return d.value_or(Decoded{});
+}
+
+const arch::Microarch& microarch(const char* name = "sandy-bridge") {
+  return **arch::find_microarch(name);
+}
+
+struct Row {
+  const char* text;
+  Bytes bytes;
+  unsigned loads, stores, uops;
+};
+
+TEST(Decode, CountsMemoryOperationsAndSlots) {
+  for (const Row& row : {
+           Row{"mov rax, [rax]", {0x48, 0x8B, 0x00}, 1, 0, 1},
+           {"mov [rsi], rax", {0x48, 0x89, 0x06}, 0, 1, 1},
+           {"mov rax, [rsi+rcx*8]", {0x48, 0x8B, 0x04, 0xCE}, 1, 0, 1},
+           {"mov [rsi+rcx*8], rax", {0x48, 0x89, 0x04, 0xCE}, 0, 1, 2},
+           {"add rax, [rsi]", {0x48, 0x03, 0x06}, 1, 0, 1},
+           {"add rax, [rsi+rcx*8]", {0x48, 0x03, 0x04, 0xCE}, 1, 0, 2},
+           {"add [rsi], rax", {0x48, 0x01, 0x06}, 1, 1, 2},
+           {"lock add [rsi], rax", {0xF0, 0x48, 0x01, 0x06}, 1, 1, 8},
+           {"xchg [rsi], rax", {0x48, 0x87, 0x06}, 1, 1, 8},
+           {"cmp [rsi], rax", {0x48, 0x39, 0x06}, 1, 0, 1},
+           {"lea rax, [rsi+rcx*8]", {0x48, 0x8D, 0x04, 0xCE}, 0, 0, 1},
+           {"nop [rsi]", {0x0F, 0x1F, 0x06}, 0, 0, 1},
+           {"prefetcht0 [rsi]", {0x0F, 0x18, 0x0E}, 0, 0, 1},
+           {"push rax", {0x50}, 0, 1, 1},
+           {"push [rsi]", {0xFF, 0x36}, 1, 1, 2},
+           {"pop rax", {0x58}, 1, 0, 1},
+           {"call", {0xE8, 0, 0, 0, 0}, 0, 1, 2},
+           {"call [rsi]", {0xFF, 0x16}, 1, 1, 3},
+           {"ret", {0xC3}, 1, 0, 2},
+           {"movups xmm0, [rsi]", {0x0F, 0x10, 0x06}, 1, 0, 1},
+           {"movntps [rsi], xmm0", {0x0F, 0x2B, 0x06}, 0, 1, 1},
+           {"cmovz rax, rcx", {0x48, 0x0F, 0x44, 0xC1}, 0, 0, 2},
+           {"adc rax, rcx", {0x48, 0x11, 0xC8}, 0, 0, 2},
+       }) {
+    SCOPED_TRACE(row.text);
+    InstructionFacts f = decoded(row.bytes).facts;
+    EXPECT_EQ(f.loads, row.loads);
+    EXPECT_EQ(f.stores, row.stores);
+    EXPECT_EQ(f.uops, row.uops);
+  }
+}
+
+TEST(Decode, KnowsBranches) {
+  EXPECT_EQ(decoded({0x75, 0x10}).facts.branch, Branch::kConditional);
+  EXPECT_EQ(decoded({0x75, 0x10}).facts.target, 0x1012u);
+  EXPECT_EQ(decoded({0x75, 0x10}).facts.condition, 5);
+  EXPECT_EQ(decoded({0x0F, 0x8F, 0, 0, 0, 0}).facts.condition, 15);
+  EXPECT_EQ(decoded({0xEB, 0xFE}).facts.branch, Branch::kJump);
+  EXPECT_EQ(decoded({0xFF, 0xE0}).facts.branch, Branch::kIndirectJump);
+  EXPECT_EQ(decoded({0xE8, 0, 0, 0, 0}).facts.branch, Branch::kCall);
+  EXPECT_EQ(decoded({0xFF, 0xD0}).facts.branch, Branch::kIndirectCall);
+  EXPECT_EQ(decoded({0xC3}).facts.branch, Branch::kReturn);
+}
+
+TEST(Decode, KnowsAPointerChase) {
+  EXPECT_TRUE(decoded({0x48, 0x8B, 0x00}).facts.dependent_load);        // mov rax, [rax]
+  EXPECT_TRUE(decoded({0x48, 0x8B, 0x04, 0xC6}).facts.dependent_load);  // mov rax, [rsi+rax*8]
+  EXPECT_FALSE(decoded({0x48, 0x8B, 0x06}).facts.dependent_load);       // mov rax, [rsi]
+  EXPECT_FALSE(decoded({0x48, 0x89, 0x00}).facts.dependent_load);       // mov [rax], rax
+}
+
+TEST(Decode, ResolvesAddresses) {
+  Address a = decoded({0x48, 0x8B, 0x44, 0xCE, 0xF8}).facts.address_of;  // mov rax, [rsi+rcx*8-8]
+  EXPECT_EQ(a.base, 6);
+  EXPECT_EQ(a.index, 1);
+  EXPECT_EQ(a.scale, 3);
+  EXPECT_EQ(a.displacement, -8);
+  EXPECT_EQ(a.bytes, 8);
+  a = decoded({0x8B, 0x05, 0x10, 0, 0, 0}).facts.address_of;  // mov eax, [rip+0x10]
+  EXPECT_EQ(a.base, kNoRegister);
+  EXPECT_EQ(a.displacement, 0x1016);
+  EXPECT_EQ(a.bytes, 4);
+}
+
+TEST(Decode, FlagsOfShiftsDependOnTheCount) {
+  EXPECT_EQ(decoded({0x48, 0xC1, 0xE0, 0x40}).facts.flags_written, 0u);  // shl rax, 64: by 0
+  EXPECT_NE(decoded({0x48, 0xC1, 0xE0, 0x03}).facts.flags_written, 0u);  // shl rax, 3
+  EXPECT_EQ(decoded({0x48, 0xD3, 0xE0}).facts.flags_written, 0u);  // shl rax, cl: nobody knows
+}
+
+TEST(Decode, RefusesBytesThatAreNoInstruction) {
+  std::array<std::byte, 2> bytes = {std::byte{0x06}, std::byte{0x90}};
+  auto d = decode(bytes, 0x1000);
+  ASSERT_FALSE(d);
+  EXPECT_EQ(d.error().code, ErrorCode::kExecution);
+  EXPECT_THAT(d.error().message, ::testing::HasSubstr("06 90"));
+  EXPECT_FALSE(decode(std::span(bytes).first(0), 0x1000));
+}
+
+// A block of instructions, placed.
+std::vector<InstructionFacts> block(std::initializer_list<Bytes> code,
+                                    const char* name = "sandy-bridge") {
+  std::vector<InstructionFacts> facts;
+  for (const auto& bytes : code) facts.push_back(decoded(bytes).facts);
+  place(facts, microarch(name));
+  return facts;
+}
+
+const Bytes kJnz = {0x75, 0x00}, kJs = {0x78, 0x00}, kJb = {0x72, 0x00};
+
+TEST(Place, FusesByTheMicroarchsRules) {
+  struct Pair {
+    const char* text;
+    Bytes first, jump;
+    bool sandy_bridge, nehalem;
+  };
+  for (const Pair& p : {
+           Pair{"cmp, jnz", {0x48, 0x39, 0xC8}, kJnz, true, true},
+           {"cmp, js", {0x48, 0x39, 0xC8}, kJs, false, false},
+           {"test, js", {0x48, 0x85, 0xC0}, kJs, true, true},
+           {"and, jnz", {0x48, 0x21, 0xC8}, kJnz, true, false},
+           {"sub, jnz", {0x48, 0x29, 0xC8}, kJnz, true, false},
+           {"dec, jnz", {0x48, 0xFF, 0xC9}, kJnz, true, false},
+           {"dec, jb", {0x48, 0xFF, 0xC9}, kJb, false, false},
+           {"cmp mem, reg", {0x48, 0x39, 0x06}, kJnz, true, true},
+           {"cmp mem, imm", {0x48, 0x83, 0x3E, 0x05}, kJnz, false, false},
+           {"add mem, reg", {0x48, 0x01, 0x06}, kJnz, false, false},
+           {"or, jnz", {0x48, 0x09, 0xC8}, kJnz, false, false},
+           {"inc mem", {0x48, 0xFF, 0x06}, kJnz, false, false},
+       }) {
+    SCOPED_TRACE(p.text);
+    EXPECT_EQ(block({p.first, p.jump})[0].fused_with_next, p.sandy_bridge);
+    EXPECT_EQ(block({p.first, p.jump}, "nehalem")[0].fused_with_next, p.nehalem);
+  }
+}
+
+TEST(Place, APairTakesOneSlotAndCountsTwoInstructions) {
+  auto pair = block({{0x48, 0x39, 0xC8}, kJnz});
+  arch::SignalCounts counts{};
+  for (const auto& f : pair) add_static_counts(f, counts);
+  EXPECT_EQ(counts[arch::index(Signal::kInstructions)], 2u);
+  EXPECT_EQ(counts[arch::index(Signal::kUops)], 1u);
+  EXPECT_EQ(counts[arch::index(Signal::kMacroFused)], 1u);
+  EXPECT_EQ(counts[arch::index(Signal::kBranches)], 1u);
+  // Something between them keeps them apart, and so does entering at the jump.
+  EXPECT_FALSE(block({{0x48, 0x39, 0xC8}, {0x90}, kJnz})[0].fused_with_next);
+  EXPECT_EQ(block({kJnz})[0].slots, 1);
+}
+
+TEST(Place, ADependentChainTakesItsLatency) {
+  const Bytes kImul = {0x48, 0x0F, 0xAF, 0xC0};  // imul rax, rax
+  auto chain = block({kImul, kImul, kImul});
+  EXPECT_EQ(chain[0].stall, 0);  // nothing in this block produced RAX
+  EXPECT_EQ(chain[1].stall + chain[1].slots, 3 * 4);
+  auto apart = block({kImul, {0x90}, kImul});
+  EXPECT_EQ(apart[2].stall, 0);
+  auto zeroed = block({kImul, {0x48, 0x31, 0xC0}});  // xor rax, rax depends on nothing
+  EXPECT_EQ(zeroed[1].stall, 0);
+  auto chase = block({{0x48, 0x8B, 0x00}});
+  EXPECT_EQ(chase[0].stall + chase[0].slots, 4 * 4);
+  EXPECT_GT(block({{0x48, 0xF7, 0xF1}})[0].stall, 4 * 80);  // div rcx
+}
+
+TEST(Place, NoInstructionExceedsTheModelsBounds) {
+  for (const Bytes& bytes : {Bytes{0x48, 0xF7, 0xF9},
+                             {0xF0, 0x48, 0x0F, 0xC1, 0x06},
+                             {0x0F, 0x31},
+                             {0x48, 0xF7, 0x3C, 0xCE}}) {
+    InstructionFacts f = block({bytes})[0];
+    EXPECT_LE(f.slots, max_per_instruction(Signal::kUops));
+    EXPECT_LE(f.loads, max_per_instruction(Signal::kLoads));
+    EXPECT_LE(f.stall, 128 * 4);
+  }
+}
+
+}  // namespace
+}  // namespace skidproof::model
