@@ -23,7 +23,7 @@
 namespace skidproof::engines {
 namespace {
 
-constexpr uint64_t kBase = 0x2'0000'0000;  // free in a 64-bit process, and multiple of 2 MiB
+constexpr uint64_t kBase = 0x2000'0000'0000;  // free in a process, also under AddressSanitizer
 constexpr uint64_t kBytes = 64 << 20;
 constexpr uint64_t kTrapFlag = 0x100;
 constexpr size_t kStackBytes = 16 << 10;

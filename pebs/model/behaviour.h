@@ -47,6 +47,7 @@ struct Behaviour {
   bool absent_counters_fault = true;      // R37: PMC4–7 and their selects
   bool absent_global_bits_fault = true;   // R37: bits 7:4 of GLOBAL_CTRL and OVF_CTRL
   bool status_write_faults = true;        // GLOBAL_STATUS is read-only
+  uint32_t lost_events = 0;               // one event in this many is not counted; 0: none
   bool privilege_filters = true;          // USR and OS select what is counted
   bool enable_needs_global = true;        // GLOBAL_CTRL AND EN
   uint8_t answering_counters = 8;         // of those that CPUID reports, how many answer

@@ -58,6 +58,7 @@ struct Counter {
   bool pdir = false;           // records the overflowing event itself
   bool precise_store = false;  // records the next store's data
   CycleFilter filter;
+  uint64_t since_loss = 0;  // events since the last one that a miscounting CPU lost
 
   // PEBS between overflow and record.
   bool armed = false;

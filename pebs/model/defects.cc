@@ -210,6 +210,8 @@ const Defect kDefects[] = {
      [](Behaviour& b) { b.pebs_announced = false; }},
     {"lvt-status-writable", "the delivery status of the LVT entry can be written", Promise::kGround, &clause::M26, nullptr,
      [](Behaviour& b) { b.lvt_status_read_only = false; }},
+    {"counts-lose-events", "a general-purpose counter misses one event in sixteen", Promise::kGround, &clause::M13, nullptr,
+     [](Behaviour& b) { b.lost_events = 16; }},
     {"privilege-ignored", "USR and OS do not filter", Promise::kGround, &clause::M27, nullptr,
      [](Behaviour& b) { b.privilege_filters = false; }},
     {"global-ctrl-ignored", "counters count without their GLOBAL_CTRL bit", Promise::kGround, &clause::M13, nullptr,

@@ -101,6 +101,7 @@ struct Pmu::State {
   void retire(const Retired& r);
   void advance(const SignalCounts& counts, uint64_t instructions);
   uint64_t contribution(const Counter& c, const Retired& r, bool tagged) const;
+  uint64_t noticed(Counter& c, uint64_t events) const;
   bool triggers(Counter& c, const Retired& r, uint64_t events);
   bool overflowed(unsigned n, const Retired& r);
   void fixed_overflowed(unsigned i);
@@ -333,6 +334,16 @@ uint64_t Pmu::State::contribution(const Counter& c, const Retired& r, bool tagge
   return r.counts[index(c.signal)];
 }
 
+// All of them, on a CPU that counts right.
+uint64_t Pmu::State::noticed(Counter& c, uint64_t events) const {
+  if (behaviour.lost_events == 0) [[likely]]
+    return events;
+  c.since_loss += events;
+  uint64_t lost = c.since_loss / behaviour.lost_events;
+  c.since_loss %= behaviour.lost_events;
+  return events - lost;
+}
+
 // Whether this instruction is the event that an armed counter waits for (R2).
 bool Pmu::State::triggers(Counter& c, const Retired& r, uint64_t events) {
   if (!c.armed || r.cycle < c.ready_cycle) return false;
@@ -381,6 +392,7 @@ void Pmu::State::retire(const Retired& r) {
     uint64_t events = contribution(c, r, tagged);
     if (c.filter.used()) events = c.filter.feed(r.cycle, events);
     if (c.armed && triggers(c, r, events)) triggering |= 1u << n;
+    events = noticed(c, events);
     if (events != 0 && c.count.add(events) && overflowed(n, r)) triggering |= 1u << n;
   }
   for (uint32_t rest = fixed_counting; rest != 0; rest &= rest - 1) {
@@ -401,7 +413,7 @@ void Pmu::State::advance(const SignalCounts& counts, uint64_t instructions) {
   elapse(instructions);
   for (uint32_t rest = counting; rest != 0; rest &= rest - 1) {
     Counter& c = counters[static_cast<unsigned>(__builtin_ctz(rest))];
-    c.count.add(counts[index(c.signal)]);
+    c.count.add(noticed(c, counts[index(c.signal)]));
   }
   for (uint32_t rest = fixed_counting; rest != 0; rest &= rest - 1) {
     unsigned i = static_cast<unsigned>(__builtin_ctz(rest));
