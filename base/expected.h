@@ -42,11 +42,11 @@ inline tl::unexpected<Error> fail(ErrorCode code, std::string message, std::stri
 }  // namespace skidproof
 
 // Evaluates to the value of an Expected, or returns its error from the enclosing function.
-#define SKIDPROOF_TRY(expression)                                                       \
-  __extension__({                                                                       \
-    auto skidproof_result = (expression);                                               \
+#define SKIDPROOF_TRY(expression)                                                           \
+  __extension__({                                                                           \
+    auto skidproof_result = (expression);                                                   \
     if (!skidproof_result) return tl::make_unexpected(std::move(skidproof_result).error()); \
-    std::move(skidproof_result).value();                                                \
+    std::move(skidproof_result).value();                                                    \
   })
 
 // The same for Expected<void>.
