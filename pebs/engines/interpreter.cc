@@ -305,7 +305,6 @@ Expected<void> Interpreter::step(model::Retired& retired) {
   retired.length = facts.length;
   retired.fused_with_next = facts.fused_with_next;
   retired.micro_fused = facts.fused_with_next && facts.micro_fused_load();
-  retired.load = m.core.probe().load;
   uint64_t clock = m.core.clock();
   retired.counts = {};
   auto outcome = m.execute_one(retired.counts, clock);

@@ -36,7 +36,8 @@ class Interpreter {
   Interpreter& operator=(const Interpreter&) = delete;
 
   // Copies the program's bytes to program.code_address, which must lie in a code block of the guest
-  // memory (kInvalidArgument), and forgets what was decoded there before.
+  // memory (kInvalidArgument), and forgets what was decoded there before. Code that reaches the block in
+  // another way after it ran once is not noticed.
   Expected<void> load(const Program& program);
 
   // Prepares a call of `entry`: RDI = iterations, RSI = data, RSP = stack_top with the sentinel return

@@ -281,6 +281,60 @@ TEST(Interpreter, ABranchIntoTheMiddleOfAPairLeavesItUnfused) {
   EXPECT_EQ(guest.total(Signal::kConditional), 4u);
 }
 
+// A pair is one operation in a run and two in steps, and each has its own way to the condition.
+TEST(Interpreter, EveryPairDecidesAsItsHalvesDoAtTheBoundaries) {
+  const std::vector<Bytes> firsts = {{0x39, 0xC8}, {0x85, 0xC8},      {0x21, 0xC8}, {0x01, 0xC8},
+                                     {0x29, 0xC8}, {0xFF, 0xC0},      {0xFF, 0xC8}, {0x3B, 0x06},
+                                     {0x03, 0x06}, {0x83, 0xE8, 0x01}};
+  const std::vector<uint64_t> values = {0,
+                                        1,
+                                        2,
+                                        UINT64_MAX,
+                                        UINT64_MAX - 1,
+                                        INT64_MAX,
+                                        uint64_t{1} << 63,
+                                        INT32_MAX,
+                                        uint64_t{1} << 31,
+                                        UINT32_MAX,
+                                        0x8000'0001};
+  Guest guest;
+  guest.data = guest.memory->allocate(4096, MemoryUse::kData, false).value();
+  uint64_t fused = 0;
+  for (const Bytes& first : firsts) {
+    for (unsigned wide = 0; wide < 2; ++wide) {
+      for (unsigned condition = 0; condition < 16; ++condition) {
+        Bytes code = wide ? Bytes{0x48} : Bytes{};
+        code.insert(code.end(), first.begin(), first.end());
+        for (unsigned b : {0x0Fu, 0x80 | condition, 1u, 0u, 0u, 0u, 0xC3u, 0xC3u})
+          code.push_back(b);
+        for (uint64_t a : values) {
+          for (uint64_t b : values) {
+            auto prepare = [&] {
+              guest.start(code);
+              guest.gpr(arch::Gpr::kRax) = a;
+              guest.gpr(arch::Gpr::kRcx) = b;
+              guest.gpr(arch::Gpr::kRsi) = guest.data.address;
+              std::memcpy(guest.data.host.data(), &b, sizeof(b));
+            };
+            prepare();
+            ASSERT_EQ(guest.interpreter.run(2).value_or(0), 2u);
+            model::Registers together = guest.interpreter.registers();
+            prepare();
+            model::Retired retired;
+            ASSERT_TRUE(guest.interpreter.step(retired));
+            fused += retired.fused_with_next;
+            ASSERT_TRUE(guest.interpreter.step(retired));
+            expect_equal(together, guest.interpreter.registers());
+            ASSERT_FALSE(HasFailure()) << "first " << first[0] << " wide " << wide << " condition "
+                                       << condition << " of " << a << ", " << b;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(fused, 10'000u);
+}
+
 TEST(Interpreter, RegistersWrittenFromOutsideAreTakenUp) {
   Guest guest;
   guest.start({0x72, 0x01, 0xC3, 0xFF, 0xC0, 0xC3});  // jb +1; ret; inc eax; ret
