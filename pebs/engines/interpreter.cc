@@ -56,6 +56,8 @@ struct Interpreter::Machinery {
   Block** link = nullptr;  // to be filled once `ip` is looked up
   uint64_t published_flags = 0;
   uint64_t generation = 0;
+  uint64_t most_uops = 4;         // of one instruction, in all code decoded so far
+  bool raised_most_uops = false;  // by a block that was not yet executed
 };
 
 namespace {
@@ -90,6 +92,11 @@ Expected<Block*> Interpreter::Machinery::find(uint64_t target) {
     auto built = builder.build(target);
     if (!built) return tl::make_unexpected(std::move(built).error());
     found = built->get();
+    for (const model::InstructionFacts& facts : found->facts) {
+      if (facts.uops <= most_uops) continue;
+      most_uops = facts.uops;
+      raised_most_uops = true;
+    }
     blocks.emplace(target, std::move(*built));
   }
   state.targets[State::slot_of(target)] = {target, found};
@@ -182,7 +189,7 @@ Expected<void> Interpreter::Machinery::execute_blocks(arch::SignalCounts& counts
                                                       uint64_t& remaining) {
   while (remaining > 0) {
     SKIDPROOF_CHECK(resolve());
-    if (at->instructions > remaining) break;
+    if (at->instructions > remaining || raised_most_uops) break;
     at->entry->handler(state, at->entry, clock, remaining);
     clock = state.clock;
     if (state.fault != Fault::kNone) [[unlikely]]
@@ -264,6 +271,8 @@ void Interpreter::call(uint64_t entry, uint64_t iterations, uint64_t data, uint6
   m.publish();
 }
 
+uint64_t Interpreter::most_uops() const { return machinery_->most_uops; }
+
 bool Interpreter::finished() const { return machinery_->state.registers.ip == kSentinel; }
 
 Expected<uint64_t> Interpreter::run(uint64_t budget) {
@@ -271,6 +280,7 @@ Expected<uint64_t> Interpreter::run(uint64_t budget) {
   m.take_up_changes();
   arch::SignalCounts counts{};
   uint64_t clock = m.core.clock(), remaining = budget;
+  m.raised_most_uops = false;
   Expected<void> outcome;
   // What is left of a block that was entered, then whole blocks, then the part that still fits.
   while (remaining > 0 && outcome && m.at != nullptr && m.index > 0) {
@@ -278,7 +288,7 @@ Expected<uint64_t> Interpreter::run(uint64_t budget) {
     --remaining;
   }
   if (remaining > 0 && outcome) outcome = m.execute_blocks(counts, clock, remaining);
-  while (remaining > 0 && outcome && m.at != &m.sentinel) {
+  while (remaining > 0 && outcome && m.at != &m.sentinel && !m.raised_most_uops) {
     outcome = m.execute_one(counts, clock);
     if (--remaining > 0 && outcome) outcome = m.resolve();
   }
@@ -304,7 +314,6 @@ Expected<void> Interpreter::step(model::Retired& retired) {
   retired.ip = facts.address;
   retired.length = facts.length;
   retired.fused_with_next = facts.fused_with_next;
-  retired.micro_fused = facts.fused_with_next && facts.micro_fused_load();
   uint64_t clock = m.core.clock();
   retired.counts = {};
   auto outcome = m.execute_one(retired.counts, clock);

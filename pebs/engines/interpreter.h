@@ -48,10 +48,15 @@ class Interpreter {
   // True when the called function returned to the sentinel.
   bool finished() const;
 
-  // Executes at most `budget` instructions; returns how many. It stops early only when the program has
-  // finished. After an error the registers are those of some instruction at or before the faulting one.
+  // Executes at most `budget` instructions; returns how many. It stops early when the program has
+  // finished, and in front of code with an instruction of more uops than most_uops() said before the call
+  // (which then says more), so that a caller who planned with that number can plan again.
+  // After an error the registers are those of some instruction at or before the faulting one.
   // Errors: kExecution (left its code or data, #DE, misaligned), kUnsupported (unknown instruction).
   Expected<uint64_t> run(uint64_t budget);
+
+  // The most fused-domain uops of one instruction in the code met so far.
+  uint64_t most_uops() const;
 
   // Executes exactly one instruction and fills every field of `retired`; retired.after points into this
   // interpreter and is valid until the next call. kInvalidArgument when finished.

@@ -72,7 +72,7 @@ class ModelMachine final : public Machine {
 
  private:
   Expected<void> execute(const RunPlan& plan, RunLog& log);
-  Expected<void> execute_quietly(uint64_t instructions);
+  Expected<uint64_t> execute_quietly(uint64_t instructions);
   void handle_interrupt(const RunPlan& plan, RunLog& log);
   uint64_t tsc() const { return core_.totals()[index(Signal::kReferenceCycles)]; }
   uint64_t read_memory(uint64_t address) {
@@ -147,10 +147,10 @@ Expected<void> ModelMachine::execute(const RunPlan& plan, RunLog& log) {
   uint64_t until_look = kSlice;
   model::Retired retired;
   while (!interpreter_.finished()) {
-    uint64_t quiet = pmu_.active() ? pmu_.quiet_instructions() : UINT64_MAX;
+    uint64_t quiet = pmu_.active() ? pmu_.quiet_instructions(interpreter_.most_uops()) : UINT64_MAX;
     uint64_t count = std::min(quiet, until_look);
     if (quiet >= kWorthARun) {
-      SKIDPROOF_CHECK(execute_quietly(count));
+      count = SKIDPROOF_TRY(execute_quietly(count));
     } else {
       count = 1;
       SKIDPROOF_CHECK(interpreter_.step(retired));
@@ -177,17 +177,15 @@ Expected<void> ModelMachine::execute(const RunPlan& plan, RunLog& log) {
   return {};
 }
 
-Expected<void> ModelMachine::execute_quietly(uint64_t instructions) {
-  if (!pmu_.active()) {
-    SKIDPROOF_TRY(interpreter_.run(instructions));
-    return {};
-  }
+// Returns how many really ran.
+Expected<uint64_t> ModelMachine::execute_quietly(uint64_t instructions) {
+  if (!pmu_.active()) return interpreter_.run(instructions);
   SignalCounts before = core_.totals();
   uint64_t executed = SKIDPROOF_TRY(interpreter_.run(instructions));
   SignalCounts gained;
   for (size_t i = 0; i < kSignals; ++i) gained[i] = core_.totals()[i] - before[i];
   pmu_.advance(gained, executed);
-  return {};
+  return executed;
 }
 
 // What a minimal handler does: look, log, acknowledge.

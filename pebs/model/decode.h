@@ -79,7 +79,6 @@ struct InstructionFacts {
   uint16_t stall = 0;                // further slots: latency that nothing hides
 
   uint64_t end() const { return address + length; }
-  bool micro_fused_load() const { return explicit_load && !unlaminated; }
 };
 
 // One decoded instruction with its operands.

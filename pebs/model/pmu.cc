@@ -598,13 +598,15 @@ bool Pmu::active() const {
   return s.counting != 0 || s.fixed_counting != 0 || s.pmi_pending || s.pending.instructions > 0;
 }
 
-uint64_t Pmu::quiet_instructions() const {
+uint64_t Pmu::quiet_instructions(uint64_t most_uops) const {
   const State& s = *state_;
   if (s.step_needed || s.pending.instructions > 0 || (s.armed & s.counting) != 0) return 0;
   uint64_t quiet = s.pmi_pending ? s.pmi_countdown : UINT64_MAX;
   for (uint32_t rest = s.counting; rest != 0; rest &= rest - 1) {
     const Counter& c = s.counters[static_cast<unsigned>(__builtin_ctz(rest))];
-    quiet = std::min(quiet, c.count.quiet(max_per_instruction(c.signal)));
+    quiet = std::min(
+        quiet,
+        c.count.quiet(c.signal == Signal::kUops ? most_uops : max_per_instruction(c.signal)));
   }
   for (uint32_t rest = s.fixed_counting; rest != 0; rest &= rest - 1) {
     unsigned i = static_cast<unsigned>(__builtin_ctz(rest));

@@ -34,7 +34,6 @@ struct Retired {
   arch::SignalCounts counts{};   // what this instruction added to each signal
   uint64_t cycle = 0;            // core clock after it retired
   bool fused_with_next = false;  // first half of a macro-fused pair: retires together with the next
-  bool micro_fused = false;      // … and it is micro-fused with a load as well
   Access load, store;
   const Registers* after = nullptr;  // registers after it; after->ip is the next instruction
 };
