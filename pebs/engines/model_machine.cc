@@ -38,8 +38,7 @@ Identity identity_of(const Microarch& microarch, const ModelOptions& options) {
     id.family = first.family;
     id.model = first.model;
     id.stepping = first.stepping >= 0 ? static_cast<unsigned>(first.stepping) : 0;
-    for (const CpuModel& m : microarch.models)
-      id.microcode = std::max(id.microcode, m.minimum_microcode);
+    id.microcode = first.minimum_microcode;  // the oldest that is to be trusted
   }
   id.microarch = &microarch;
   id.pmu = true;
