@@ -29,7 +29,7 @@ struct Run {
   const model::Defect* defect = nullptr;  // nullptr: conforming
   uint64_t seed = 1;
   Which which = Which::kAll;
-  bool fail_fast = false;
+  bool until_caught = false;  // stop at the first property that fails
   size_t verdict = 0;  // index in Qualification::defects
 };
 
@@ -83,14 +83,16 @@ void work(const Run& run, const Accusers& accusers, int descriptor) {
   check::register_with_googletest(
       [&](const check::TestInfo& info) { return picks(run, accusers, info); });
   ::testing::InitGoogleTest();
-  ::testing::GTEST_FLAG(fail_fast) = run.fail_fast;
   auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
   delete listeners.Release(listeners.default_result_printer());
-  const auto sink = [descriptor](const results::Row& row) -> Expected<void> {
+  const auto sink = [descriptor, &run](const results::Row& row) -> Expected<void> {
     const auto* test = std::get_if<results::TestRow>(&row);
     if (test == nullptr) return {};
     if (test->status == Status::kFail || test->status == Status::kError) {
-      return write_line(descriptor, results::json_of(row));
+      auto written = write_line(descriptor, results::json_of(row));
+      // GoogleTest's fail_fast would stop at a harness error too, which catches nothing.
+      if (run.until_caught && test->status == Status::kFail) _exit(0);
+      return written;
     }
     results::TestRow slim = *test;
     slim.evidence = results::Json::object();
@@ -151,7 +153,7 @@ void Qualifier::plan_broken() {
       if (!defect->applies_to(*microarch)) continue;
       Run run{.microarch = microarch, .defect = defect, .seed = plan_.seed};
       run.verdict = found_.defects.size();
-      run.fail_fast = !plan_.all;
+      run.until_caught = !plan_.all;
       std::deque<Run> attempts;
       for (Which which : {Which::kCiting, Which::kOthers}) {
         for (bool sibling : {true, false}) {
