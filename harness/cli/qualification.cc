@@ -30,7 +30,7 @@ struct Run {
   uint64_t seed = 1;
   Which which = Which::kAll;
   bool until_caught = false;  // stop at the first property that fails
-  size_t verdict = 0;  // index in Qualification::defects
+  size_t verdict = 0;         // index in Qualification::defects
 };
 
 bool cites(const check::TestInfo& info, const Clause* clause) {

@@ -62,6 +62,7 @@ Expected<void> check_sizes(const CharacterizeOptions& options) {
 
 std::vector<std::string_view> characterization_parts() {
   std::vector<std::string_view> names;
+  names.reserve(std::size(kParts));
   for (const Part& part : kParts) names.push_back(part.name);
   return names;
 }
