@@ -173,21 +173,33 @@ uint64_t Core::load(uint64_t address, unsigned bytes, uint64_t now, bool pointer
   return stall_of(found, translation.latency, pointer_chase);
 }
 
-// Two lines, and perhaps two pages: one load, whose source is the slower of the two.
-uint64_t Core::load_split(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase,
-                          bool checked) {
-  uint64_t last = address + bytes - 1;
+// An access from `address` to `last`: one page, or two in turn.
+Core::Translation Core::translate_both(uint64_t address, uint64_t last, bool checked) {
   Translation translation = translate(address, checked);
-  Line found = reach(line(address), now);
   if (page(last) != page(address)) {
     Translation other = translate(last, checked);
     translation.latency += other.latency;
     translation.walked |= other.walked;
   }
+  return translation;
+}
+
+// Two lines, and perhaps two pages: one access, whose source is the slower of the two.
+std::pair<Core::Line, Core::Translation> Core::reach_both(uint64_t address, unsigned bytes,
+                                                          uint64_t now, bool checked) {
+  uint64_t last = address + bytes - 1;
+  Translation translation = translate_both(address, last, checked);
+  Line found = reach(line(address), now);
   Line other = reach(line(last), now + found.wait);
   uint64_t wait = found.wait + other.wait;
   if (other.latency > found.latency) found = other;
   found.wait = wait;
+  return {found, translation};
+}
+
+uint64_t Core::load_split(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase,
+                          bool checked) {
+  auto [found, translation] = reach_both(address, bytes, now, checked);
   found.latency += l1_latency_;
   count(found.source, 1);
   ++dynamic_[kSplitLoad];
@@ -209,34 +221,18 @@ uint64_t Core::store(uint64_t address, unsigned bytes, uint64_t now, bool checke
 }
 
 uint64_t Core::store_split(uint64_t address, unsigned bytes, uint64_t now, bool checked) {
-  uint64_t last = address + bytes - 1;
-  Translation translation = translate(address, checked);
-  Line found = reach(line(address), now);
-  if (page(last) != page(address)) {
-    Translation other = translate(last, checked);
-    translation.latency += other.latency;
-    translation.walked |= other.walked;
-  }
-  Line other = reach(line(last), now + found.wait);
-  uint64_t wait = found.wait + other.wait;
-  if (other.latency > found.latency) found = other;
-  found.wait = wait;
+  auto [found, translation] = reach_both(address, bytes, now, checked);
   ++dynamic_[kSplitStore];
   dynamic_[kWalkStore] += translation.walked;
   if (probing_) note(probe_.store, found, translation);
-  return bounded(wait + uint64_t{translation.latency} * width_ / kOverlap);
+  return bounded(found.wait + uint64_t{translation.latency} * width_ / kOverlap);
 }
 
 uint64_t Core::store_stream(uint64_t address, unsigned bytes, uint64_t now, bool checked) {
-  Translation translation = translate(address, checked);
-  uint64_t wait = 0;
   uint64_t last = address + bytes - 1;
+  Translation translation = translate_both(address, last, checked);
+  uint64_t wait = 0;
   bool split = line(last) != line(address);
-  if (page(last) != page(address)) {
-    Translation other = translate(last, checked);
-    translation.latency += other.latency;
-    translation.walked |= other.walked;
-  }
   for (uint64_t part : {address, last}) {
     uint32_t number = line(part);
     if (number == stream_line_) continue;

@@ -20,6 +20,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "pebs/arch/microarch.h"
@@ -161,6 +162,9 @@ class Core {
   Line pending(uint32_t number, uint64_t now) const;
   uint64_t take_buffer(uint32_t number, uint64_t now, uint64_t busy);
   Translation translate(uint64_t address, bool checked);
+  Translation translate_both(uint64_t address, uint64_t last, bool checked);
+  std::pair<Line, Translation> reach_both(uint64_t address, unsigned bytes, uint64_t now,
+                                          bool checked);
   Translation look_up(uint32_t number);
   uint64_t load_split(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase,
                       bool checked);
