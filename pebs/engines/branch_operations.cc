@@ -53,8 +53,8 @@ struct Single {
     Block& from = *(op)[1].block;                                                       \
     if constexpr (!Mode::kSingle) {                                                     \
       note_execution(state, from);                                                      \
-      clock += from.slots;                                                              \
-      remaining -= from.instructions;                                                   \
+      (clock) += from.slots;                                                            \
+      (remaining) -= from.instructions;                                                 \
     }                                                                                   \
     Block* to = from.successor[taken];                                                  \
     if (to == nullptr) [[unlikely]] {                                                   \
@@ -71,8 +71,8 @@ struct Single {
     if constexpr (!Mode::kSingle) {                                                              \
       Block& from = *(op)[1].block;                                                              \
       note_execution(state, from);                                                               \
-      clock += from.slots;                                                                       \
-      remaining -= from.instructions;                                                            \
+      (clock) += from.slots;                                                                     \
+      (remaining) -= from.instructions;                                                          \
     }                                                                                            \
     const State::Target& known = (state).targets[State::slot_of(destination)];                   \
     if (known.ip != (destination)) [[unlikely]] {                                                \

@@ -168,7 +168,7 @@ uint8_t dependency_number(ZydisRegister reg) {
   switch (ZydisRegisterGetClass(reg)) {
     case ZYDIS_REGCLASS_XMM:
     case ZYDIS_REGCLASS_YMM: {
-      int id = ZydisRegisterGetId(reg);
+      const auto id = static_cast<uint8_t>(ZydisRegisterGetId(reg));
       return id < 16 ? static_cast<uint8_t>(16 + id) : kNoRegister;
     }
     default:
