@@ -80,6 +80,57 @@ class TagArray {
     _mm_store_si128(last, _mm_or_si128(_mm_and_si128(moved, shifted), _mm_andnot_si128(moved, x)));
   }
 
+  // A set held in registers between finding and reordering.
+  struct Set {
+    __m128i vectors[kUsualWays / 4];
+    unsigned matching = 0;  // bit n: way n holds the number
+    unsigned marked = 0;    // bit n: way n has the mark
+
+    bool hit() const { return matching != 0; }
+    bool hit_is_marked() const { return (matching & marked) != 0; }
+  };
+  // Whether open() and close() may be used.
+  bool usual() const { return ways_ == kUsualWays; }
+  Set open(uint32_t number) const {
+    const __m128i key = _mm_set1_epi32(static_cast<int>(number));
+    const __m128i low = _mm_set1_epi32(static_cast<int>(Tag::kNumber));
+    Set set;
+#pragma GCC unroll 4
+    for (unsigned v = 0; v < kUsualWays / 4; ++v) {
+      set.vectors[v] = _mm_load_si128(load_from(number, v));
+      __m128i equal = _mm_cmpeq_epi32(_mm_and_si128(set.vectors[v], low), key);
+      set.matching |= lanes_of(equal) << (4 * v);
+      set.marked |= lanes_of(set.vectors[v]) << (4 * v);
+    }
+    return set;
+  }
+  // Makes `tag` the most recent in place of the one that matched, or of the least recent. Without a branch:
+  // the host cannot predict which way it is.
+  void close(const Set& set, uint32_t tag) {
+    unsigned way = static_cast<unsigned>(std::countr_zero(set.matching | 1u << (kUsualWays - 1)));
+    __m128i carry = _mm_cvtsi32_si128(static_cast<int>(tag));
+#pragma GCC unroll 4
+    for (unsigned v = 0; v < kUsualWays / 4; ++v) {
+      __m128i x = set.vectors[v];
+      __m128i shifted = _mm_or_si128(_mm_slli_si128(x, 4), carry);
+      __m128i moves = _mm_load_si128(reinterpret_cast<const __m128i*>(&kMoves[way][4 * v]));
+      carry = _mm_srli_si128(x, 12);
+      x = _mm_or_si128(_mm_and_si128(moves, shifted), _mm_andnot_si128(moves, x));
+      _mm_store_si128(load_from(tag, v), x);
+    }
+  }
+  // Finds `number` and makes it the most recent, put in if it was absent. True when it was there.
+  bool touch(uint32_t number) {
+    if (usual()) [[likely]] {
+      Set set = open(number);
+      close(set, number);
+      return set.hit();
+    }
+    unsigned way = find(number);
+    way == kAbsent ? insert(number) : promote(way, number);
+    return way != kAbsent;
+  }
+
   // The same in place of the least recent one.
   void insert(uint32_t tag) {
     if (ways_ != kUsualWays) [[unlikely]]
@@ -111,6 +162,9 @@ class TagArray {
   __m128i* load_from(uint32_t number, unsigned v) const {
     return reinterpret_cast<__m128i*>(place(number, v));
   }
+  static unsigned lanes_of(__m128i x) {
+    return static_cast<unsigned>(_mm_movemask_ps(_mm_castsi128_ps(x)));
+  }
   unsigned matches(uint32_t number, unsigned v, __m128i key) const {
     const __m128i low = _mm_set1_epi32(static_cast<int>(Tag::kNumber));
     __m128i equal = _mm_cmpeq_epi32(_mm_and_si128(_mm_load_si128(load_from(number, v)), low), key);
@@ -127,6 +181,18 @@ class TagArray {
   // Which lanes of the last vector move up when the tag at lane n leaves its place.
   alignas(16) static constexpr uint32_t kMoved[4][4] = {
       {~0u, 0, 0, 0}, {~0u, ~0u, 0, 0}, {~0u, ~0u, ~0u, 0}, {~0u, ~0u, ~0u, ~0u}};
+
+  // Which lanes of a set move up when the tag at way w leaves its place: those up to w.
+  struct Moves {
+    alignas(16) uint32_t lanes[kUsualWays][kUsualWays] = {};
+    constexpr Moves() {
+      for (unsigned w = 0; w < kUsualWays; ++w) {
+        for (unsigned n = 0; n <= w; ++n) lanes[w][n] = ~0u;
+      }
+    }
+    constexpr const uint32_t (&operator[](unsigned w) const)[kUsualWays] { return lanes[w]; }
+  };
+  static constexpr Moves kMoves{};
 
   uint32_t ways_;
   uint32_t mask_;  // sets - 1

@@ -72,11 +72,9 @@ inline uint64_t Core::take_buffer(uint32_t number, uint64_t now, uint64_t busy) 
 // A line that L1 lacks: looks further out and fills every level on the way.
 inline Core::Line Core::fetch(uint32_t number, uint64_t now) {
   Line found{kL2, geometry_.l2_latency, 0};
-  if (unsigned way = l2_.find(number); way != l2_.kAbsent) {
-    l2_.promote(way, number);
-  } else {
-    l2_.insert(number);
-    if (way = l3_.find(number); way != l3_.kAbsent) {
+  if (!l2_.touch(number)) {
+    // Few of its ways are in use by a small working set, and those come first.
+    if (unsigned way = l3_.find(number); way != l3_.kAbsent) {
       found = {kL3, geometry_.l3_latency, 0};
       l3_.promote(way, number);
     } else {
@@ -102,14 +100,29 @@ Core::Line Core::pending(uint32_t number, uint64_t now) const {
 
 // Where a line is, making it the most recent of its L1 set.
 [[gnu::always_inline]] inline Core::Line Core::reach(uint32_t number, uint64_t now) {
+  if (!l1_.usual()) [[unlikely]]
+    return reach_unusual(number, now);
+  auto set = l1_.open(number);
+  if (!set.hit()) {
+    l1_.close(set, number | Tag::kMark);
+    return fetch(number, now);
+  }
+  Line hit{kL1, l1_latency_, 0};
+  if (set.hit_is_marked()) [[unlikely]]
+    hit = pending(number, now);
+  l1_.close(set, hit.source == kL1 ? number : number | Tag::kMark);
+  return hit;
+}
+
+// The same for any number of ways.
+Core::Line Core::reach_unusual(uint32_t number, uint64_t now) {
   unsigned way = l1_.find(number);
   if (way == l1_.kAbsent) {
     l1_.insert(number | Tag::kMark);
     return fetch(number, now);
   }
   Line hit{kL1, l1_latency_, 0};
-  if (l1_.tag(number, way) & Tag::kMark) [[unlikely]]
-    hit = pending(number, now);
+  if (l1_.tag(number, way) & Tag::kMark) hit = pending(number, now);
   l1_.promote(way, hit.source == kL1 ? number : number | Tag::kMark);
   return hit;
 }
@@ -124,16 +137,8 @@ inline Core::Translation Core::translate(uint64_t address, bool checked) {
 
 // Beyond the most recent page of a set.
 Core::Translation Core::look_up(uint32_t number) {
-  if (unsigned way = dtlb_.find(number); way != dtlb_.kAbsent) {
-    dtlb_.promote(way, number);
-    return {};
-  }
-  dtlb_.insert(number);
-  if (unsigned way = stlb_.find(number); way != stlb_.kAbsent) {
-    stlb_.promote(way, number);
-    return {geometry_.stlb_latency, 0};
-  }
-  stlb_.insert(number);
+  if (dtlb_.touch(number)) return {};
+  if (stlb_.touch(number)) return {geometry_.stlb_latency, 0};
   return {geometry_.stlb_latency + geometry_.walk_latency, 1};
 }
 

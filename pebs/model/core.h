@@ -158,6 +158,7 @@ class Core {
   }
 
   Line reach(uint32_t number, uint64_t now);
+  Line reach_unusual(uint32_t number, uint64_t now);
   Line fetch(uint32_t number, uint64_t now);
   Line pending(uint32_t number, uint64_t now) const;
   uint64_t take_buffer(uint32_t number, uint64_t now, uint64_t busy);
