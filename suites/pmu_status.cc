@@ -24,7 +24,7 @@ constexpr char kNoEvent[] = "no instruction event";
 constexpr uint64_t kCounters = 0xFF | uint64_t{7} << arch::status::kFixedShift;
 
 // Counters that overflow early in a run of the nop sled, without PEBS or interrupt.
-SessionPlan overflowing(const arch::Event& event, std::vector<unsigned> counters) {
+SessionPlan overflowing(const arch::Event& event, const std::vector<unsigned>& counters) {
   SessionPlan plan;
   plan.buffer_records = 1;
   for (unsigned n : counters) plan.counters.push_back(CounterSetup::of(n, event, 500, false));

@@ -302,7 +302,8 @@ struct DivideSigned : Divide<T> {
     using I = typename Wider<T>::Signed;
     using W = typename Wider<T>::Type;
     I dividend = static_cast<I>(read_pair<T>(s));
-    I divisor = static_cast<Signed<T>>(b);
+    I divisor =
+        static_cast<Signed<T>>(b);  // NOLINT(bugprone-signed-char-misuse): the sign is meant
     // The most negative dividend has no positive counterpart to divide.
     bool unrepresentable = dividend == static_cast<I>(W{1} << (2 * kBits<T> - 1)) && divisor == -1;
     I quotient = divisor == 0 || unrepresentable ? I{0} : static_cast<I>(dividend / divisor);
