@@ -11,8 +11,8 @@
 
 namespace skidproof::model {
 
-// Tags are 31-bit line or page numbers; bit 31 is a mark that the owner uses (a line still on its way)
-// and that finding ignores.
+// Tags are 31-bit line or page numbers; in arrays with marks, bit 31 is one that the owner uses (a line
+// still on its way) and that finding ignores.
 struct Tag {
   static constexpr uint32_t kMark = 0x8000'0000;
   static constexpr uint32_t kNumber = 0x7FFF'FFFF;
@@ -22,8 +22,9 @@ struct Tag {
 // The ways of a set are ordered, most recently used first: the common hit is one comparison, and
 // eviction is a shift. Four ways make a vector; the first vectors of all sets lie together, then the
 // second ones, so that a small working set keeps few host cache lines busy. kUsualWays makes arrays of
-// that many ways the fastest; others work as well.
-template <unsigned kUsualWays>
+// that many ways the fastest; others work as well. Where a tag lies, and whether at all, the host cannot
+// predict: what follows from it is done by masks, not by branches.
+template <unsigned kUsualWays, bool kMarks = false>
 class TagArray {
  public:
   static constexpr unsigned kMaximumWays = 16;
@@ -59,7 +60,7 @@ class TagArray {
       return static_cast<unsigned>(std::countr_zero(lanes));
     }
     unsigned lanes = 0;
-    if (ways_ == kUsualWays) [[likely]] {
+    if (usual()) [[likely]] {
 #pragma GCC unroll 4
       for (unsigned v = 1; v < kUsualWays / 4; ++v) lanes |= matches(number, v, key) << (4 * v);
     } else {
@@ -68,20 +69,19 @@ class TagArray {
     return static_cast<unsigned>(std::countr_zero(lanes | 1u << kAbsent));
   }
 
-  // Makes `tag` the most recent of its set in place of the one at `way`. Which way that is the host
-  // cannot predict, so within a vector there is no branch.
+  // Makes `tag` the most recent of its set in place of the one at `way`.
   void promote(unsigned way, uint32_t tag) {
-    __m128i carry = _mm_cvtsi32_si128(static_cast<int>(tag));
+    __m128i carry = lowest(tag);
     for (unsigned v = 0; v < way / 4; ++v) carry = push(tag, v, carry);
     __m128i* last = load_from(tag, way / 4);
     __m128i x = _mm_load_si128(last);
-    __m128i shifted = _mm_or_si128(_mm_slli_si128(x, 4), carry);
-    __m128i moved = _mm_load_si128(reinterpret_cast<const __m128i*>(kMoved[way % 4]));
-    _mm_store_si128(last, _mm_or_si128(_mm_and_si128(moved, shifted), _mm_andnot_si128(moved, x)));
+    _mm_store_si128(last, moved(x, carry, kMovesAlone[1u << way % 4]));
   }
 
   // A set held in registers between finding and reordering.
   struct Set {
+    __m128i* first;
+    size_t stride;  // from one vector to the next
     __m128i vectors[kUsualWays / 4];
     unsigned matching = 0;  // bit n: way n holds the number
     unsigned marked = 0;    // bit n: way n has the mark
@@ -89,34 +89,40 @@ class TagArray {
     bool hit() const { return matching != 0; }
     bool hit_is_marked() const { return (matching & marked) != 0; }
   };
-  // Whether open() and close() may be used.
+  // Whether open(), close() and close_absent() may be used.
   bool usual() const { return ways_ == kUsualWays; }
   Set open(uint32_t number) const {
     const __m128i key = _mm_set1_epi32(static_cast<int>(number));
-    const __m128i low = _mm_set1_epi32(static_cast<int>(Tag::kNumber));
     Set set;
+    set.first = load_from(number, 0);
+    set.stride = sets();
 #pragma GCC unroll 4
     for (unsigned v = 0; v < kUsualWays / 4; ++v) {
-      set.vectors[v] = _mm_load_si128(load_from(number, v));
-      __m128i equal = _mm_cmpeq_epi32(_mm_and_si128(set.vectors[v], low), key);
-      set.matching |= lanes_of(equal) << (4 * v);
-      set.marked |= lanes_of(set.vectors[v]) << (4 * v);
+      set.vectors[v] = _mm_load_si128(set.first + v * set.stride);
+      set.matching |= lanes_of(equal(set.vectors[v], key)) << (4 * v);
+      if constexpr (kMarks) set.marked |= lanes_of(set.vectors[v]) << (4 * v);
     }
     return set;
   }
-  // Makes `tag` the most recent in place of the one that matched, or of the least recent. Without a branch:
-  // the host cannot predict which way it is.
+  // Makes `tag` the most recent in place of the one that matched, or of the least recent.
   void close(const Set& set, uint32_t tag) {
     unsigned way = static_cast<unsigned>(std::countr_zero(set.matching | 1u << (kUsualWays - 1)));
-    __m128i carry = _mm_cvtsi32_si128(static_cast<int>(tag));
+    __m128i carry = lowest(tag);
 #pragma GCC unroll 4
     for (unsigned v = 0; v < kUsualWays / 4; ++v) {
       __m128i x = set.vectors[v];
-      __m128i shifted = _mm_or_si128(_mm_slli_si128(x, 4), carry);
-      __m128i moves = _mm_load_si128(reinterpret_cast<const __m128i*>(&kMoves[way][4 * v]));
+      _mm_store_si128(set.first + v * set.stride, moved(x, carry, &kMoves[way][4 * v]));
       carry = _mm_srli_si128(x, 12);
-      x = _mm_or_si128(_mm_and_si128(moves, shifted), _mm_andnot_si128(moves, x));
-      _mm_store_si128(load_from(tag, v), x);
+    }
+  }
+  // The same when nothing matched.
+  void close_absent(const Set& set, uint32_t tag) {
+    __m128i carry = lowest(tag);
+#pragma GCC unroll 4
+    for (unsigned v = 0; v < kUsualWays / 4; ++v) {
+      __m128i x = set.vectors[v];
+      _mm_store_si128(set.first + v * set.stride, _mm_or_si128(_mm_slli_si128(x, 4), carry));
+      carry = _mm_srli_si128(x, 12);
     }
   }
   // Finds `number` and makes it the most recent, put in if it was absent. True when it was there.
@@ -126,16 +132,25 @@ class TagArray {
       close(set, number);
       return set.hit();
     }
-    unsigned way = find(number);
-    way == kAbsent ? insert(number) : promote(way, number);
-    return way != kAbsent;
+    return touch_unusual(number);
+  }
+  // Unless `skip`: where `number` is among the four most recent, makes it the very first. True when it
+  // was among them.
+  [[gnu::always_inline]] bool touch_front(uint32_t number, bool skip) {
+    __m128i* front = load_from(number, 0);
+    __m128i x = _mm_load_si128(front);
+    unsigned lanes = lanes_of(equal(x, _mm_set1_epi32(static_cast<int>(number))));
+    unsigned allowed = skip - 1u;
+    asm("" : "+r"(allowed));  // or the compiler makes the branch that this avoids
+    _mm_store_si128(front, moved(x, lowest(number), kMovesAlone[lanes & allowed]));
+    return lanes != 0;
   }
 
-  // The same in place of the least recent one.
+  // Makes `tag` the most recent of its set in place of the least recent.
   void insert(uint32_t tag) {
-    if (ways_ != kUsualWays) [[unlikely]]
+    if (!usual()) [[unlikely]]
       return promote(ways_ - 1, tag);
-    __m128i carry = _mm_cvtsi32_si128(static_cast<int>(tag));
+    __m128i carry = lowest(tag);
 #pragma GCC unroll 4
     for (unsigned v = 0; v < kUsualWays / 4; ++v) carry = push(tag, v, carry);
   }
@@ -156,19 +171,29 @@ class TagArray {
     uint32_t tags[4];
   };
 
+  [[gnu::noinline]] bool touch_unusual(uint32_t number) {
+    unsigned way = find(number);
+    way == kAbsent ? insert(number) : promote(way, number);
+    return way != kAbsent;
+  }
   Vector* place(uint32_t number, unsigned v) const {
     return &vectors_[size_t{v} * sets() + (number & mask_)];
   }
   __m128i* load_from(uint32_t number, unsigned v) const {
     return reinterpret_cast<__m128i*>(place(number, v));
   }
+  static __m128i lowest(uint32_t tag) { return _mm_cvtsi32_si128(static_cast<int>(tag)); }
   static unsigned lanes_of(__m128i x) {
     return static_cast<unsigned>(_mm_movemask_ps(_mm_castsi128_ps(x)));
   }
+  static __m128i equal(__m128i tags, __m128i key) {
+    if constexpr (kMarks) {
+      tags = _mm_and_si128(tags, _mm_set1_epi32(static_cast<int>(Tag::kNumber)));
+    }
+    return _mm_cmpeq_epi32(tags, key);
+  }
   unsigned matches(uint32_t number, unsigned v, __m128i key) const {
-    const __m128i low = _mm_set1_epi32(static_cast<int>(Tag::kNumber));
-    __m128i equal = _mm_cmpeq_epi32(_mm_and_si128(_mm_load_si128(load_from(number, v)), low), key);
-    return static_cast<unsigned>(_mm_movemask_ps(_mm_castsi128_ps(equal)));
+    return lanes_of(equal(_mm_load_si128(load_from(number, v)), key));
   }
   // Shifts one vector of tags by a place; `carry` comes in at the front, what leaves is returned.
   __m128i push(uint32_t number, unsigned v, __m128i carry) {
@@ -177,10 +202,12 @@ class TagArray {
     _mm_store_si128(at, _mm_or_si128(_mm_slli_si128(x, 4), carry));
     return _mm_srli_si128(x, 12);
   }
-
-  // Which lanes of the last vector move up when the tag at lane n leaves its place.
-  alignas(16) static constexpr uint32_t kMoved[4][4] = {
-      {~0u, 0, 0, 0}, {~0u, ~0u, 0, 0}, {~0u, ~0u, ~0u, 0}, {~0u, ~0u, ~0u, ~0u}};
+  // `x` with the lanes of the mask `moves` shifted by a place, `carry` coming in at the front.
+  static __m128i moved(__m128i x, __m128i carry, const uint32_t* moves) {
+    __m128i mask = _mm_load_si128(reinterpret_cast<const __m128i*>(moves));
+    __m128i shifted = _mm_or_si128(_mm_slli_si128(x, 4), carry);
+    return _mm_xor_si128(x, _mm_and_si128(mask, _mm_xor_si128(x, shifted)));
+  }
 
   // Which lanes of a set move up when the tag at way w leaves its place: those up to w.
   struct Moves {
@@ -193,6 +220,19 @@ class TagArray {
     constexpr const uint32_t (&operator[](unsigned w) const)[kUsualWays] { return lanes[w]; }
   };
   static constexpr Moves kMoves{};
+
+  // The same within one vector, by the bit mask of the lane that leaves: none for 0.
+  struct MovesAlone {
+    alignas(16) uint32_t lanes[16][4] = {};
+    constexpr MovesAlone() {
+      for (unsigned set = 1; set < 16; ++set) {
+        for (unsigned n = 0; n <= static_cast<unsigned>(std::countr_zero(set)); ++n)
+          lanes[set][n] = ~0u;
+      }
+    }
+    constexpr const uint32_t (&operator[](unsigned set) const)[4] { return lanes[set]; }
+  };
+  static constexpr MovesAlone kMovesAlone{};
 
   uint32_t ways_;
   uint32_t mask_;  // sets - 1

@@ -33,6 +33,8 @@ Core::Core(const arch::CacheGeometry& geometry, uint64_t seed)
   penalty_ = uint64_t{std::min(geometry_.mispredict_penalty, kMaximumPenalty)} * width_;
   stall_bound_ = uint64_t{kMaximumAccessStall} * width_;
   geometry_.l1_latency = l1_latency_;
+  near_latency_ = {geometry_.l3_latency, geometry_.l2_latency};
+  near_translation_ = {geometry_.stlb_latency, 0};
   reset();
 }
 
@@ -70,21 +72,23 @@ inline uint64_t Core::take_buffer(uint32_t number, uint64_t now, uint64_t busy) 
 }
 
 // A line that L1 lacks: looks further out and fills every level on the way.
-inline Core::Line Core::fetch(uint32_t number, uint64_t now) {
-  Line found{kL2, geometry_.l2_latency, 0};
-  if (!l2_.touch(number)) {
-    // Few of its ways are in use by a small working set, and those come first.
-    if (unsigned way = l3_.find(number); way != l3_.kAbsent) {
-      found = {kL3, geometry_.l3_latency, 0};
-      l3_.promote(way, number);
-    } else {
-      found = {kLocalDramExclusive, geometry_.memory_latency, 0};
-      l3_.insert(number);
-    }
-  }
+[[gnu::always_inline]] inline Core::Line Core::fetch(uint32_t number, uint64_t now) {
+  // Whether L2 has it the host cannot predict, so L3 is looked into either way. Few of its ways are in
+  // use by a small working set, and those come first.
+  bool in_l2 = l2_.touch(number);
+  bool in_l3 = l3_.touch_front(number, in_l2);
+  Level level{in_l2 ? kL2 : kL3, near_latency_[in_l2]};
+  if (!(in_l2 | in_l3)) [[unlikely]]
+    level = look_far(number);
   if (number == stream_line_) stream_line_ = kNoLine;
-  found.wait = take_buffer(number, now, uint64_t{found.latency} * width_);
-  return found;
+  uint64_t wait = take_buffer(number, now, uint64_t{level.latency} * width_);
+  return {level.source, level.latency, wait};
+}
+
+// Not among the most recent lines of L3.
+[[gnu::noinline]] Core::Level Core::look_far(uint32_t number) {
+  if (l3_.touch(number)) return {kL3, geometry_.l3_latency};
+  return {kLocalDramExclusive, geometry_.memory_latency};
 }
 
 // A line in L1 that is marked as on its way: has it arrived?
@@ -104,7 +108,7 @@ Core::Line Core::pending(uint32_t number, uint64_t now) const {
     return reach_unusual(number, now);
   auto set = l1_.open(number);
   if (!set.hit()) {
-    l1_.close(set, number | Tag::kMark);
+    l1_.close_absent(set, number | Tag::kMark);
     return fetch(number, now);
   }
   Line hit{kL1, l1_latency_, 0};
@@ -127,7 +131,7 @@ Core::Line Core::reach_unusual(uint32_t number, uint64_t now) {
   return hit;
 }
 
-inline Core::Translation Core::translate(uint64_t address, bool checked) {
+[[gnu::always_inline]] inline Core::Translation Core::translate(uint64_t address, bool checked) {
   uint64_t full = address >> kPageShift;
   uint64_t& recent = recent_page_[full & recent_mask_];
   if (recent == full) return {};
@@ -135,18 +139,25 @@ inline Core::Translation Core::translate(uint64_t address, bool checked) {
   return look_up(page(address));
 }
 
-// Beyond the most recent page of a set.
-Core::Translation Core::look_up(uint32_t number) {
-  if (dtlb_.touch(number)) return {};
-  if (stlb_.touch(number)) return {geometry_.stlb_latency, 0};
+// Beyond the most recent page of a set. Which TLB has it the host cannot predict.
+[[gnu::always_inline]] inline Core::Translation Core::look_up(uint32_t number) {
+  bool in_dtlb = dtlb_.touch(number);
+  bool in_stlb = stlb_.touch_front(number, in_dtlb);
+  if (in_dtlb | in_stlb) [[likely]]
+    return {near_translation_[in_dtlb], 0};
+  return walk(number);
+}
+
+[[gnu::noinline]] Core::Translation Core::walk(uint32_t number) {
+  if (stlb_.touch(number)) return {geometry_.stlb_latency, 0};  // in a TLB of more than four ways
   return {geometry_.stlb_latency + geometry_.walk_latency, 1};
 }
 
 // Loads that were served by `source`; L1 hits are what remains of all loads.
 inline void Core::count(uint32_t source, uint64_t times) {
-  constexpr Dynamic kOf[] = {kDynamics, kDynamics, kFromFillBuffer, kFromL2,   kFromL3,
-                             kDynamics, kDynamics, kDynamics,       kDynamics, kDynamics,
-                             kDynamics, kDynamics, kFromMemory};
+  static constexpr Dynamic kOf[] = {kDynamics, kDynamics, kFromFillBuffer, kFromL2,   kFromL3,
+                                    kDynamics, kDynamics, kDynamics,       kDynamics, kDynamics,
+                                    kDynamics, kDynamics, kFromMemory};
   dynamic_[kOf[source]] += times;
 }
 
@@ -179,7 +190,8 @@ uint64_t Core::load(uint64_t address, unsigned bytes, uint64_t now, bool pointer
 }
 
 // An access from `address` to `last`: one page, or two in turn.
-Core::Translation Core::translate_both(uint64_t address, uint64_t last, bool checked) {
+[[gnu::noinline]] Core::Translation Core::translate_both(uint64_t address, uint64_t last,
+                                                         bool checked) {
   Translation translation = translate(address, checked);
   if (page(last) != page(address)) {
     Translation other = translate(last, checked);
@@ -190,8 +202,10 @@ Core::Translation Core::translate_both(uint64_t address, uint64_t last, bool che
 }
 
 // Two lines, and perhaps two pages: one access, whose source is the slower of the two.
-std::pair<Core::Line, Core::Translation> Core::reach_both(uint64_t address, unsigned bytes,
-                                                          uint64_t now, bool checked) {
+[[gnu::noinline]] std::pair<Core::Line, Core::Translation> Core::reach_both(uint64_t address,
+                                                                            unsigned bytes,
+                                                                            uint64_t now,
+                                                                            bool checked) {
   uint64_t last = address + bytes - 1;
   Translation translation = translate_both(address, last, checked);
   Line found = reach(line(address), now);

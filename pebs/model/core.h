@@ -137,6 +137,10 @@ class Core {
     uint32_t latency = 0;  // cycles
     uint64_t wait = 0;     // slots until a fill buffer was free
   };
+  struct Level {
+    uint32_t source;
+    uint32_t latency;  // cycles
+  };
   struct Translation {
     uint32_t latency = 0;  // cycles
     uint32_t walked = 0;
@@ -160,6 +164,7 @@ class Core {
   Line reach(uint32_t number, uint64_t now);
   Line reach_unusual(uint32_t number, uint64_t now);
   Line fetch(uint32_t number, uint64_t now);
+  Level look_far(uint32_t number);
   Line pending(uint32_t number, uint64_t now) const;
   uint64_t take_buffer(uint32_t number, uint64_t now, uint64_t busy);
   Translation translate(uint64_t address, bool checked);
@@ -167,6 +172,7 @@ class Core {
   std::pair<Line, Translation> reach_both(uint64_t address, unsigned bytes, uint64_t now,
                                           bool checked);
   Translation look_up(uint32_t number);
+  Translation walk(uint32_t number);
   uint64_t load_split(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase,
                       bool checked);
   uint64_t store_split(uint64_t address, unsigned bytes, uint64_t now, bool checked);
@@ -185,7 +191,7 @@ class Core {
 
   static constexpr uint64_t kNoPage = UINT64_MAX;
 
-  TagArray<8> l1_;
+  TagArray<8, true> l1_;
   TagArray<4> dtlb_;
   std::vector<uint64_t>
       recent_page_;  // of each DTLB set the most recent, unless it is to be checked
@@ -201,6 +207,8 @@ class Core {
   arch::CacheGeometry geometry_;
   uint32_t l1_latency_;  // never more than the levels behind it
   uint32_t width_;
+  std::array<uint32_t, 2> near_latency_;      // cycles: of L3, of L2
+  std::array<uint32_t, 2> near_translation_;  // cycles: a hit of the STLB, of the DTLB
   uint64_t stall_bound_;
   uint64_t seed_;
   uint64_t clock_ = 0;
