@@ -23,10 +23,11 @@ namespace skidproof::model {
 using namespace arch;
 
 inline constexpr unsigned kMaxCounters = 8;
-inline constexpr unsigned kMaxFixed = 3;
+inline constexpr unsigned kMaxFixed = 4;
 
+// The last, TOPDOWN.SLOTS, is no signal of the core model.
 inline constexpr Signal kFixedSignals[kMaxFixed] = {Signal::kInstructions, Signal::kCycles,
-                                                    Signal::kReferenceCycles};
+                                                    Signal::kReferenceCycles, Signal::kNone};
 
 // An assist that waits for instructions to retire: the second half of a fused pair.
 struct PendingAssist {
