@@ -43,6 +43,11 @@ inline Expectations operator*(Expectations one, uint64_t n) {
 }
 inline Expectations operator+(Expectations a, const Expectations& b) { return a += b; }
 
+// The operating mode that a program runs in: IA-32e 64-bit mode, protected mode with 32-bit code
+// segments, real-address mode. A machine that cannot enter a mode refuses the run with kNotAvailable.
+enum class Mode : uint8_t { kLong, kProtected32, kReal };
+const char* name_of(Mode mode);
+
 // Flow kinds that matter when a path through the code is followed.
 enum class Flow : uint8_t { kNone, kConditional, kJump, kCall, kReturn };
 
@@ -71,8 +76,11 @@ bool host_supports(Isa isa);
 //   uint64_t entry(uint64_t iterations /*rdi*/, void* data /*rsi*/)
 // that preserves the callee-saved registers and executes `once` plus iterations times
 // `per_iteration`; exactly so for every number of iterations, none included. The call itself is the
-// machine's and is not part of the expectations; the final RET is in `once`.
+// machine's and is not part of the expectations; the final RET is in `once`. In 32-bit mode the same
+// registers' lower halves carry the arguments, and all of the program's addresses, the stack's too,
+// are below 4 GiB.
 struct Program {
+  Mode mode = Mode::kLong;
   std::string kernel;  // name of the kernel
   std::string
       parameters;  // "key=value,…" as given and defaulted; with the kernel's name it is the id
