@@ -69,6 +69,10 @@ struct PmiPolicy {
 
 enum class Ring : uint8_t { kKernel = 0, kUser = 3 };
 
+// The operating mode that a program runs in: IA-32e 64-bit mode, protected mode with 32-bit code
+// segments, real-address mode. A machine that cannot enter a mode refuses the run with kNotAvailable.
+enum class Mode : uint8_t { kLong, kProtected32, kReal };
+
 // One run: MSRs in, the program, MSRs out.
 struct RunPlan {
   uint64_t iterations = 1;
@@ -77,6 +81,7 @@ struct RunPlan {
   std::vector<uint32_t> read;     // read after disabling; values in RunLog::read
   PmiPolicy pmi;
   Ring ring = Ring::kKernel;
+  Mode mode = Mode::kLong;
   uint64_t pebs_index_address = 0;  // where the handler finds the PEBS index and base; 0: none
   uint64_t pebs_base_address = 0;
   std::chrono::milliseconds deadline{10'000};
