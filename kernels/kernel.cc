@@ -194,18 +194,6 @@ Expected<const Kernel*> find_kernel(std::string_view name) {
                            : fmt::format("did you mean {}?", fmt::join(near, ", ")));
 }
 
-const char* name_of(Mode mode) {
-  switch (mode) {
-    case Mode::kLong:
-      return "64-bit mode";
-    case Mode::kProtected32:
-      return "32-bit protected mode";
-    case Mode::kReal:
-      return "real-address mode";
-  }
-  return "?";
-}
-
 const char* name_of(Isa isa) {
   switch (isa) {
     case Isa::kBaseline:

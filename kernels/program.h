@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/mode.h"
+
 namespace skidproof {
 
 // What one iteration (or the code around the loop) does architecturally. Counts, not rates.
@@ -42,11 +44,6 @@ inline Expectations operator*(Expectations one, uint64_t n) {
   return one;
 }
 inline Expectations operator+(Expectations a, const Expectations& b) { return a += b; }
-
-// The operating mode that a program runs in: IA-32e 64-bit mode, protected mode with 32-bit code
-// segments, real-address mode. A machine that cannot enter a mode refuses the run with kNotAvailable.
-enum class Mode : uint8_t { kLong, kProtected32, kReal };
-const char* name_of(Mode mode);
 
 // Flow kinds that matter when a path through the code is followed.
 enum class Flow : uint8_t { kNone, kConditional, kJump, kCall, kReturn };
