@@ -26,7 +26,9 @@ namespace {
 
 x86::Gp narrow(const x86::Gp& reg) { return reg.isGpq() ? reg.r32() : reg; }
 
-bool is_general(const asmjit::Operand_& operand) { return operand.isReg() && x86::Reg::isGp(operand); }
+bool is_general(const asmjit::Operand_& operand) {
+  return operand.isReg() && x86::Reg::isGp(operand);
+}
 
 }  // namespace
 
@@ -55,7 +57,8 @@ asmjit::Operand_ Emitter::narrowed(const asmjit::Operand_& operand, bool vector)
   }
   if (operand.isImm()) {
     int64_t value = operand.as<asmjit::Imm>().value();
-    if (value != int64_t{static_cast<int32_t>(value)} && value != int64_t{static_cast<uint32_t>(value)})
+    if (value != int64_t{static_cast<int32_t>(value)} &&
+        value != int64_t{static_cast<uint32_t>(value)})
       refuse(fmt::format("{:#x} does not fit 32 bits", static_cast<uint64_t>(value)));
     return asmjit::Imm(int64_t{static_cast<int32_t>(value)});
   }

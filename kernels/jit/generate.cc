@@ -216,7 +216,8 @@ Expected<Program> build(const Kernel& kernel, const Params& params, const Placem
   Parts parts = write(emitter, kernel, params, needs_avx(program.needs));
   program.code = SKIDPROOF_TRY(emitter.finish());
   program.marks = emitter.marks();
-  std::vector<Decoded> decoded = SKIDPROOF_TRY(disassemble(program.code, program.code_address, program.mode));
+  std::vector<Decoded> decoded =
+      SKIDPROOF_TRY(disassemble(program.code, program.code_address, program.mode));
   SKIDPROOF_CHECK(check_registers(decoded, parts));
   program.instructions.reserve(decoded.size());
   for (Decoded& one : decoded) program.instructions.push_back(std::move(one.instruction));

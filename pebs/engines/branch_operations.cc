@@ -300,8 +300,7 @@ Word operand_at(const State& s, const Operation* op) {
 }
 template <class M, class Word, Operand kOperand>
 bool operand_is_quick(State& s, const Operation* op) {
-  return kOperand != Operand::kMemory ||
-         M::load_is_quick(s, operand_at<Word>(s, op), sizeof(Word));
+  return kOperand != Operand::kMemory || M::load_is_quick(s, operand_at<Word>(s, op), sizeof(Word));
 }
 // The stall, or kFaulted.
 template <class M, class Word, Operand kOperand>
@@ -331,7 +330,8 @@ void push(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
     uint64_t stall = reach_operand_and_push<M, Word, kOperand>(s, op, clock + op->slots);
     if (stall == kFaulted) return;
     clock += stall;
-  } else if (!operand_is_quick<M, Word, kOperand>(s, op) || !M::store_is_quick(s, pushed_at<Word>(s), sizeof(Word))) {
+  } else if (!operand_is_quick<M, Word, kOperand>(s, op) ||
+             !M::store_is_quick(s, pushed_at<Word>(s), sizeof(Word))) {
     SKIDPROOF_TAIL push<M, Word, kOperand, Speed::kSlow>(s, op, clock, remaining);
   }
   push_value<Word>(s, operand_value<Word, kOperand>(s, op));
@@ -374,7 +374,8 @@ void call_indirect(State& s, const Operation* op, uint64_t clock, uint64_t remai
     uint64_t stall = reach_operand_and_push<M, Word, kOperand>(s, op, clock + op->slots);
     if (stall == kFaulted) return;
     clock += stall;
-  } else if (!operand_is_quick<M, Word, kOperand>(s, op) || !M::store_is_quick(s, pushed_at<Word>(s), sizeof(Word))) {
+  } else if (!operand_is_quick<M, Word, kOperand>(s, op) ||
+             !M::store_is_quick(s, pushed_at<Word>(s), sizeof(Word))) {
     SKIDPROOF_TAIL call_indirect<M, Mode, Word, kOperand, Speed::kSlow>(s, op, clock, remaining);
   }
   uint64_t target = operand_value<Word, kOperand>(s, op);

@@ -295,7 +295,9 @@ void Interpreter::call(uint64_t entry, uint64_t iterations, uint64_t data, uint6
 
 uint64_t Interpreter::most_uops() const { return machinery_->most_uops; }
 
-bool Interpreter::finished() const { return machinery_->state.registers.ip == machinery_->return_address; }
+bool Interpreter::finished() const {
+  return machinery_->state.registers.ip == machinery_->return_address;
+}
 
 Expected<uint64_t> Interpreter::run(uint64_t budget) {
   Machinery& m = *machinery_;
