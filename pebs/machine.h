@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/expected.h"
+#include "base/mode.h"
 #include "kernels/program.h"
 #include "pebs/arch/microarch.h"
 
@@ -42,6 +43,7 @@ struct MemoryRequest {
   size_t bytes = 4096;
   MemoryUse use = MemoryUse::kData;
   bool huge_pages = false;  // 2 MiB pages where the machine has them
+  bool below_4g = false;    // what 32-bit code can reach
 };
 
 // A block of memory with a guard page on both sides, freed with the last copy of its handle.
@@ -77,8 +79,10 @@ struct RunPlan {
   std::vector<uint32_t> read;     // read after disabling; values in RunLog::read
   PmiPolicy pmi;
   Ring ring = Ring::kKernel;
+  Mode mode = Mode::kLong;  // the program's
   uint64_t pebs_index_address = 0;  // where the handler finds the PEBS index and base; 0: none
   uint64_t pebs_base_address = 0;
+  uint32_t pebs_field_bytes = 8;  // of both: 4 in the 32-bit layout of the DS area
   std::chrono::milliseconds deadline{10'000};
 };
 

@@ -115,6 +115,10 @@ Expected<uint64_t> ModelMachine::rdmsr(uint32_t msr) {
 }
 
 Expected<RunLog> ModelMachine::run(const Program& program, const RunPlan& plan) {
+  if (plan.mode != Mode::kLong) {
+    return fail(ErrorCode::kNotAvailable, "the interpreter executes 64-bit code only",
+                "run the program in Mode::kLong");
+  }
   SKIDPROOF_CHECK(interpreter_.load(program));
   pmu_.set_user(plan.ring == Ring::kUser);
   RunLog log;
