@@ -68,6 +68,7 @@ struct Microarch {
   uint8_t lbr_format = 3;
   bool smm_freeze = true;  // IA32_PERF_CAPABILITIES[12]: FREEZE_WHILE_SMM_EN exists
   uint64_t perfevtsel_defined = 0xFFFFFFFF;  // the bits of IA32_PERFEVTSELx that are not reserved
+  bool any_thread = true;        // AnyThread exists: from version 3 until version 5 deprecates it
 
   // PEBS.
   uint16_t pebs_counters = 0x0F;  // PMCn that can do PEBS (R36)
@@ -90,6 +91,7 @@ struct Microarch {
   std::span<const Event> events;  // counting and precise, published encodings
   FusionRules fusion;
   CacheGeometry caches;
+  std::span<const std::string_view> errata;  // published ids of errata that this row's parts have
 
   Expectation expectation(unsigned combination) const {
     return (disputed_qualifiers >> combination) & 1 ? Expectation::kClassify
