@@ -107,6 +107,7 @@ struct Microarch {
   std::span<const Event> events;  // counting and precise, published encodings
   FusionRules fusion;
   CacheGeometry caches;
+  std::span<const std::string_view> errata;  // published ids of errata that this row's parts have
 
   // CTR_FRZ and LBR_FRZ, and IA32_PERF_GLOBAL_STATUS_SET and _INUSE (architectural version 4).
   constexpr bool streamlined_freeze() const { return perfmon_version >= 4; }
