@@ -63,6 +63,9 @@ struct Kernel {
   // number of iterations. See kernels/jit/emitter.h for registers and marks.
   void (*body)(Emitter&, const Params&) = nullptr;  // required
   bool loop = true;
+  // The body uses string instructions: it may change RSI and RDI, and puts them back itself. How many
+  // loads and stores a repeated one counts as is not promised by anybody; the expectations take one.
+  bool string_instructions = false;
 };
 
 // Where a program is to stand: addresses in the machine's address space.

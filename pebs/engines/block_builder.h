@@ -14,8 +14,12 @@ namespace skidproof::engines {
 
 class BlockBuilder {
  public:
-  BlockBuilder(const GuestMemory& memory, const arch::Microarch& microarch, Accounting accounting)
-      : memory_(memory), microarch_(microarch), modelled_(accounting == Accounting::kCore) {}
+  BlockBuilder(const GuestMemory& memory, const arch::Microarch& microarch,
+               const model::CoreBehaviour& behaviour, Accounting accounting)
+      : memory_(memory),
+        microarch_(microarch),
+        behaviour_(behaviour),
+        modelled_(accounting == Accounting::kCore) {}
 
   // The block that starts at `ip`: up to the next branch, the next instruction that cannot be executed,
   // or kMaximumInstructions. kExecution where there is no code, kUnsupported where its first
@@ -33,6 +37,7 @@ class BlockBuilder {
 
   const GuestMemory& memory_;
   const arch::Microarch& microarch_;
+  model::CoreBehaviour behaviour_;
   bool modelled_;
 };
 

@@ -18,8 +18,8 @@ namespace skidproof::engines {
 // execution is cut into runs and steps.
 struct Interpreter::Machinery {
   Machinery(GuestMemory& guest, model::Core& the_core, const arch::Microarch& microarch,
-            Accounting a)
-      : memory(guest), core(the_core), accounting(a), builder(guest, microarch, a) {
+            const model::CoreBehaviour& behaviour, Accounting a)
+      : memory(guest), core(the_core), accounting(a), builder(guest, microarch, behaviour, a) {
     state.host_delta = guest.host_delta();
     state.core = &the_core;
     state.memory = &guest;
@@ -93,8 +93,8 @@ Expected<Block*> Interpreter::Machinery::find(uint64_t target) {
     if (!built) return tl::make_unexpected(std::move(built).error());
     found = built->get();
     for (const model::InstructionFacts& facts : found->facts) {
-      if (facts.uops <= most_uops) continue;
-      most_uops = facts.uops;
+      if (facts.slots <= most_uops) continue;
+      most_uops = facts.slots;
       raised_most_uops = true;
     }
     blocks.emplace(target, std::move(*built));
@@ -212,6 +212,7 @@ void Interpreter::Machinery::collect(arch::SignalCounts& counts) {
     block->executions = 0;
   }
   state.touched = nullptr;
+  counts[arch::index(arch::Signal::kInstructions)] += std::exchange(state.extra_instructions, 0);
 }
 
 // Puts execution in front of the instruction that faulted and says what happened.
@@ -234,7 +235,10 @@ Error Interpreter::Machinery::fault(arch::SignalCounts& counts) {
 
 Interpreter::Interpreter(GuestMemory& memory, model::Core& core, const arch::Microarch& microarch,
                          Accounting accounting)
-    : machinery_(std::make_unique<Machinery>(memory, core, microarch, accounting)) {}
+    : Interpreter(memory, core, microarch, model::core_behaviour_of(microarch), accounting) {}
+Interpreter::Interpreter(GuestMemory& memory, model::Core& core, const arch::Microarch& microarch,
+                         const model::CoreBehaviour& behaviour, Accounting accounting)
+    : machinery_(std::make_unique<Machinery>(memory, core, microarch, behaviour, accounting)) {}
 Interpreter::~Interpreter() = default;
 
 Expected<void> Interpreter::load(const Program& program) {
@@ -317,6 +321,8 @@ Expected<void> Interpreter::step(model::Retired& retired) {
   uint64_t clock = m.core.clock();
   retired.counts = {};
   auto outcome = m.execute_one(retired.counts, clock);
+  retired.counts[arch::index(arch::Signal::kInstructions)] +=
+      std::exchange(m.state.extra_instructions, 0);
   m.settle(retired.counts, clock);
   m.publish();
   SKIDPROOF_CHECK(std::move(outcome));

@@ -197,7 +197,8 @@ void note_memory(const ZydisDecodedOperand& operand, InstructionFacts& f) {
   bool writes = operand.actions & ZYDIS_OPERAND_ACTION_MASK_WRITE;
   f.loads += reads;
   f.stores += writes;
-  if (operand.visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN) {
+  if (operand.visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN &&
+      operand.mem.base == ZYDIS_REGISTER_RSP) {
     f.stack_load |= reads;
     f.stack_store |= writes;
     return;
@@ -281,6 +282,28 @@ void note_flags(const Decoded& d, InstructionFacts& f) {
   f.flags_written = written;
 }
 
+// R74: two operands, the first a register that is read and written (or a store), and none of the
+// exceptions.
+bool keeps_indexed(const Decoded& d) {
+  switch (d.instruction.mnemonic) {
+    case ZYDIS_MNEMONIC_ADC:
+    case ZYDIS_MNEMONIC_SBB:
+      return false;
+    default:
+      break;
+  }
+  return d.instruction.meta.category != ZYDIS_CATEGORY_CMOV &&
+         d.instruction.operand_count_visible <= 2;
+}
+
+bool rip_relative(const Decoded& d) {
+  for (unsigned n = 0; n < d.instruction.operand_count_visible; ++n) {
+    const ZydisDecodedOperand& o = d.operands[n];
+    if (o.type == ZYDIS_OPERAND_TYPE_MEMORY && o.mem.base == ZYDIS_REGISTER_RIP) return true;
+  }
+  return false;
+}
+
 void note_costs(const Decoded& d, InstructionFacts& f) {
   Cost cost = f.simd || d.instruction.mnemonic == ZYDIS_MNEMONIC_VZEROUPPER
                   ? vector_cost(d.instruction.mnemonic)
@@ -294,11 +317,29 @@ void note_costs(const Decoded& d, InstructionFacts& f) {
   }
   // A plain load has nothing to un-laminate; a load with an operation and a store do.
   bool moves = d.instruction.meta.category == ZYDIS_CATEGORY_DATAXFER && !f.explicit_store;
-  f.unlaminated = f.has_address && f.address_of.index != kNoRegister && !moves;
-  if (f.unlaminated) ++cost.uops;
+  f.indexed = f.has_address && f.address_of.index != kNoRegister && !moves;
+  f.keeps_indexed = keeps_indexed(d);
+  f.rip_immediate = f.has_address && f.immediate && rip_relative(d);
   f.uops = cost.uops;
   f.latency = cost.latency;
   f.occupancy = cost.occupancy;
+}
+
+// Instructions that set flags and never fuse.
+void note_near_firsts(const Decoded& d, InstructionFacts& f) {
+  switch (d.instruction.mnemonic) {
+    case ZYDIS_MNEMONIC_OR:
+    case ZYDIS_MNEMONIC_XOR:
+      f.bitwise = true;
+      break;
+    case ZYDIS_MNEMONIC_NEG:
+    case ZYDIS_MNEMONIC_ADC:
+    case ZYDIS_MNEMONIC_SBB:
+      f.arithmetic = true;
+      break;
+    default:
+      f.arithmetic = d.instruction.meta.category == ZYDIS_CATEGORY_SHIFT;
+  }
 }
 
 uint8_t condition_code(const ZydisDecodedInstruction& i) {
@@ -360,6 +401,7 @@ Expected<Decoded> decode(std::span<const std::byte> bytes, uint64_t address) {
   f.nop = d.instruction.mnemonic == ZYDIS_MNEMONIC_NOP;
   f.non_temporal = is_non_temporal(d.instruction.mnemonic);
   f.fusion = fusion_class(d.instruction.mnemonic);
+  note_near_firsts(d, f);
   note_operands(d, f);
   f.locked = (d.instruction.attributes & ZYDIS_ATTRIB_HAS_LOCK) ||
              (d.instruction.mnemonic == ZYDIS_MNEMONIC_XCHG && f.has_address);
@@ -386,12 +428,36 @@ std::string text_of(const Decoded& decoded) {
   return text.data();
 }
 
-void place(std::span<InstructionFacts> block, const arch::Microarch& microarch) {
+namespace {
+
+// Slots that un-lamination adds.
+unsigned split_uops(const InstructionFacts& f, const CoreBehaviour& behaviour) {
+  if (f.rip_immediate && behaviour.rip_immediate_splits) return 1;
+  if (!f.indexed) return 0;
+  return behaviour.indexed == arch::IndexedFusion::kTwoOperands && f.keeps_indexed ? 0 : 1;
+}
+
+bool fuses(const InstructionFacts& first, const InstructionFacts& jump,
+           const CoreBehaviour& behaviour) {
+  arch::FusionFirst kind = first.fusion;
+  const bool mistaken = (first.bitwise && behaviour.fuses_bitwise) ||
+                        (first.arithmetic && behaviour.fuses_arithmetic);
+  if (mistaken) kind = arch::FusionFirst::kTest;
+  return behaviour.fusion.fuses(kind, arch::condition_of_code(jump.condition), first.explicit_load,
+                                first.explicit_store && !behaviour.fuses_writes,
+                                first.immediate && first.explicit_load &&
+                                    !behaviour.fuses_immediates);
+}
+
+}  // namespace
+
+void place(std::span<InstructionFacts> block, const arch::Microarch& microarch,
+           const CoreBehaviour& behaviour) {
   const unsigned width = std::max(1u, microarch.caches.retire_width);
   for (size_t n = 0; n < block.size(); ++n) {
     InstructionFacts& f = block[n];
     f.fused_with_next = f.fused_with_previous = false;
-    f.slots = f.uops;
+    f.slots = static_cast<uint8_t>(f.uops + split_uops(f, behaviour));
     unsigned held = f.occupancy * width;
     bool chained = n > 0 && f.chain != kNoRegister && (block[n - 1].writes >> f.chain & 1);
     unsigned latency = 0;  // of what nothing hides, in slots
@@ -400,14 +466,15 @@ void place(std::span<InstructionFacts> block, const arch::Microarch& microarch) 
     if (latency > f.slots) held = std::max(held, latency - f.slots);
     f.stall = static_cast<uint16_t>(std::min(held, 128 * width));
     if (n == 0 || f.branch != Branch::kConditional) continue;
-    InstructionFacts& first = block[n - 1];
-    if (microarch.fusion.fuses(first.fusion, arch::condition_of_code(f.condition),
-                               first.explicit_load, first.explicit_store,
-                               first.immediate && first.explicit_load)) {
+    const uint8_t more = block[n - 1].end() % 64 == 0 ? behaviour.line_end_uops : uint8_t{0};
+    const bool over_a_nop = behaviour.fuses_apart && n > 1 && block[n - 1].nop;
+    InstructionFacts& first = block[over_a_nop ? n - 2 : n - 1];
+    if (fuses(first, f, behaviour)) {
       first.fused_with_next = true;
       f.fused_with_previous = true;
       f.slots = 0;
     }
+    f.slots = static_cast<uint8_t>(f.slots + more);
   }
 }
 

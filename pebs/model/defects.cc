@@ -41,6 +41,24 @@ bool counts_fused_pairs(const Microarch& m) {
   });
 }
 
+bool fuses_something(const Microarch& m) {
+  using arch::Condition;
+  return m.fusion.fuses(arch::FusionFirst::kTest, Condition::kE, false, false, false);
+}
+bool fuses_cmp_signed(const Microarch& m) {
+  return fuses_something(m) && (m.fusion.cmp & arch::internal::kSigned) != 0;
+}
+bool fuses_and(const Microarch& m) { return fuses_something(m) && m.fusion.logic_and != 0; }
+bool fuses_inc(const Microarch& m) { return fuses_something(m) && m.fusion.inc_dec != 0; }
+// What Sandy Bridge fuses and Ice Lake no longer does.
+bool dropped_fusion(const Microarch& m) {
+  return fuses_and(m) && !m.fusion.memory_operand && m.fusion.inc_dec == 0;
+}
+bool counts_slots(const Microarch& m) {
+  const arch::Event* slots = m.event(0xC2, 0x02);
+  return slots != nullptr && slots->signal == arch::Signal::kUops;
+}
+
 // A published id as a template argument.
 struct Id {
   char text[16] = {};
