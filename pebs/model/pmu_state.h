@@ -24,10 +24,11 @@ namespace skidproof::model {
 using namespace arch;
 
 inline constexpr unsigned kMaxCounters = 8;
-inline constexpr unsigned kMaxFixed = 3;
+inline constexpr unsigned kMaxFixed = 4;
 
+// The last, TOPDOWN.SLOTS, is no signal of the core model.
 inline constexpr Signal kFixedSignals[kMaxFixed] = {Signal::kInstructions, Signal::kCycles,
-                                                    Signal::kReferenceCycles};
+                                                    Signal::kReferenceCycles, Signal::kNone};
 
 // Linux writes these once, with the counters off, before it uses those of a Nehalem. [Linux 6.12
 // core.c intel_pmu_nhm_workaround; erratum AAK100]
