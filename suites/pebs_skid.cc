@@ -218,7 +218,7 @@ std::vector<Param> fused_pairs() {
 }
 
 SKIDPROOF_TEST_OVER(PebsSkid, IsTwoAtMostBehindAMicroAndMacroFusedPair, fused_pairs(),
-                    clause::R12) {
+                    clause::R12, clause::R72) {
   Case c(param());
   const arch::Event* event = precise_event(uarch(), c.signal, c.counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, absent(uarch(), c.signal));
@@ -243,7 +243,7 @@ SKIDPROOF_TEST_OVER(
         on("cmp_sign", Signal::kLoads, "fused_branch", "first=cmp,condition=ns,form=mem_reg"),
         on("cmp_immediate", Signal::kLoads, "fused_branch", "first=cmp,condition=e,form=mem_imm"),
     }),
-    clause::R12, clause::R69) {
+    clause::R12, clause::R69, clause::R72) {
   Case c(param());
   const arch::Event* event = precise_event(uarch(), c.signal, c.counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, absent(uarch(), c.signal));

@@ -27,12 +27,12 @@ bool asserts_cmask(const Microarch& m) {
   return m.expectation(arch::kQualifierCmask) == arch::Expectation::kMustHold;
 }
 
-bool has_any_thread(const Microarch& m) { return m.any_thread; }
+bool any_thread_exists(const Microarch& m) { return m.any_thread; }
 bool has_uncore_status(const Microarch& m) {
   return (arch::status_bits(m, m.gp_counters) & arch::status::kOvfUncore) != 0;
 }
 bool has_smm_freeze(const Microarch& m) { return m.smm_freeze; }
-bool has_load_latency(const Microarch& m) { return m.load_latency_event != 0; }
+bool takes_latency_threshold(const Microarch& m) { return m.load_latency_event != 0; }
 bool has_eight(const Microarch& m) { return m.gp_counters_alone > 4; }
 bool has_upper_aliases(const Microarch& m) { return has_eight(m) && m.full_width_writes; }
 bool counts_fused_pairs(const Microarch& m) {
