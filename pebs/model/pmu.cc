@@ -25,7 +25,7 @@ void Pmu::State::reset() {
   }
   for (CountRegister& f : fixed) f = {0, fixed_counter_mask(uarch)};
   fixed_ctrl = global_ctrl = global_status = pebs_enable = 0;
-  load_latency_threshold = ds_area = debugctl = 0;
+  load_latency_threshold = ds_area = debugctl = frontend = first_tsc = 0;
   misc_enable = misc_enable::kPerfmonAvailable |
                 (behaviour.pebs_announced ? 0 : misc_enable::kPebsUnavailable);
   lvt_pmi = kResetLvt;
@@ -68,7 +68,9 @@ void Pmu::State::resolve(unsigned n) {
   bool privilege =
       !behaviour.privilege_filters || (c.select & (user ? evtsel::kUsr : evtsel::kOs)) != 0;
   bool enabled = (c.select & evtsel::kEnable) != 0 &&
-                 (((global_ctrl >> n) & 1) != 0 || !behaviour.enable_needs_global);
+                 (((enabled_counters() >> n) & 1) != 0 || !behaviour.enable_needs_global);
+  // No program of the model is ever inside a transaction.
+  if ((c.select & evtsel::kInTx) != 0 && behaviour.generation.in_tx_filters) enabled = false;
   bool store_elsewhere = event != nullptr && event->kind == EventKind::kPreciseStore &&
                          ((behaviour.precise_store_counters >> n) & 1) != 0;
   bool counted_here = event != nullptr && (((event->counters >> n) & 1) != 0 || store_elsewhere);
@@ -82,6 +84,8 @@ void Pmu::State::resolve(unsigned n) {
   c.pebs = pebs_eligible(n, event);
   c.pdir = c.pebs && event->kind == EventKind::kPdir && ((behaviour.pdir_counters >> n) & 1) != 0;
   c.precise_store = c.pebs && event->kind == EventKind::kPreciseStore;
+  c.data_address = c.pebs && event->data_address;
+  c.store_status = c.pebs && event->l1_hit_bit;
   if (!c.pebs) c.armed = false;
 }
 
@@ -100,7 +104,7 @@ void Pmu::State::refresh() {
   for (unsigned i = 0; i < uarch.fixed_counters; ++i) {
     uint64_t field = (fixed_ctrl >> (4 * i)) & 0xF;
     bool privilege = (field & (user ? fixed_ctrl::kUsr : fixed_ctrl::kOs)) != 0;
-    if (privilege && ((global_ctrl >> (status::kFixedShift + i)) & 1) != 0)
+    if (privilege && ((enabled_counters() >> (status::kFixedShift + i)) & 1) != 0)
       fixed_counting |= 1u << i;
   }
   // Nothing counts any more: an assist that waited for the rest of a fused pair will not come.
@@ -187,6 +191,7 @@ void Pmu::State::retire(const Retired& r) {
   }
   if (r.store.valid) last_store_address = r.store.address;
   if (!behaviour.registers_after) before = *r.after;
+  last_ip = r.ip;
 }
 
 void Pmu::State::advance(const SignalCounts& counts, uint64_t instructions) {
@@ -209,10 +214,12 @@ void Pmu::State::raise_pmi() {
     pmi_pending = true;
     pmi_countdown = random.between(behaviour.pmi_skid_low, behaviour.pmi_skid_high);
   }
-  bool freeze =
-      (debugctl & debugctl::kFreezePerfmonOnPmi) != 0 && behaviour.freeze_clears_global_ctrl;
-  if (freeze || behaviour.freeze_always) {
+  bool freeze = (debugctl & debugctl::kFreezePerfmonOnPmi) != 0;
+  if ((freeze && behaviour.freeze_clears_global_ctrl) || behaviour.freeze_always) {
     global_ctrl = 0;  // R52, architectural version 2–3
+    refresh();
+  } else if (freeze && behaviour.generation.streamlined_freeze) {
+    global_status |= status::kCountersFrozen;
     refresh();
   }
 }
