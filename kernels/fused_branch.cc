@@ -213,8 +213,8 @@ void emit_first(Emitter& e, const Params& p) {
 // and so much of it stands before the first's end.
 constexpr uint64_t kLine = 64;
 uint64_t padding(const Params& p) {
-  constexpr uint64_t kReset = 3, kNop = 1, kFirst = 3;
-  return p["line_end"] == 0 ? 0 : kLine - kReset - kFirst - (p["apart"] == 0 ? kNop : 0);
+  constexpr uint64_t kReset = 3, kNop = 1, kFirst = 3;  // bytes; apart, the no-operation comes later
+  return p["line_end"] == 0 ? 0 : kLine - kReset - kNop - kFirst;
 }
 
 // Both kinds of pair have the same instructions: the one that keeps `apart` apart stands before it
@@ -318,7 +318,8 @@ SKIDPROOF_KERNEL(fused_branch){
           .words = {"0", "1", "any"}},
          {.name = "pairs", .brief = "pairs each iteration", .fallback = 1, .low = 1, .high = 256},
          {.name = "line_end",
-          .brief = "1: no-operations before the pair make its first the last of a cache line",
+          .brief = "1: no-operations before the pair make its first the last of a cache line; with "
+                   "apart=1 as many stand there",
           .high = 1}},
     .check = check,
     .data_bytes = [](const Params& p) -> size_t { return memory(p) ? 64 : 0; },
