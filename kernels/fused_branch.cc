@@ -175,10 +175,9 @@ Operands operands(const Params& p) {
 }
 
 constexpr std::array<asmjit::InstId, 13> kInstructions = {
-    x86::Inst::kIdCmp, x86::Inst::kIdTest, x86::Inst::kIdAnd, x86::Inst::kIdAdd,
-    x86::Inst::kIdSub, x86::Inst::kIdInc,  x86::Inst::kIdDec, x86::Inst::kIdOr,
-    x86::Inst::kIdXor, x86::Inst::kIdNeg,  x86::Inst::kIdAdc, x86::Inst::kIdSbb,
-    x86::Inst::kIdShl};
+    x86::Inst::kIdCmp, x86::Inst::kIdTest, x86::Inst::kIdAnd, x86::Inst::kIdAdd, x86::Inst::kIdSub,
+    x86::Inst::kIdInc, x86::Inst::kIdDec,  x86::Inst::kIdOr,  x86::Inst::kIdXor, x86::Inst::kIdNeg,
+    x86::Inst::kIdAdc, x86::Inst::kIdSbb,  x86::Inst::kIdShl};
 
 void emit_first(Emitter& e, const Params& p) {
   uint64_t first = p["first"];
@@ -213,7 +212,8 @@ void emit_first(Emitter& e, const Params& p) {
 // and so much of it stands before the first's end.
 constexpr uint64_t kLine = 64;
 uint64_t padding(const Params& p) {
-  constexpr uint64_t kReset = 3, kNop = 1, kFirst = 3;  // bytes; apart, the no-operation comes later
+  constexpr uint64_t kReset = 3, kNop = 1,
+                     kFirst = 3;  // bytes; apart, the no-operation comes later
   return p["line_end"] == 0 ? 0 : kLine - kReset - kNop - kFirst;
 }
 

@@ -68,18 +68,19 @@ bool exists(std::string_view first, std::string_view form, unsigned condition) {
 }
 
 std::vector<Param> forms_of(std::initializer_list<const char*> firsts) {
-  return over::product(over::words(firsts), over::words({"reg_reg", "reg_imm", "mem_reg", "mem_imm"}));
+  return over::product(over::words(firsts),
+                       over::words({"reg_reg", "reg_imm", "mem_reg", "mem_imm"}));
 }
 
 }  // namespace
 
 // Uops that adjacency saves over so many iterations.
-#define SKIDPROOF_SAVED(event, first, form, condition, more)                                      \
-  (need(count(machine(), 0, event,                                                                \
-              program("fused_branch", parameters(first, form, condition, true, more)),            \
-              kIterations)) -                                                                     \
-   need(count(machine(), 0, event,                                                                \
-              program("fused_branch", parameters(first, form, condition, false, more)),           \
+#define SKIDPROOF_SAVED(event, first, form, condition, more)                            \
+  (need(count(machine(), 0, event,                                                      \
+              program("fused_branch", parameters(first, form, condition, true, more)),  \
+              kIterations)) -                                                           \
+   need(count(machine(), 0, event,                                                      \
+              program("fused_branch", parameters(first, form, condition, false, more)), \
               kIterations)))
 
 // Every condition, every form: fused exactly where the generation's rules say so.
@@ -98,7 +99,8 @@ SKIDPROOF_TEST_OVER(MacroFusion, SavesAUopExactlyForThePairsOfTheGeneration,
     fused += fuses;
     ++tried;
   }
-  SKIDPROOF_REQUIRE(tried > 0, SkipCategory::kNotOnThisMicroarch, "the instruction has no such form");
+  SKIDPROOF_REQUIRE(tried > 0, SkipCategory::kNotOnThisMicroarch,
+                    "the instruction has no such form");
   evidence("conditions", tried);
   evidence("fused", fused);
 }
@@ -115,7 +117,8 @@ SKIDPROOF_TEST_OVER(MacroFusion, NeverTakesOtherFlagSetters,
         << first << ' ' << form << ", j" << kConditions[condition];
     ++tried;
   }
-  SKIDPROOF_REQUIRE(tried > 0, SkipCategory::kNotOnThisMicroarch, "the instruction has no such form");
+  SKIDPROOF_REQUIRE(tried > 0, SkipCategory::kNotOnThisMicroarch,
+                    "the instruction has no such form");
   evidence("conditions", tried);
 }
 
@@ -156,10 +159,10 @@ SKIDPROOF_TEST_OVER(MacroFusion, IsCountedByItsOwnEvent,
   for (unsigned condition : {2, 4, 8, 12}) {
     if (!exists(param().word(), "reg_reg", condition)) continue;
     auto counted = [&](bool apart) {
-      return need(count(machine(), 0, *pairs,
-                        program("fused_branch",
-                                parameters(param().word(), "reg_reg", condition, apart)),
-                        kIterations));
+      return need(
+          count(machine(), 0, *pairs,
+                program("fused_branch", parameters(param().word(), "reg_reg", condition, apart)),
+                kIterations));
     };
     VERIFY_EQ(counted(false) - counted(true),
               SKIDPROOF_SAVED(*uops, param().word(), "reg_reg", condition, ""))

@@ -32,10 +32,10 @@ std::string parameters(std::string_view operation, std::string_view address) {
 }  // namespace
 
 // Slots that an address costs more than a plain one, over all copies and iterations.
-#define SKIDPROOF_EXTRA_SLOTS(event, operation, address)                                            \
-  (need(count(machine(), 0, event, program("micro_fusion", parameters(operation, address)),         \
-              kIterations)) -                                                                       \
-   need(count(machine(), 0, event, program("micro_fusion", parameters(operation, "base")),          \
+#define SKIDPROOF_EXTRA_SLOTS(event, operation, address)                                    \
+  (need(count(machine(), 0, event, program("micro_fusion", parameters(operation, address)), \
+              kIterations)) -                                                               \
+   need(count(machine(), 0, event, program("micro_fusion", parameters(operation, "base")),  \
               kIterations)))
 
 SKIDPROOF_TEST_OVER(MicroFusion, EndsWithAnIndexedAddress,

@@ -139,8 +139,8 @@ SKIDPROOF_TEST_OVER(PebsApplicable, StampsEachRecordBetweenItsInterrupts,
   SessionPlan plan = one_counter(0, *event, usable_period(uarch(), 40), kRecords);
   plan.threshold_records = 1;  // every record from the first on
 
-  Sampled sampled =
-      need(sample(machine(), plan, code, iterations_for_exactly(kRecords, plan.counters[0].period)));
+  Sampled sampled = need(
+      sample(machine(), plan, code, iterations_for_exactly(kRecords, plan.counters[0].period)));
 
   const std::vector<Pmi>& pmis = sampled.run.log.pmis;
   VERIFY_EQ(sampled.records().size(), kRecords);

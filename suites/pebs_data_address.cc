@@ -147,7 +147,8 @@ SKIDPROOF_TEST_OVER(PebsDataAddress, SaysWhetherAStoreHitTheL1Cache,
   }
 
   VERIFY_GE(records, kRecords * 9 / 10);
-  const double share = static_cast<double>(hits) / static_cast<double>(std::max<uint64_t>(records, 1));
+  const double share =
+      static_cast<double>(hits) / static_cast<double>(std::max<uint64_t>(records, 1));
   evidence("share-of-hits", share);
   if (param().number() != 0) {
     VERIFY_GE(share, kNearlyAll);

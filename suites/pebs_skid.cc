@@ -220,8 +220,8 @@ std::vector<Param> fused_pairs() {
   });
 }
 
-SKIDPROOF_TEST_OVER(PebsSkid, IsTwoAtMostBehindAMicroAndMacroFusedPair, fused_pairs(),
-                    clause::R12, clause::R72) {
+SKIDPROOF_TEST_OVER(PebsSkid, IsTwoAtMostBehindAMicroAndMacroFusedPair, fused_pairs(), clause::R12,
+                    clause::R72) {
   Case c(param());
   const arch::Event* event = precise_event(uarch(), c.signal, c.counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, absent(uarch(), c.signal));

@@ -75,8 +75,7 @@ SKIDPROOF_TEST(PmuVersion4, RefusesToSetCondChgdAndReservedBits, clause::G7) {
     return;
   }
   const uint64_t before = need(machine().rdmsr(IA32_PERF_GLOBAL_STATUS));
-  const uint64_t settable =
-      arch::settable_status(uarch(), reported_counters(machine()));
+  const uint64_t settable = arch::settable_status(uarch(), reported_counters(machine()));
   for (unsigned b = 0; b < 64; ++b) {
     if ((settable & bit(b)) != 0) continue;
     const Expected<void> written = machine().wrmsr(IA32_PERF_GLOBAL_STATUS_SET, bit(b));

@@ -132,12 +132,14 @@ constexpr std::array kSapphireRapidsEvents = {
 };
 
 // Counting only: the slots of the fused domain.
-constexpr List kCountingOnly{.counters = internal::kPmc0To7, .source = "intel/perfmon ADL V1.40, SPR"};
+constexpr List kCountingOnly{.counters = internal::kPmc0To7,
+                             .source = "intel/perfmon ADL V1.40, SPR"};
 constexpr std::array kSlotEvents = {
     kCountingOnly.counting("UOPS_RETIRED.SLOTS", 0xC2, 0x02, Signal::kUops),
 };
 
-constexpr auto kAlderLakeTable = join(kArchitecturalEvents, kSlotEvents, kCommonEvents, kAlderLakeEvents);
+constexpr auto kAlderLakeTable =
+    join(kArchitecturalEvents, kSlotEvents, kCommonEvents, kAlderLakeEvents);
 constexpr auto kSapphireRapidsTable =
     join(kArchitecturalEvents, kSlotEvents, kCommonEvents, kSapphireRapidsEvents);
 

@@ -41,8 +41,8 @@ enum class Reload : uint8_t {
 };
 
 struct Behaviour {
-  CountingBehaviour counting;  // registers and plain counting
-  CoreBehaviour core;          // fusion
+  CountingBehaviour counting;      // registers and plain counting
+  CoreBehaviour core;              // fusion
   GenerationBehaviour generation;  // what later generations add
 
   // Counters and their MSRs.

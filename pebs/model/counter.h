@@ -65,7 +65,7 @@ struct Counter {
   bool store_status = false;   // … and of a store whether it hit the L1
   CycleFilter filter;
   uint64_t since_extra = 0;  // … that a miscounting CPU counted twice
-  uint64_t since_loss = 0;  // events since the last one that a miscounting CPU lost
+  uint64_t since_loss = 0;   // events since the last one that a miscounting CPU lost
 
   // PEBS between overflow and record.
   bool armed = false;

@@ -66,9 +66,10 @@ struct InstructionFacts {
   bool dependent_load = false;  // its destination is its own base or index: a pointer chase
   bool indexed = false;         // indexed address in a micro-fused instruction
   bool keeps_indexed = false;   // … whose destination is read and written (R74)
-  bool rip_immediate = false;   // RIP-relative, with an immediate, where that keeps two uops apart (R75)
-  bool bitwise = false;         // OR, XOR: set flags, never fuse (R69)
-  bool arithmetic = false;      // NEG, ADC, SBB, shifts: likewise
+  bool rip_immediate =
+      false;             // RIP-relative, with an immediate, where that keeps two uops apart (R75)
+  bool bitwise = false;  // OR, XOR: set flags, never fuse (R69)
+  bool arithmetic = false;  // NEG, ADC, SBB, shifts: likewise
   bool immediate = false;
   arch::FusionFirst fusion = arch::FusionFirst::kNone;
   uint8_t chain =

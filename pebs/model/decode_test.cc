@@ -37,9 +37,9 @@ TEST(Decode, CountsMemoryOperationsAndSlots) {
            Row{"mov rax, [rax]", {0x48, 0x8B, 0x00}, 1, 0, 1},
            {"mov [rsi], rax", {0x48, 0x89, 0x06}, 0, 1, 1},
            {"mov rax, [rsi+rcx*8]", {0x48, 0x8B, 0x04, 0xCE}, 1, 0, 1},
-           {"mov [rsi+rcx*8], rax", {0x48, 0x89, 0x04, 0xCE}, 0, 1, 2},
+           {"mov [rsi+rcx*8], rax", {0x48, 0x89, 0x04, 0xCE}, 0, 1, 1},
            {"add rax, [rsi]", {0x48, 0x03, 0x06}, 1, 0, 1},
-           {"add rax, [rsi+rcx*8]", {0x48, 0x03, 0x04, 0xCE}, 1, 0, 2},
+           {"add rax, [rsi+rcx*8]", {0x48, 0x03, 0x04, 0xCE}, 1, 0, 1},
            {"add [rsi], rax", {0x48, 0x01, 0x06}, 1, 1, 2},
            {"lock add [rsi], rax", {0xF0, 0x48, 0x01, 0x06}, 1, 1, 8},
            {"xchg [rsi], rax", {0x48, 0x87, 0x06}, 1, 1, 8},
@@ -154,7 +154,8 @@ TEST(Place, FusesByTheMicroarchsRules) {
 unsigned slots(const Bytes& bytes, const char* name) { return block({bytes}, name)[0].slots; }
 
 TEST(Place, SplitsIndexedAddressesByTheMicroarchsRules) {
-  const Bytes kAdd = {0x48, 0x03, 0x06}, kAddIndexed = {0x48, 0x03, 0x04, 0x0E};  // add rax, [rsi+rcx]
+  const Bytes kAdd = {0x48, 0x03, 0x06},
+              kAddIndexed = {0x48, 0x03, 0x04, 0x0E};  // add rax, [rsi+rcx]
   const Bytes kAdcIndexed = {0x48, 0x13, 0x04, 0x0E}, kMovIndexed = {0x48, 0x8B, 0x04, 0x0E};
   const Bytes kVexIndexed = {0xC5, 0xF3, 0x58, 0x04, 0x0E};  // vaddsd xmm0, xmm1, [rsi+rcx]
   EXPECT_EQ(slots(kAdd, "sandy-bridge"), 1u);

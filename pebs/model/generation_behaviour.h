@@ -46,17 +46,17 @@ struct GenerationBehaviour {
   bool data_zero_latency = true;
 
   // Version 4.
-  bool streamlined_freeze = false;      // a freeze sets CTR_Frz and leaves GLOBAL_CTRL (R52)
-  bool frozen_counters_stop = true;     // G9
-  bool status_reset_unfreezes = true;   // G9
-  bool status_set_sets = true;          // G7
-  uint64_t status_set_reserved = 0;     // reserved bits of IA32_PERF_GLOBAL_STATUS_SET that it takes
-  uint64_t in_use_hidden = 0;           // bits missing from IA32_PERF_GLOBAL_INUSE (G8)
-  bool in_use_needs_enable = false;     // a select shows only while its EN is set (G8)
-  bool in_use_read_only = true;         // G8
-  uint64_t frontend_reserved = 0;       // reserved bits of MSR_PEBS_FRONTEND that it takes (G10)
-  bool in_txcp_everywhere = false;      // G11: IN_TXCP on every select
-  bool in_tx_filters = true;            // G11: IN_TX counts inside transactions only
+  bool streamlined_freeze = false;     // a freeze sets CTR_Frz and leaves GLOBAL_CTRL (R52)
+  bool frozen_counters_stop = true;    // G9
+  bool status_reset_unfreezes = true;  // G9
+  bool status_set_sets = true;         // G7
+  uint64_t status_set_reserved = 0;    // reserved bits of IA32_PERF_GLOBAL_STATUS_SET that it takes
+  uint64_t in_use_hidden = 0;          // bits missing from IA32_PERF_GLOBAL_INUSE (G8)
+  bool in_use_needs_enable = false;    // a select shows only while its EN is set (G8)
+  bool in_use_read_only = true;        // G8
+  uint64_t frontend_reserved = 0;      // reserved bits of MSR_PEBS_FRONTEND that it takes (G10)
+  bool in_txcp_everywhere = false;     // G11: IN_TXCP on every select
+  bool in_tx_filters = true;           // G11: IN_TX counts inside transactions only
 };
 
 }  // namespace skidproof::model

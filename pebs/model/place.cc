@@ -23,10 +23,10 @@ bool fuses(const InstructionFacts& first, const InstructionFacts& jump,
   const bool mistaken = (first.bitwise && behaviour.fuses_bitwise) ||
                         (first.arithmetic && behaviour.fuses_arithmetic);
   if (mistaken) kind = arch::FusionFirst::kTest;
-  return behaviour.fusion.fuses(kind, arch::condition_of_code(jump.condition), first.explicit_load,
-                                first.explicit_store && !behaviour.fuses_writes,
-                                first.immediate && first.explicit_load &&
-                                    !behaviour.fuses_immediates);
+  return behaviour.fusion.fuses(
+      kind, arch::condition_of_code(jump.condition), first.explicit_load,
+      first.explicit_store && !behaviour.fuses_writes,
+      first.immediate && first.explicit_load && !behaviour.fuses_immediates);
 }
 
 }  // namespace

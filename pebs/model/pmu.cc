@@ -75,8 +75,8 @@ void Pmu::State::resolve(unsigned n) {
                    (c.select & (user != how.privilege_swapped ? evtsel::kUsr : evtsel::kOs)) != 0;
   bool own_enable = (c.select & evtsel::kEnable) != 0 || !how.own_enable_needed;
   unsigned enabling_bit = how.global_ctrl_crossed ? n ^ 1 : n;
-  bool enabled =
-      own_enable && (((enabled_counters() >> enabling_bit) & 1) != 0 || !behaviour.enable_needs_global);
+  bool enabled = own_enable && (((enabled_counters() >> enabling_bit) & 1) != 0 ||
+                                !behaviour.enable_needs_global);
   if ((c.select & evtsel::kOs) == 0 && ((how.upper_usr_only_dead >> n) & 1) != 0) enabled = false;
   if (how.needs_magic_selects && magic_selects != kAllMagicSelects) enabled = false;
   // No program of the model is ever inside a transaction.
@@ -134,13 +134,15 @@ void Pmu::State::refresh() {
   }
   for (unsigned i = 0; i < uarch.fixed_counters; ++i) {
     uint64_t field = fixed_field(i);
-    bool privilege = (field & (user != how.privilege_swapped ? fixed_ctrl::kUsr : fixed_ctrl::kOs)) != 0;
+    bool privilege =
+        (field & (user != how.privilege_swapped ? fixed_ctrl::kUsr : fixed_ctrl::kOs)) != 0;
     if (!how.fixed_privilege_filters && (field & (fixed_ctrl::kUsr | fixed_ctrl::kOs)) != 0)
       privilege = true;
     bool global = ((enabled_counters() >> (status::kFixedShift + i)) & 1) != 0;
     if (!privilege || !(global || !how.fixed_needs_global)) continue;
     fixed_counting |= 1u << i;
-    if (how.any_thread_on_fixed && counts_sibling(field & fixed_ctrl::kAnyThread)) fixed_sharing |= 1u << i;
+    if (how.any_thread_on_fixed && counts_sibling(field & fixed_ctrl::kAnyThread))
+      fixed_sharing |= 1u << i;
   }
   if ((fixed_counting & ~fixed_before & 1) != 0 && sibling) fixed[0].add(how.fixed_start_extra);
   // Nothing counts any more: an assist that waited for the rest of a fused pair will not come.
@@ -220,8 +222,8 @@ void Pmu::State::fixed_overflowed(unsigned i) {
   if (behaviour.overflow_sets_status) {
     global_status |= bit(behaviour.counting.fixed_status_shift + i);
   }
-  bool interrupts = (fixed_field(i) & fixed_ctrl::kPmi) != 0 ||
-                    behaviour.counting.fixed_interrupts_without_pmi;
+  bool interrupts =
+      (fixed_field(i) & fixed_ctrl::kPmi) != 0 || behaviour.counting.fixed_interrupts_without_pmi;
   if (interrupts && behaviour.overflow_interrupts) raise_pmi();
 }
 

@@ -28,7 +28,8 @@ class CountingTest : public ::testing::Test {
     uarch_ = *find_microarch(name);
     Behaviour behaviour = behaviour_of(*uarch_);
     if (change != nullptr) change(behaviour);
-    pmu_ = std::make_unique<Pmu>(*uarch_, Topology{.sibling_thread = sibling}, memory_, behaviour, 1);
+    pmu_ =
+        std::make_unique<Pmu>(*uarch_, Topology{.sibling_thread = sibling}, memory_, behaviour, 1);
     clock_ = 0;
   }
   void SetUp() override { make(); }
@@ -215,7 +216,8 @@ TEST_F(CountingTest, RegisterBitsOfADefectConcernOneRegister) {
 }
 
 TEST_F(CountingTest, MagicSelectsStartCountersOfTheErratum) {
-  make(true, [](Behaviour& b) { b.counting.needs_magic_selects = true; }, "nehalem");
+  make(
+      true, [](Behaviour& b) { b.counting.needs_magic_selects = true; }, "nehalem");
   start(0, 0);
   retire();
   EXPECT_EQ(get(IA32_PMC0), 0u);
