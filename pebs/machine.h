@@ -34,8 +34,8 @@ struct Identity {
   const arch::Microarch* microarch = nullptr;  // nullptr: no row covers this CPU
   bool pmu = false;                            // the MSRs answer
   bool sibling_thread = false;                 // a second logical processor shares the core
-  bool sibling_busy = false;                   // … and is known to execute code while programs run
-  std::vector<std::string> capabilities;       // ISA and PMU words for reports
+  bool sibling_busy = false;              // … and is known to execute code while programs run
+  std::vector<std::string> capabilities;  // ISA and PMU words for reports
 };
 
 enum class MemoryUse : uint8_t { kData, kCode, kDebugStore };

@@ -106,6 +106,7 @@ struct Microarch {
 
   std::span<const Event> events;  // counting and precise, published encodings
   FusionRules fusion;
+  IndexedFusion indexed_fusion = IndexedFusion::kUnstated;
   CacheGeometry caches;
   std::span<const std::string_view> errata;  // published ids of errata that this row's parts have
 

@@ -168,6 +168,7 @@ constexpr Microarch shared() {
       // ds.c].
       .disputed_qualifiers = 1u << (kQualifierInvert | kQualifierCmask),
       .fusion = kSandyBridgeFusion,
+      .indexed_fusion = IndexedFusion::kNever,
   };
 }
 

@@ -10,6 +10,7 @@
 #include "pebs/arch/microarch.h"
 #include "pebs/model/core_behaviour.h"
 #include "pebs/model/counting_behaviour.h"
+#include "pebs/model/generation_behaviour.h"
 
 namespace skidproof::model {
 
@@ -40,8 +41,9 @@ enum class Reload : uint8_t {
 };
 
 struct Behaviour {
-  CountingBehaviour counting;  // registers and plain counting
-  CoreBehaviour core;          // fusion
+  CountingBehaviour counting;      // registers and plain counting
+  CoreBehaviour core;              // fusion
+  GenerationBehaviour generation;  // what later generations add
 
   // Counters and their MSRs.
   bool legacy_write_sign_extends = true;  // R38

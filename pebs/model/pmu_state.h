@@ -41,6 +41,8 @@ inline uint64_t cycles_of(const SignalCounts& counts) { return counts[index(Sign
 struct PendingAssist {
   unsigned instructions = 0;  // still to retire; 0: nothing waits
   uint32_t triggers = 0;
+  uint64_t ip = 0;         // of the instruction that caused it
+  uint64_t ip_before = 0;  // of the one before, kept only for a defect
   Access load, store;
 };
 
@@ -69,7 +71,7 @@ struct Pmu::State {
   std::array<Counter, kMaxCounters> counters;
   std::array<CountRegister, kMaxFixed> fixed;
   uint64_t fixed_ctrl = 0, global_ctrl = 0, global_status = 0, pebs_enable = 0;
-  uint64_t load_latency_threshold = 0, ds_area = 0, debugctl = 0;
+  uint64_t load_latency_threshold = 0, ds_area = 0, debugctl = 0, frontend = 0;
   uint64_t misc_enable = misc_enable::kPerfmonAvailable;
   uint64_t lvt_pmi = kResetLvt;
   bool user = false;
@@ -85,15 +87,17 @@ struct Pmu::State {
   PendingAssist pending;
   bool reloaded_once = false;
   uint64_t last_store_address = 0;
-  Registers before;  // registers before the instruction, kept only for a defect
+  uint64_t last_ip = 0;    // of the instruction before, kept only for a defect
+  uint64_t first_tsc = 0;  // of the first record, used only by a defect
+  Registers before;        // registers before the instruction, kept only for a defect
   bool pmi_pending = false;
   uint64_t pmi_countdown = 0;  // instructions
   bool repeats_pmi = false;
   uint64_t sibling_clock = 0;      // cycles of which the sibling's events were counted
   uint64_t level_change_left = 0;  // instructions that a change of privilege level still hides
   uint64_t fixed_since_loss = 0;
-  uint64_t reference_parts = 0;    // hundredths of a reference cycle
-  uint32_t magic_selects = 0;      // those of kMagicSelects that were written
+  uint64_t reference_parts = 0;  // hundredths of a reference cycle
+  uint32_t magic_selects = 0;    // those of kMagicSelects that were written
 
   void reset();
   void refresh();
@@ -111,6 +115,13 @@ struct Pmu::State {
   void note_select(unsigned n, uint64_t value);
   bool has_alias(int n) const;
   uint64_t with_defects(uint32_t msr, uint64_t writable) const;
+  uint64_t in_use() const;
+  // What GLOBAL_CTRL enables: nothing while the counters are frozen.
+  uint64_t enabled_counters() const {
+    bool frozen =
+        (global_status & status::kCountersFrozen) != 0 && behaviour.generation.frozen_counters_stop;
+    return frozen ? global_ctrl & behaviour.counting.never_frozen : global_ctrl;
+  }
   bool checked(uint64_t value, uint64_t writable) const {
     return !behaviour.reserved_bits_fault || (value & ~writable) == 0;
   }
@@ -131,6 +142,14 @@ struct Pmu::State {
   uint64_t recorded_ip(const Retired& r) const;
   RecordData record_data(uint32_t triggering, const Retired& r, const Access& load,
                          const Access& store) const;
+  void add_generation_fields(RecordData& data, uint32_t triggering, const Retired& r);
+  void add_data_address(RecordData& data, const Counter& c, const Access& load,
+                        const Access& store) const;
+  // The PEBS counters whose overflow a record represents: those that overflowed by now.
+  uint32_t represented_by(uint32_t triggering) const {
+    return (static_cast<uint32_t>(global_status & 0xFF) | triggering) &
+           (static_cast<uint32_t>(pebs_enable & 0xFF) | triggering);
+  }
   void skip_assist(const DebugStore& ds);
   void after_record(uint32_t triggering, DebugStore& ds);
   void reload(uint32_t represented, uint32_t overflow, const DebugStore& ds);
