@@ -283,6 +283,7 @@ SKIDPROOF_KERNEL(fused_branch){
         [](Emitter& e, const Params& p) {
           for (uint64_t i = 0; i < p["pairs"]; ++i) emit_pair(e, p, i);
         },
+    .long_mode_only = true,
 };
 
 }  // namespace skidproof

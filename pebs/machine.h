@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/expected.h"
+#include "base/mode.h"
 #include "kernels/program.h"
 #include "pebs/arch/microarch.h"
 
@@ -33,6 +34,7 @@ struct Identity {
   const arch::Microarch* microarch = nullptr;  // nullptr: no row covers this CPU
   bool pmu = false;                            // the MSRs answer
   bool sibling_thread = false;                 // a second logical processor shares the core
+  bool sibling_busy = false;                   // … and is known to execute code while programs run
   std::vector<std::string> capabilities;       // ISA and PMU words for reports
 };
 
@@ -42,6 +44,7 @@ struct MemoryRequest {
   size_t bytes = 4096;
   MemoryUse use = MemoryUse::kData;
   bool huge_pages = false;  // 2 MiB pages where the machine has them
+  bool below_4g = false;    // what 32-bit code can reach
 };
 
 // A block of memory with a guard page on both sides, freed with the last copy of its handle.
@@ -77,8 +80,10 @@ struct RunPlan {
   std::vector<uint32_t> read;     // read after disabling; values in RunLog::read
   PmiPolicy pmi;
   Ring ring = Ring::kKernel;
+  Mode mode = Mode::kLong;  // the program's
   uint64_t pebs_index_address = 0;  // where the handler finds the PEBS index and base; 0: none
   uint64_t pebs_base_address = 0;
+  uint32_t pebs_field_bytes = 8;  // of both: 4 in the 32-bit layout of the DS area
   std::chrono::milliseconds deadline{10'000};
 };
 
@@ -108,6 +113,13 @@ struct RunLog {
   Noise noise;
 };
 
+// One RDPMC: as executed at this privilege level, with CR4.PCE as given.
+struct CounterRead {
+  uint32_t index = 0;  // bit 30 selects fixed counters
+  Ring ring = Ring::kKernel;
+  bool cr4_pce = true;
+};
+
 class Machine {
  public:
   virtual ~Machine() = default;
@@ -122,6 +134,14 @@ class Machine {
   // #GP is an error of code kGeneralProtection; a machine without a PMU answers kNotAvailable.
   virtual Expected<uint64_t> rdmsr(uint32_t msr) = 0;
   virtual Expected<void> wrmsr(uint32_t msr, uint64_t value) = 0;
+
+  // RDPMC; #GP is an error of code kGeneralProtection. kNotAvailable where the machine has no way to
+  // execute it so.
+  virtual Expected<uint64_t> rdpmc(const CounterRead& read) {
+    static_cast<void>(read);
+    return fail(ErrorCode::kNotAvailable, identity().name + " has no way to execute RDPMC",
+                "use a machine with a PMU, for example --machine model:sandy-bridge");
+  }
 
   virtual Expected<Memory> allocate(const MemoryRequest& request) = 0;
 

@@ -14,8 +14,12 @@ namespace skidproof::engines {
 
 class BlockBuilder {
  public:
-  BlockBuilder(const GuestMemory& memory, const arch::Microarch& microarch, Accounting accounting)
-      : memory_(memory), microarch_(microarch), modelled_(accounting == Accounting::kCore) {}
+  BlockBuilder(const GuestMemory& memory, const arch::Microarch& microarch, Accounting accounting,
+               Mode mode)
+      : memory_(memory),
+        microarch_(microarch),
+        modelled_(accounting == Accounting::kCore),
+        mode_(mode) {}
 
   // The block that starts at `ip`: up to the next branch, the next instruction that cannot be executed,
   // or kMaximumInstructions. kExecution where there is no code, kUnsupported where its first
@@ -34,6 +38,7 @@ class BlockBuilder {
   const GuestMemory& memory_;
   const arch::Microarch& microarch_;
   bool modelled_;
+  Mode mode_;
 };
 
 }  // namespace skidproof::engines
