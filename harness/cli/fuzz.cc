@@ -53,7 +53,8 @@ Expected<void> choose(Options& options) {
     return {};
   }
   for (const arch::Microarch* microarch : arch::microarchs()) {
-    bool all = true;
+    // NetBurst's counters are programmed in another way altogether.
+    bool all = microarch->perfmon_version >= 2;
     for (const model::Defect* defect : defects) all &= defect->applies_to(*microarch);
     if (!all) continue;
     options.plan.machines.push_back(

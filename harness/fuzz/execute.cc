@@ -23,7 +23,7 @@ namespace {
 constexpr size_t kPage = 4096;
 // Room in front of the PEBS buffer and behind its maximum that must stay as it is.
 constexpr size_t kFront = 1024;
-constexpr size_t kBehindRecords = 4;
+constexpr size_t kBehind = 4096;
 constexpr std::byte kFill{0xA5};
 
 Violation violation(Check check, const Clause& clause, std::string expected, std::string seen) {
@@ -94,6 +94,8 @@ class Execution {
   Finding compare(uint32_t msr);
   Finding compare_all();
   Finding check_memory(uint64_t before, uint64_t after);
+  Records records(uint64_t before, uint64_t after) const;
+  bool whole_records(uint64_t before, uint64_t after) const;
   void take_over(const Observation& seen);
 
   uint64_t field(uint32_t offset) const {
@@ -154,8 +156,8 @@ Expected<void> Execution::quiesce() {
   for (unsigned i = 0; i < registers_.fixed_counters(); ++i) {
     static_cast<void>(machine_.wrmsr(IA32_FIXED_CTR0 + i, 0));
   }
-  for (uint32_t msr : {IA32_FIXED_CTR_CTRL, MSR_PEBS_LD_LAT_THRESHOLD}) {
-    static_cast<void>(machine_.wrmsr(msr, 0));
+  for (uint32_t msr : {IA32_FIXED_CTR_CTRL, MSR_PEBS_LD_LAT_THRESHOLD, MSR_PEBS_DATA_CFG}) {
+    static_cast<void>(machine_.wrmsr(msr, 0));  // where there are such
   }
   const uint64_t all = clearable_status(uarch_, registers_.gp_counters());
   SKIDPROOF_CHECK(machine_.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, all));
@@ -190,8 +192,7 @@ Expected<void> Execution::prepare() {
   ds_ = SKIDPROOF_TRY(machine_.allocate({.bytes = kPage, .use = MemoryUse::kDebugStore}));
   const size_t reach = static_cast<size_t>(std::max(case_.ds.maximum, case_.ds.index));
   buffer_ = SKIDPROOF_TRY(machine_.allocate(
-      {.bytes = kFront + reach + kBehindRecords * uarch_.record->bytes + kFront,
-       .use = MemoryUse::kDebugStore}));
+      {.bytes = kFront + reach + kBehind, .use = MemoryUse::kDebugStore}));
   program_ = SKIDPROOF_TRY(assemble(case_.code, code_.address, data_.address));
   if (program_.code.size() > code_.host.size()) {
     return fail(ErrorCode::kInvalidArgument, "the case's code is larger than its block");
@@ -269,13 +270,29 @@ RunPlan Execution::plan_of(const Step& step) const {
   return plan;
 }
 
+// The records between two indices, which lie inside the buffer.
+Records Execution::records(uint64_t before, uint64_t after) const {
+  const auto first = static_cast<size_t>(after == before ? 0 : before - buffer_.address);
+  return {std::span<const std::byte>(buffer_.host).subspan(first, static_cast<size_t>(after - before)),
+          uarch_.record};
+}
+
+// Of a fixed layout, or of the size that each of them states and that its groups have.
+bool Execution::whole_records(uint64_t before, uint64_t after) const {
+  const Records all = records(before, after);
+  if (all.remainder_bytes() != 0) return false;
+  if (!uarch_.record->adaptive()) return true;
+  return std::all_of(all.begin(), all.end(), [](const Record& record) {
+    return adaptive::record_bytes(record.header()) == adaptive::size_field(record.header());
+  });
+}
+
 // No byte changed but the index and the new records.
 Execution::Finding Execution::check_memory(uint64_t before, uint64_t after) {
-  const size_t bytes = uarch_.record->bytes;
   const uint64_t moved = after - before;
   const uint64_t maximum = base() + static_cast<uint64_t>(case_.ds.maximum);
   const bool sane = moved == 0 || (after > before && before >= base() && after <= maximum);
-  if (!sane || moved % bytes != 0) {
+  if (!sane || !whole_records(before, after)) {
     return violation(Check::kIndex, sane ? clause::D2 : clause::R48,
                      "the PEBS index to move by whole records up to the maximum",
                      fmt::format("it moved by {} bytes from {} with the maximum at {}",
@@ -333,10 +350,7 @@ Expected<Execution::Finding> Execution::run_program(const Step& step) {
 
   const uint64_t after = field(uarch_.ds.pebs_index);
   if (Finding found = check_memory(before, after)) return found;
-  const auto first = static_cast<size_t>(after == before ? 0 : before - buffer_.address);
-  Observation seen{.records = Records(std::span<const std::byte>(buffer_.host)
-                                          .subspan(first, static_cast<size_t>(after - before)),
-                                      uarch_.record),
+  Observation seen{.records = records(before, after),
                    .status = log->read[0],
                    .counters = {},
                    .fixed = {},

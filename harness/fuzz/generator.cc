@@ -128,6 +128,7 @@ class Generator {
     uint64_t seen = 0;
     for (const Event& e : uarch_.events) {
       const uint16_t where = pebs ? e.pebs_counters : e.counters;
+      if (e.counters == 0) continue;  // of a fixed counter
       const bool anywhere = percent(4);  // what is not published there
       if (((where >> counter) & 1) == 0 && !anywhere) continue;
       if (exact && !architectural(e.signal)) continue;
@@ -157,12 +158,12 @@ class Generator {
                        uint64_t{1} << evtsel::kCmaskShift,
                        evtsel::kInvert | uint64_t{16} << evtsel::kCmaskShift});
     }
+    if (pebs && uarch_.pebs_baseline && percent(85)) value |= evtsel::kAdaptive;
     return value & uarch_.perfevtsel_defined;
   }
 
   void counters() {
     noise(random_.below(6));
-    const unsigned gp = registers_.gp_counters();
     const uint64_t pebs = percent(10) ? 0 : percent(75) ? 1 : between(2, 3);
     const uint64_t plain = percent(40) ? 0 : between(1, 3);
     uint64_t enable = 0;
@@ -170,7 +171,7 @@ class Generator {
     uint64_t used = 0;
     for (uint64_t i = 0; i < pebs + plain; ++i) {
       const bool sampled = i < pebs;
-      const auto n = static_cast<unsigned>(random_.below(sampled ? std::min(gp, 4u) : gp));
+      const unsigned n = counter(sampled);
       if (((used >> n) & 1) != 0) continue;
       const Event* chosen = event(sampled, n);
       if (chosen == nullptr) continue;
@@ -179,15 +180,21 @@ class Generator {
       initial(n, sampled || percent(70) ? minus_period(period(), uarch_.gp_width) : 0);
       if (!sampled || percent(3)) continue;
       enable |= bit(n);
+      load_latency |= chosen->kind == EventKind::kLoadLatency;
       if (chosen->kind == EventKind::kLoadLatency && percent(90)) {
-        enable |= bit(pebs_enable::kLoadLatencyShift + n);
-        load_latency = true;
+        enable |= uint64_t{uarch_.load_latency_enable} & bit(n) ? bit(pebs_enable::kLoadLatencyShift + n) : 0;
       }
       if (chosen->kind == EventKind::kPreciseStore && percent(90)) {
         enable |= pebs_enable::kPreciseStore;
       }
     }
+    for (unsigned i = 0; i < uarch_.fixed_counters; ++i) {
+      if (((uarch_.pebs_fixed_counters >> i) & 1) != 0 && percent(8)) {
+        enable |= bit(pebs_enable::kFixedShift + i);
+      }
+    }
     enable &= writable_pebs_enable(uarch_);
+    groups();
     if (load_latency) write(MSR_PEBS_LD_LAT_THRESHOLD, between(3, 12));
     global_ = used | fixed();
     write(IA32_DEBUGCTL, percent(10) ? debugctl::kFreezePerfmonOnPmi : 0);
@@ -197,6 +204,25 @@ class Generator {
     write(IA32_PEBS_ENABLE, enable);
     run();
     afterwards();
+  }
+
+  // What adaptive records hold: mostly with the registers, which say what the record is of.
+  void groups() {
+    if (!uarch_.pebs_baseline) return;
+    uint64_t chosen = random_.next() & adaptive::kGroups & ~adaptive::kBranches;
+    if (percent(80)) chosen |= adaptive::kGprs;
+    record_bytes_ = static_cast<int64_t>(adaptive::record_bytes(chosen));
+    write(MSR_PEBS_DATA_CFG, chosen);
+  }
+
+  // A counter; mostly one that can do what it is for.
+  unsigned counter(bool sampled) {
+    const unsigned gp = registers_.gp_counters();
+    const uint64_t able = uarch_.pebs_counters & low_bits(gp);
+    while (true) {
+      const auto n = static_cast<unsigned>(random_.below(gp));
+      if (!sampled || ((able >> n) & 1) != 0 || percent(3)) return n;
+    }
   }
 
   void initial(unsigned n, uint64_t value) {
@@ -305,7 +331,7 @@ class Generator {
   // --- The DS area
 
   void debug_store() {
-    const auto bytes = static_cast<int64_t>(uarch_.record->bytes);
+    const int64_t bytes = record_bytes_ > 0 ? record_bytes_ : int64_t{uarch_.record->bytes};
     auto records = [&](uint64_t n) { return static_cast<int64_t>(n) * bytes; };
     DebugStorePlan& ds = case_.ds;
     const uint64_t room = percent(50) ? between(1, 4) : between(5, 40);
@@ -327,7 +353,7 @@ class Generator {
       default:
         ds.threshold = records(between(1, room));
     }
-    for (unsigned n = 0; n < uarch_.ds.resets; ++n) {
+    for (unsigned n = 0; n < std::min(uarch_.ds.resets, 8u); ++n) {
       uint64_t value = minus_period(period(), 64);
       if (percent(6)) value = percent(50) ? 0 : random_.next() >> 20;
       ds.resets.push_back(value);
@@ -343,6 +369,7 @@ class Generator {
   uint64_t iterations_ = 1;
   uint64_t instructions_ = kFew;
   uint64_t global_ = 0;
+  int64_t record_bytes_ = 0;  // of adaptive records
 };
 
 }  // namespace

@@ -27,15 +27,23 @@ Pebs pebs_of(const Microarch& m, unsigned n, uint64_t select, uint64_t enable, c
       if ((enable & pebs_enable::kPreciseStore) == 0) return Pebs::kNever;  // P8
       return Pebs::kOrdinary;
     case EventKind::kLoadLatency:
-      if (!has(enable, pebs_enable::kLoadLatencyShift + n)) return Pebs::kNever;  // P10
+      if (m.load_latency_enable != 0 && !has(enable, pebs_enable::kLoadLatencyShift + n)) {
+        return Pebs::kNever;  // P10
+      }
       return Pebs::kNoPromise;  // which loads are tagged is chance
+    case EventKind::kStoreSample:
+    case EventKind::kFrontend:
+      return Pebs::kNoPromise;
     case EventKind::kPdir:
+      // Below the shortest period, or with periods that are rounded, it is not that precise (R41).
+      if (m.pdir_minimum_period > 1 || m.pdir_period_multiple > 1) return Pebs::kNoPromise;
       if (has(m.pdir_counter, n)) return Pebs::kPdir;
       break;
     default:
       break;
   }
-  return has(event->pebs_counters, n) ? Pebs::kOrdinary : Pebs::kNoPromise;
+  if (!has(event->pebs_counters, n)) return Pebs::kNoPromise;
+  return has(m.pdist_counters, n) ? Pebs::kPdir : Pebs::kOrdinary;  // R62
 }
 
 }  // namespace
@@ -59,7 +67,9 @@ Meaning meaning_of(const RegisterFile& registers, unsigned n, uint64_t global_ct
   // INV has no meaning while CMASK is 0.
   const bool plain = (select & (evtsel::kCmask | evtsel::kEdge | evtsel::kAnyThread)) == 0;
   meaning.published = has(event->counters, n);
-  if (plain && meaning.published && !meaning.load_latency && architectural(event->signal)) {
+  const bool chance = meaning.load_latency || event->kind == EventKind::kStoreSample ||
+                      event->kind == EventKind::kFrontend;
+  if (plain && meaning.published && !chance && architectural(event->signal)) {
     meaning.signal = event->signal;
   }
   return meaning;
@@ -74,6 +84,12 @@ Meaning fixed_meaning_of(const RegisterFile& registers, unsigned i, uint64_t glo
   meaning.interrupts = (field & fixed_ctrl::kPmi) != 0;
   // Fixed counter 0 counts instructions (M18); the others count time.
   if (i == 0 && (field & fixed_ctrl::kAnyThread) == 0) meaning.signal = Signal::kInstructions;
+  // PEBS of a fixed counter is not predicted.
+  const bool enabled = has(registers.at(IA32_PEBS_ENABLE), pebs_enable::kFixedShift + i);
+  if (has(registers.microarch().pebs_fixed_counters, i) && enabled) {
+    meaning.pebs = Pebs::kNoPromise;
+    meaning.signal.reset();
+  }
   return meaning;
 }
 

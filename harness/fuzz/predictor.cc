@@ -53,8 +53,21 @@ uint32_t Predictor::enabled_counters() const {
   return static_cast<uint32_t>(registers_.at(IA32_PEBS_ENABLE) & low_bits(kCounters));
 }
 
-bool Predictor::room() const {
-  const auto bytes = static_cast<int64_t>(registers_.microarch().record->bytes);
+// An adaptive record has the groups that MSR_PEBS_DATA_CFG asks for where its counter says so.
+size_t Predictor::record_bytes(uint32_t triggering) const {
+  const RecordLayout& layout = *registers_.microarch().record;
+  if (!layout.adaptive()) return layout.bytes;
+  size_t bytes = adaptive::kBasicBytes;
+  for (unsigned n = 0; n < kCounters; ++n) {
+    const bool asks = (registers_.at(IA32_PERFEVTSEL0 + n) & evtsel::kAdaptive) != 0;
+    if (((triggering >> n) & 1) == 0 || !asks) continue;
+    bytes = adaptive::record_bytes(registers_.at(MSR_PEBS_DATA_CFG));
+  }
+  return bytes;
+}
+
+bool Predictor::room(uint32_t triggering) const {
+  const auto bytes = static_cast<int64_t>(record_bytes(triggering));
   return index_ >= 0 && index_ + bytes <= ds_.maximum;
 }
 
@@ -77,7 +90,8 @@ void Predictor::begin(const Step& run, const Trace& trace, const Observation& se
   certain_ = status::kOvfBuffer;
   masked_ = (registers_.at(IA32_X2APIC_LVT_PMI) & lvt::kMasked) != 0;
   unsigned counting = 0;
-  bool alone = false;
+  bool alone = false, pebs = false;
+  bool several = false;  // records of more than one size
   for (unsigned n = 0; n < std::min(kCounters, registers_.gp_counters()); ++n) {
     Counter& c = counters_[n];
     c.meaning = meaning_of(registers_, n, run.value, run.user);
@@ -89,6 +103,8 @@ void Predictor::begin(const Step& run, const Trace& trace, const Observation& se
     if (c.meaning.pebs == Pebs::kNever) continue;
     alone |= c.meaning.alone;
     wild_ |= c.meaning.pebs == Pebs::kNoPromise || !c.known;
+    several |= pebs && registers_.microarch().record->adaptive();
+    pebs = true;
   }
   for (unsigned i = 0; i < fixed_.size(); ++i) {
     Counter& c = fixed_[i];
@@ -96,9 +112,11 @@ void Predictor::begin(const Step& run, const Trace& trace, const Observation& se
     c.value = registers_.at(IA32_FIXED_CTR0 + i);
     c.known = !c.meaning.counts || c.meaning.signal.has_value();
     if (c.known) certain_ |= bit(status::kFixedShift + i);
+    wild_ |= c.meaning.counts && c.meaning.pebs != Pebs::kNever;
   }
   const bool freezes = (registers_.at(IA32_DEBUGCTL) & debugctl::kFreezePerfmonOnPmi) != 0;
-  lost_ = (alone && counting > 1) || (freezes && interrupts_at_will());
+  const bool still_frozen = (status_ & status::kCountersFrozen) != 0;
+  lost_ = (alone && counting > 1) || (freezes && interrupts_at_will()) || several || still_frozen;
   if (interrupts_at_will()) forget_cleared();
 }
 
@@ -135,6 +153,11 @@ bool Predictor::matches(Record record, const Retirement& state) const {
 std::optional<Violation> Predictor::place_records() {
   place_.clear();
   const std::vector<Retirement>& states = trace_->retired;
+  for (const Record record : seen_->records) {
+    if (record.has(&RecordLayout::ip)) continue;
+    lost_ = true;  // without registers an address alone does not say which iteration it was
+    return {};
+  }
   size_t at = 0;
   for (size_t k = 0; k < seen_->records.size(); ++k) {
     const Record record = seen_->records[k];
@@ -170,7 +193,7 @@ std::optional<Violation> Predictor::instruction(size_t t) {
     return record(t, pending_ | must, pending_ | must | may, t - 1);
   }
   if ((must | may) != 0) {
-    if (!room()) {
+    if (!room(must | may)) {
       // Skipped entirely where the row follows SDM 18.9.1 (D10); elsewhere nothing is said (R46).
       lost_ = !registers_.microarch().full_buffer_sets_ovf;
       return {};
@@ -234,7 +257,8 @@ void Predictor::overflow(unsigned n, size_t t, uint32_t& must) {
 // it; `possible` may have.
 std::optional<Violation> Predictor::record(size_t t, uint32_t sure, uint32_t possible,
                                            size_t eventing) {
-  if (auto violation = check_contents(next_, t, possible, eventing)) return violation;
+  if (auto violation = check_contents(next_, t, sure, possible, eventing)) return violation;
+  const size_t bytes = seen_->records[next_].bytes().size();
   ++next_;
   ++exact_records_;
   if (std::has_single_bit(possible) && !wild_) sure = possible;
@@ -252,11 +276,11 @@ std::optional<Violation> Predictor::record(size_t t, uint32_t sure, uint32_t pos
     }
   }
   status_ &= ~uint64_t{represented};
-  index_ += static_cast<int64_t>(registers_.microarch().record->bytes);
+  index_ += static_cast<int64_t>(bytes);
   if (index_ >= ds_.threshold) {  // R44
     set_status(status::kOvfBuffer);
     raise();
-  } else if (!room() && (status_ & status::kOvfBuffer) == 0) {  // R45: the sources disagree
+  } else if (!room(enabled_counters()) && (status_ & status::kOvfBuffer) == 0) {  // R45: the sources disagree
     certain_ &= ~status::kOvfBuffer;
     ever_ |= status::kOvfBuffer;
   }

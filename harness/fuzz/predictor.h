@@ -89,8 +89,9 @@ class Predictor {
   std::optional<Violation> misplaced(size_t k) const;
   std::optional<Violation> missing(size_t t, uint32_t must) const;
   std::optional<Violation> unexplained(size_t t) const;
-  std::optional<Violation> check_contents(size_t k, size_t t, uint32_t triggering,
+  std::optional<Violation> check_contents(size_t k, size_t t, uint32_t sure, uint32_t possible,
                                           size_t eventing) const;
+  std::optional<Violation> check_applicable(size_t k, uint32_t sure) const;
   std::optional<Violation> check_store(size_t k, size_t eventing) const;
   std::optional<Violation> check_load(size_t k, size_t t) const;
   std::optional<Violation> check_counters() const;
@@ -102,7 +103,9 @@ class Predictor {
   bool matches(Record record, const Retirement& state) const;
   // A counter whose events are not predicted may interrupt at any time.
   bool interrupts_at_will() const;
-  bool room() const;
+  // Of the record that these counters would write, and whether it fits in front of the maximum.
+  size_t record_bytes(uint32_t triggering) const;
+  bool room(uint32_t triggering) const;
   bool outside(uint64_t ip) const;
   uint64_t address(const DataAccess& access) const;
   std::string place(uint64_t ip) const;

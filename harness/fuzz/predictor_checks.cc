@@ -137,8 +137,19 @@ std::optional<Violation> Predictor::unexplained(size_t t) const {
       record_text(next_));
 }
 
-std::optional<Violation> Predictor::check_contents(size_t k, size_t t, uint32_t triggering,
-                                                   size_t eventing) const {
+// R26: from format 3 on a record names the counters that it is for.
+std::optional<Violation> Predictor::check_applicable(size_t k, uint32_t sure) const {
+  const Record record = seen_->records[k];
+  const uint64_t applicable = record.applicable_counters();
+  const uint64_t enabled = registers_.at(IA32_PEBS_ENABLE);
+  if (applicable != 0 && (applicable & ~enabled) == 0 && (sure & ~applicable) == 0) return {};
+  return violation(Check::kContents, clause::R26,
+                   fmt::format("the applicable counters among {:#x}, with {:#x}", enabled, sure),
+                   fmt::format("{}, applicable counters {:#x}", record_text(k), applicable));
+}
+
+std::optional<Violation> Predictor::check_contents(size_t k, size_t t, uint32_t sure,
+                                                   uint32_t possible, size_t eventing) const {
   const Record record = seen_->records[k];
   if ((record.flags() & kFlagsZero) != 0 || (record.flags() & kFlagsOne) == 0) {
     return violation(Check::kContents, clause::P3, "flags with bit 1 set and reserved bits clear",
@@ -147,11 +158,24 @@ std::optional<Violation> Predictor::check_contents(size_t k, size_t t, uint32_t 
   if (record.layout().global_status != kAbsent) {
     if (auto bad = check_status(record.global_status(), fmt::format("in record {}", k))) return bad;
   }
-  if (std::has_single_bit(triggering) &&
-      counters_[std::countr_zero(triggering)].meaning.precise_store) {
+  if (record.has(&RecordLayout::applicable_counters)) {
+    if (auto bad = check_applicable(k, sure)) return bad;
+  }
+  if (record.has(&RecordLayout::eventing_ip)) {
+    // A record behind a fused pair may be of either half.
+    const bool half = t > 0 && trace_->at(t - 1).fuses;
+    const uint64_t ip = record.eventing_ip();
+    if (ip != trace_->at(t).address && !(half && ip == trace_->at(t - 1).address)) {
+      return violation(Check::kContents, clause::R8,
+                       "the EventingIP of the instruction in front, " + place(trace_->at(t).address),
+                       record_text(k) + ", EventingIP " + place(ip));
+    }
+  }
+  if (std::has_single_bit(possible) &&
+      counters_[std::countr_zero(possible)].meaning.precise_store) {
     return check_store(k, eventing);
   }
-  if (triggering == 0) return check_load(k, t);
+  if (possible == 0) return check_load(k, t);
   return {};
 }
 
@@ -321,9 +345,14 @@ std::optional<Violation> Predictor::check_interrupt(const Pmi& pmi) const {
     return violation(Check::kInterrupts, clause::R27, "an interrupt between two instructions",
                      "one at " + place(pmi.ip));
   }
-  const bool freezes = (registers_.at(IA32_DEBUGCTL) & debugctl::kFreezePerfmonOnPmi) != 0 &&
-                       registers_.microarch().perfmon_version < 4;
-  const uint64_t control = freezes ? 0 : run_->value;
+  const bool freezes = (registers_.at(IA32_DEBUGCTL) & debugctl::kFreezePerfmonOnPmi) != 0;
+  const bool streamlined = registers_.microarch().streamlined_freeze();
+  const uint64_t control = freezes && !streamlined ? 0 : run_->value;
+  if (freezes && streamlined && !run_->clear_status &&
+      (pmi.global_status & status::kCountersFrozen) == 0) {
+    return violation(Check::kInterrupts, clause::R52, "CTR_Frz set in the handler",
+                     fmt::format("IA32_PERF_GLOBAL_STATUS {:#x}", pmi.global_status));
+  }
   if (pmi.global_ctrl != control) {
     return violation(Check::kInterrupts, clause::R52,
                      fmt::format("IA32_PERF_GLOBAL_CTRL {:#x} in the handler", control),

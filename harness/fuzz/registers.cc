@@ -24,10 +24,12 @@ RegisterFile::RegisterFile(const Microarch& microarch, unsigned gp_counters)
   }
   for (unsigned i = 0; i < microarch.fixed_counters; ++i) watched_.push_back(IA32_FIXED_CTR0 + i);
   for (uint32_t msr : {IA32_FIXED_CTR_CTRL, IA32_PERF_GLOBAL_STATUS, IA32_PERF_GLOBAL_CTRL,
-                       IA32_PERF_GLOBAL_OVF_CTRL, IA32_PEBS_ENABLE, MSR_PEBS_LD_LAT_THRESHOLD,
-                       IA32_DS_AREA, IA32_DEBUGCTL, IA32_X2APIC_LVT_PMI, IA32_PERF_CAPABILITIES}) {
+                       IA32_PERF_GLOBAL_OVF_CTRL, IA32_PEBS_ENABLE, IA32_DS_AREA, IA32_DEBUGCTL,
+                       IA32_X2APIC_LVT_PMI, IA32_PERF_CAPABILITIES}) {
     watched_.push_back(msr);
   }
+  if (microarch.load_latency_event != 0) watched_.push_back(MSR_PEBS_LD_LAT_THRESHOLD);
+  if (microarch.pebs_baseline) watched_.push_back(MSR_PEBS_DATA_CFG);
   values_[IA32_X2APIC_LVT_PMI] = kResetLvt;
   values_[IA32_PERF_CAPABILITIES] = perf_capabilities(microarch);
 }
@@ -61,7 +63,9 @@ std::optional<uint64_t> RegisterFile::writable(uint32_t msr) const {
   const Microarch& m = microarch_;
   if (in(msr, IA32_PMC0, kMostCounters)) return ~uint64_t{0};  // EDX is ignored (R38)
   if (in(msr, IA32_A_PMC0, kMostCounters)) return gp_counter_mask(m);
-  if (in(msr, IA32_PERFEVTSEL0, kMostCounters)) return writable_perfevtsel(m);
+  if (in(msr, IA32_PERFEVTSEL0, kMostCounters)) {
+    return writable_perfevtsel(m, msr - IA32_PERFEVTSEL0);
+  }
   if (in(msr, IA32_FIXED_CTR0, m.fixed_counters)) return fixed_counter_mask(m);
   switch (msr) {
     case IA32_FIXED_CTR_CTRL:
@@ -72,6 +76,8 @@ std::optional<uint64_t> RegisterFile::writable(uint32_t msr) const {
       return clearable_status(m, gp_);
     case IA32_PEBS_ENABLE:
       return writable_pebs_enable(m);
+    case MSR_PEBS_DATA_CFG:
+      return writable_pebs_data_cfg(m);
     case MSR_PEBS_LD_LAT_THRESHOLD:
       return kWritableLoadLatencyThreshold;
     case IA32_DEBUGCTL:
