@@ -34,8 +34,8 @@ struct Identity {
   const arch::Microarch* microarch = nullptr;  // nullptr: no row covers this CPU
   bool pmu = false;                            // the MSRs answer
   bool sibling_thread = false;                 // a second logical processor shares the core
-  bool sibling_busy = false;                   // … and is known to execute code while programs run
-  std::vector<std::string> capabilities;       // ISA and PMU words for reports
+  bool sibling_busy = false;              // … and is known to execute code while programs run
+  std::vector<std::string> capabilities;  // ISA and PMU words for reports
 };
 
 enum class MemoryUse : uint8_t { kData, kCode, kDebugStore };
@@ -80,7 +80,7 @@ struct RunPlan {
   std::vector<uint32_t> read;     // read after disabling; values in RunLog::read
   PmiPolicy pmi;
   Ring ring = Ring::kKernel;
-  Mode mode = Mode::kLong;  // the program's
+  Mode mode = Mode::kLong;          // the program's
   uint64_t pebs_index_address = 0;  // where the handler finds the PEBS index and base; 0: none
   uint64_t pebs_base_address = 0;
   uint32_t pebs_field_bytes = 8;  // of both: 4 in the 32-bit layout of the DS area

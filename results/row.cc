@@ -446,8 +446,8 @@ std::string subject(const auto& row) {
   return row.machine;
 }
 
-constexpr std::array kTypes = {"run",         "machine", "test-start",    "test",
-                               "measurement", "defect",  "qualification", "fuzz", "end"};
+constexpr std::array kTypes = {"run",    "machine",       "test-start", "test", "measurement",
+                               "defect", "qualification", "fuzz",       "end"};
 
 }  // namespace
 

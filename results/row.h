@@ -240,10 +240,10 @@ struct FuzzRow {
   std::string machine;  // "model:*" when several microarchs took part
   std::vector<std::string> microarchs;
   uint64_t cases = 0;
-  uint64_t runs = 0;           // of programs
-  uint64_t exact_runs = 0;     // compared with the prediction to their end; the others by invariants
-  uint64_t instructions = 0;   // that the programs retired
-  uint64_t records = 0;        // PEBS records, each held against the program's states
+  uint64_t runs = 0;          // of programs
+  uint64_t exact_runs = 0;    // compared with the prediction to their end; the others by invariants
+  uint64_t instructions = 0;  // that the programs retired
+  uint64_t records = 0;       // PEBS records, each held against the program's states
   uint64_t exact_records = 0;  // whose event was predicted
   uint64_t writes = 0;         // of MSRs
   uint64_t refused = 0;        // writes that had to raise #GP

@@ -53,8 +53,8 @@ SKIDPROOF_TEST(PmuEvents, CountEveryInstructionAndEveryBranch, clause::M47, clau
     const arch::Event* event = architectural(uarch(), number);
     SKIDPROOF_REQUIRE(available(machine(), number) && event != nullptr,
                       SkipCategory::kNotOnThisMicroarch, kNoEvent);
-    const uint64_t gained = need(count(machine(), 0, *event, code, 20)) -
-                            need(count(machine(), 0, *event, code, 10));
+    const uint64_t gained =
+        need(count(machine(), 0, *event, code, 20)) - need(count(machine(), 0, *event, code, 10));
     const Expectations ten = code.per_iteration * 10;
     VERIFY_EQ(gained, number == kInstructionsRetired ? ten.instructions : ten.branches())
         << event->name;

@@ -28,8 +28,8 @@ constexpr char kNoEvent[] = "no instruction event";
 // The overflow bits of every counter that exists.
 uint64_t overflow_bits(const Machine& machine) {
   const Machine::CpuidResult leaf = machine.cpuid(0xA, 0);
-  return arch::low_bits(leaf.eax >> 8 & 0xFF) |
-         arch::low_bits(leaf.edx & 0x1F) << arch::status::kFixedShift;
+  return arch::low_bits(leaf.eax >> 8 & 0xFF) | arch::low_bits(leaf.edx & 0x1F)
+                                                    << arch::status::kFixedShift;
 }
 
 unsigned fixed_counters(const Machine& machine) { return machine.cpuid(0xA, 0).edx & 0x1F; }
@@ -105,7 +105,8 @@ SKIDPROOF_TEST(PmuStatusBits, ShowEveryCounterAndNothingElse, clause::M35, claus
     expected |= bit(arch::status::kFixedShift + i);
   }
   const uint64_t all = overflow_bits(machine());
-  RunLog log = need(run_all(machine(), *event, program("alu_chain"), all, all_fixed(fixed), starts));
+  RunLog log =
+      need(run_all(machine(), *event, program("alu_chain"), all, all_fixed(fixed), starts));
   const uint64_t status = log.read.back();
   need(machine().wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, all));
   evidence("status", results::hex(status));
@@ -162,8 +163,8 @@ SKIDPROOF_TEST_OVER(PmuStatusBits, StayWhenSoftwareReprogrammes,
   const auto counter = static_cast<unsigned>(param().number());
   const std::string& step = param().word();
   SKIDPROOF_REQUIRE(reported_counters(machine()) > counter, SkipCategory::kMachineLimit, kAbsent);
-  SKIDPROOF_REQUIRE(step != "alias" || uarch().full_width_writes,
-                    SkipCategory::kNotOnThisMicroarch, "no full-width writes");
+  SKIDPROOF_REQUIRE(step != "alias" || uarch().full_width_writes, SkipCategory::kNotOnThisMicroarch,
+                    "no full-width writes");
   const arch::Event* event = counting_event(uarch(), Signal::kInstructions, counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   Sampled sampled = need(sample(machine(), overflowing(counter, *event), program("nop_sled"), 50));
@@ -242,8 +243,8 @@ SKIDPROOF_TEST_OVER(PmuStatusBits, GovernOneFixedCounterEach, over::numbers("fix
     }
     Restore lvt(machine(), {arch::IA32_X2APIC_LVT_PMI});
     starts.push_back({arch::IA32_X2APIC_LVT_PMI, arch::lvt::kNmi});
-    RunLog log = need(run_all(machine(), *event, program("alu_chain"), global,
-                              field(governed, c.value), starts));
+    RunLog log = need(
+        run_all(machine(), *event, program("alu_chain"), global, field(governed, c.value), starts));
     const uint64_t status = log.read.back() >> arch::status::kFixedShift & arch::low_bits(fixed);
     need(machine().wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, global));
     VERIFY_EQ(status, c.counts ? bit(governed) : 0) << "field " << c.value;

@@ -242,7 +242,8 @@ int run_campaign(Options& options, const Invocation& invocation) {
     const bool timed = options.plan.cases == 0;
     const auto total = static_cast<size_t>(timed ? std::ceil(options.plan.seconds)
                                                  : static_cast<double>(options.plan.cases));
-    const auto done = static_cast<size_t>(timed ? now.seconds : static_cast<double>(now.tally.cases));
+    const auto done =
+        static_cast<size_t>(timed ? now.seconds : static_cast<double>(now.tally.cases));
     progress.update(std::min(done, total), total,
                     fmt::format("{} cases, {:.0f}/s", now.tally.cases,
                                 static_cast<double>(now.tally.cases) / now.seconds));
@@ -267,7 +268,8 @@ Expected<fuzz::Case> read_case(const Options& options) {
 int replay(Options& options, const Invocation& invocation) {
   const auto c = read_case(options);
   if (!c) return complain(kExitUsage, c.error());
-  options.plan.machines = {{.name = c->machine, .sibling_thread = c->sibling_thread, .defects = {}}};
+  options.plan.machines = {
+      {.name = c->machine, .sibling_thread = c->sibling_thread, .defects = {}}};
   const auto opened = open_all(options.plan);
   if (!opened) return complain(opened.error());
   auto files = open_results(options, invocation, *opened);

@@ -29,14 +29,10 @@ constexpr std::chrono::seconds kShrinkFor{10};
 constexpr std::chrono::seconds kBatchLimit{120};
 
 constexpr std::pair<const char*, uint64_t Tally::*> kTallyFields[] = {
-    {"cases", &Tally::cases},
-    {"runs", &Tally::runs},
-    {"exact_runs", &Tally::exact_runs},
-    {"instructions", &Tally::instructions},
-    {"records", &Tally::records},
-    {"exact_records", &Tally::exact_records},
-    {"writes", &Tally::writes},
-    {"refused", &Tally::refused},
+    {"cases", &Tally::cases},           {"runs", &Tally::runs},
+    {"exact_runs", &Tally::exact_runs}, {"instructions", &Tally::instructions},
+    {"records", &Tally::records},       {"exact_records", &Tally::exact_records},
+    {"writes", &Tally::writes},         {"refused", &Tally::refused},
     {"interrupts", &Tally::interrupts}};
 
 // A kind of machine: fresh ones by seed, and what executes cases on them.
@@ -109,8 +105,8 @@ void work(const FuzzPlan& plan, const Batch& batch, Clock::time_point end, int d
   for (uint64_t i = 0; i < batch.count && (i == 0 || Clock::now() < end); ++i) {
     const uint64_t number = batch.first + i;
     Bench& bench = benches[number % benches.size()];
-    const Case c =
-        fuzz::generate_case(bench.machine.identity, bench.gp_counters, Random(seed + number).next());
+    const Case c = fuzz::generate_case(bench.machine.identity, bench.gp_counters,
+                                       Random(seed + number).next());
     auto outcome = bench.run(c);
     if (!outcome) {
       report["problem"] = fmt::format("{}, case {}: {}", name, number, outcome.error().text());

@@ -22,8 +22,8 @@ namespace skidproof::cli {
 struct FuzzPlan {
   std::vector<MachineOptions> machines;  // each takes its turn, with and without a sibling thread
   uint64_t seed = 1;
-  double seconds = 60;   // no case begins later
-  uint64_t cases = 0;    // 0: as many as there is time for
+  double seconds = 60;  // no case begins later
+  uint64_t cases = 0;   // 0: as many as there is time for
   unsigned jobs = 1;
 };
 
@@ -43,7 +43,8 @@ struct FuzzResult {
 
 // The same plan and seed draw the same cases in the same order for each machine, whatever the number of
 // jobs. `progress` hears of every batch of cases.
-FuzzResult run_fuzzing(const FuzzPlan& plan, const std::function<void(const FuzzResult&)>& progress);
+FuzzResult run_fuzzing(const FuzzPlan& plan,
+                       const std::function<void(const FuzzResult&)>& progress);
 
 // Runs one case on a fresh machine of its kind.
 Expected<fuzz::Outcome> run_case(const fuzz::Case& c);

@@ -20,8 +20,11 @@ std::string select_text(uint64_t select, const Microarch& microarch) {
   constexpr struct {
     uint64_t mask;
     const char* name;
-  } kBits[] = {{evtsel::kUsr, "USR"},          {evtsel::kOs, "OS"},     {evtsel::kEdge, "edge"},
-               {evtsel::kInt, "INT"},          {evtsel::kAnyThread, "AnyThread"},
+  } kBits[] = {{evtsel::kUsr, "USR"},
+               {evtsel::kOs, "OS"},
+               {evtsel::kEdge, "edge"},
+               {evtsel::kInt, "INT"},
+               {evtsel::kAnyThread, "AnyThread"},
                {evtsel::kInvert, "INV"}};
   for (const auto& b : kBits) {
     if ((select & b.mask) != 0) fmt::format_to(std::back_inserter(text), " {}", b.name);
@@ -78,12 +81,9 @@ std::vector<std::string> code_text(const Case& c) {
 }
 
 Json replay_document(const Case& c, const Violation& violation) {
-  Json json = {{"check", name_of(violation.check)},
-               {"clause", violation.clause->id},
-               {"promise", violation.clause->text},
-               {"step", violation.step},
-               {"expected", violation.expected},
-               {"seen", violation.seen}};
+  Json json = {{"check", name_of(violation.check)}, {"clause", violation.clause->id},
+               {"promise", violation.clause->text}, {"step", violation.step},
+               {"expected", violation.expected},    {"seen", violation.seen}};
   json["instructions"] = code_text(c);
   json["case"] = json_of(c);
   return json;

@@ -191,8 +191,8 @@ Expected<void> Execution::prepare() {
   data_ = SKIDPROOF_TRY(machine_.allocate({.bytes = kSequenceDataBytes, .use = MemoryUse::kData}));
   ds_ = SKIDPROOF_TRY(machine_.allocate({.bytes = kPage, .use = MemoryUse::kDebugStore}));
   const size_t reach = static_cast<size_t>(std::max(case_.ds.maximum, case_.ds.index));
-  buffer_ = SKIDPROOF_TRY(machine_.allocate(
-      {.bytes = kFront + reach + kBehind, .use = MemoryUse::kDebugStore}));
+  buffer_ = SKIDPROOF_TRY(
+      machine_.allocate({.bytes = kFront + reach + kBehind, .use = MemoryUse::kDebugStore}));
   program_ = SKIDPROOF_TRY(assemble(case_.code, code_.address, data_.address));
   if (program_.code.size() > code_.host.size()) {
     return fail(ErrorCode::kInvalidArgument, "the case's code is larger than its block");
@@ -273,8 +273,9 @@ RunPlan Execution::plan_of(const Step& step) const {
 // The records between two indices, which lie inside the buffer.
 Records Execution::records(uint64_t before, uint64_t after) const {
   const auto first = static_cast<size_t>(after == before ? 0 : before - buffer_.address);
-  return {std::span<const std::byte>(buffer_.host).subspan(first, static_cast<size_t>(after - before)),
-          uarch_.record};
+  return {
+      std::span<const std::byte>(buffer_.host).subspan(first, static_cast<size_t>(after - before)),
+      uarch_.record};
 }
 
 // Of a fixed layout, or of the size that each of them states and that its groups have.
@@ -312,10 +313,10 @@ Execution::Finding Execution::check_memory(uint64_t before, uint64_t after) {
   const auto differ =
       std::mismatch(buffer_image_.begin(), buffer_image_.end(), buffer_.host.begin()).first;
   const auto where = differ - buffer_image_.begin() - static_cast<ptrdiff_t>(kFront);
-  return violation(Check::kMemory, where >= case_.ds.maximum ? clause::R48 : clause::D2,
-                   "no byte outside the new records to change",
-                   fmt::format("the byte at {} of the buffer did; the maximum is {}", where,
-                               case_.ds.maximum));
+  return violation(
+      Check::kMemory, where >= case_.ds.maximum ? clause::R48 : clause::D2,
+      "no byte outside the new records to change",
+      fmt::format("the byte at {} of the buffer did; the maximum is {}", where, case_.ds.maximum));
 }
 
 void Execution::take_over(const Observation& seen) {

@@ -128,7 +128,7 @@ class Generator {
     uint64_t seen = 0;
     for (const Event& e : uarch_.events) {
       const uint16_t where = pebs ? e.pebs_counters : e.counters;
-      if (e.counters == 0) continue;  // of a fixed counter
+      if (e.counters == 0) continue;     // of a fixed counter
       const bool anywhere = percent(4);  // what is not published there
       if (((where >> counter) & 1) == 0 && !anywhere) continue;
       if (exact && !architectural(e.signal)) continue;
@@ -182,7 +182,9 @@ class Generator {
       enable |= bit(n);
       load_latency |= chosen->kind == EventKind::kLoadLatency;
       if (chosen->kind == EventKind::kLoadLatency && percent(90)) {
-        enable |= uint64_t{uarch_.load_latency_enable} & bit(n) ? bit(pebs_enable::kLoadLatencyShift + n) : 0;
+        enable |= uint64_t{uarch_.load_latency_enable} & bit(n)
+                      ? bit(pebs_enable::kLoadLatencyShift + n)
+                      : 0;
       }
       if (chosen->kind == EventKind::kPreciseStore && percent(90)) {
         enable |= pebs_enable::kPreciseStore;
@@ -297,7 +299,8 @@ class Generator {
   }
 
   uint64_t legal(uint32_t msr) {
-    uint64_t value = percent(30) ? 0 : random_.next() & (percent(50) ? ~uint64_t{0} : random_.next());
+    uint64_t value =
+        percent(30) ? 0 : random_.next() & (percent(50) ? ~uint64_t{0} : random_.next());
     if (msr == IA32_DEBUGCTL) value &= bit(11) | debugctl::kFreezePerfmonOnPmi;
     if (msr == IA32_X2APIC_LVT_PMI) {
       value = lvt::kNmi | (value & (lvt::kMasked | lvt::kDeliveryStatus));
@@ -336,7 +339,8 @@ class Generator {
     DebugStorePlan& ds = case_.ds;
     const uint64_t room = percent(50) ? between(1, 4) : between(5, 40);
     ds.maximum = records(room);
-    if (percent(25)) ds.maximum += static_cast<int64_t>(random_.below(static_cast<uint64_t>(bytes)));
+    if (percent(25))
+      ds.maximum += static_cast<int64_t>(random_.below(static_cast<uint64_t>(bytes)));
     if (percent(10)) ds.index = records(random_.below(room + 1));
     if (percent(3)) ds.index = ds.maximum + records(1);
     switch (random_.below(8)) {

@@ -23,7 +23,7 @@ Pebs pebs_of(const Microarch& m, unsigned n, uint64_t select, uint64_t enable, c
   if (event == nullptr || !event->precise()) return Pebs::kNoPromise;  // P4
   switch (event->kind) {
     case EventKind::kPreciseStore:
-      if (!has(m.precise_store_counter, n)) return Pebs::kNever;           // P7
+      if (!has(m.precise_store_counter, n)) return Pebs::kNever;            // P7
       if ((enable & pebs_enable::kPreciseStore) == 0) return Pebs::kNever;  // P8
       return Pebs::kOrdinary;
     case EventKind::kLoadLatency:
@@ -65,7 +65,10 @@ Meaning meaning_of(const RegisterFile& registers, unsigned n, uint64_t global_ct
   meaning.alone = event->taken_alone;
   // With CMASK or Edge cycles are counted, with AnyThread somebody else's events too (M28, M29, M36);
   // INV has no meaning while CMASK is 0.
-  const bool plain = (select & (evtsel::kCmask | evtsel::kEdge | evtsel::kAnyThread)) == 0;
+  // Neither are events inside transactions alone predicted.
+  constexpr uint64_t kTransactions = evtsel::kInTx | evtsel::kInTxCp;
+  const bool plain =
+      (select & (evtsel::kCmask | evtsel::kEdge | evtsel::kAnyThread | kTransactions)) == 0;
   meaning.published = has(event->counters, n);
   const bool chance = meaning.load_latency || event->kind == EventKind::kStoreSample ||
                       event->kind == EventKind::kFrontend;

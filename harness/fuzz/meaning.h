@@ -20,17 +20,18 @@ enum class Pebs : uint8_t {
 struct Meaning {
   bool counts = false;                 // under this GLOBAL_CTRL and privilege level
   std::optional<arch::Signal> signal;  // what it counts, where the instructions alone decide that
-  bool published = false;  // the event is published for this counter
+  bool published = false;              // the event is published for this counter
   Pebs pebs = Pebs::kNever;
   bool precise_store = false;
   bool load_latency = false;
-  bool qualified = false;  // AnyThread, Edge, Invert or CMask is set
+  bool qualified = false;   // AnyThread, Edge, Invert or CMask is set
   bool interrupts = false;  // INT
   bool alone = false;       // published as excluding other PEBS events (R32, P6)
 };
 
 // IA32_PMCn in a run with this GLOBAL_CTRL.
-Meaning meaning_of(const RegisterFile& registers, unsigned counter, uint64_t global_ctrl, bool user);
+Meaning meaning_of(const RegisterFile& registers, unsigned counter, uint64_t global_ctrl,
+                   bool user);
 // Fixed counter i.
 Meaning fixed_meaning_of(const RegisterFile& registers, unsigned counter, uint64_t global_ctrl,
                          bool user);

@@ -280,7 +280,8 @@ std::optional<Violation> Predictor::record(size_t t, uint32_t sure, uint32_t pos
   if (index_ >= ds_.threshold) {  // R44
     set_status(status::kOvfBuffer);
     raise();
-  } else if (!room(enabled_counters()) && (status_ & status::kOvfBuffer) == 0) {  // R45: the sources disagree
+  } else if (!room(enabled_counters()) &&
+             (status_ & status::kOvfBuffer) == 0) {  // R45: the sources disagree
     certain_ &= ~status::kOvfBuffer;
     ever_ |= status::kOvfBuffer;
   }

@@ -127,12 +127,13 @@ class Predictor {
   const Trace* trace_ = nullptr;
   const Observation* seen_ = nullptr;
   uint64_t buffer_ = 0;
-  std::array<uint64_t, arch::kGprs> frame_{};  // registers that the program leaves alone; RSP at entry
-  std::vector<size_t> place_;                  // of each record: the instruction that it lies behind
-  size_t next_ = 0;                            // the next record
-  uint32_t pending_ = 0;                       // triggers that wait for the second half of a pair
-  bool half_ = false;                          // a record waits for it
-  bool wild_ = false;                          // there may be records that nothing here explains
+  std::array<uint64_t, arch::kGprs>
+      frame_{};                // registers that the program leaves alone; RSP at entry
+  std::vector<size_t> place_;  // of each record: the instruction that it lies behind
+  size_t next_ = 0;            // the next record
+  uint32_t pending_ = 0;       // triggers that wait for the second half of a pair
+  bool half_ = false;          // a record waits for it
+  bool wild_ = false;          // there may be records that nothing here explains
   bool lost_ = false;
   bool frozen_ = false;
   uint64_t status_ = 0, ever_ = 0;  // status bits that are set, that were ever set

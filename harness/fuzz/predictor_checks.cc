@@ -57,8 +57,8 @@ std::string Predictor::place(uint64_t ip) const {
 std::string Predictor::record_text(size_t k) const {
   if (k >= seen_->records.size()) return "no further record";
   const Record record = seen_->records[k];
-  std::string text = fmt::format("record {} with IP {}, RDI {:#x}", k, place(record.ip()),
-                                 record.gpr(Gpr::kRdi));
+  std::string text =
+      fmt::format("record {} with IP {}, RDI {:#x}", k, place(record.ip()), record.gpr(Gpr::kRdi));
   if (k < place_.size()) {
     fmt::format_to(std::back_inserter(text), ", behind instruction {} of the run", place_[k]);
   }
@@ -117,15 +117,16 @@ std::optional<Violation> Predictor::misplaced(size_t k) const {
 }
 
 std::optional<Violation> Predictor::missing(size_t t, uint32_t must) const {
-  const bool pdir = std::has_single_bit(must) &&
-                    counters_[std::countr_zero(must)].meaning.pebs == Pebs::kPdir;
+  const bool pdir =
+      std::has_single_bit(must) && counters_[std::countr_zero(must)].meaning.pebs == Pebs::kPdir;
   const Retirement& state = trace_->retired[t];
   return violation(
       Check::kRecord, pdir ? clause::R13 : clause::R2,
-      fmt::format("a record of {} for the event of +{:#x}, instruction {} of the run: IP {}, RDI {:#x}",
-                  counters_text(must), trace_->at(t).address - trace_->code.front().address, t,
-                  state.next_ip == 0 ? "behind the program" : place(state.next_ip),
-                  state.gpr[static_cast<size_t>(Gpr::kRdi)]),
+      fmt::format(
+          "a record of {} for the event of +{:#x}, instruction {} of the run: IP {}, RDI {:#x}",
+          counters_text(must), trace_->at(t).address - trace_->code.front().address, t,
+          state.next_ip == 0 ? "behind the program" : place(state.next_ip),
+          state.gpr[static_cast<size_t>(Gpr::kRdi)]),
       record_text(next_));
 }
 
@@ -166,9 +167,10 @@ std::optional<Violation> Predictor::check_contents(size_t k, size_t t, uint32_t 
     const bool half = t > 0 && trace_->at(t - 1).fuses;
     const uint64_t ip = record.eventing_ip();
     if (ip != trace_->at(t).address && !(half && ip == trace_->at(t - 1).address)) {
-      return violation(Check::kContents, clause::R8,
-                       "the EventingIP of the instruction in front, " + place(trace_->at(t).address),
-                       record_text(k) + ", EventingIP " + place(ip));
+      return violation(
+          Check::kContents, clause::R8,
+          "the EventingIP of the instruction in front, " + place(trace_->at(t).address),
+          record_text(k) + ", EventingIP " + place(ip));
     }
   }
   if (std::has_single_bit(possible) &&
@@ -184,10 +186,10 @@ std::optional<Violation> Predictor::check_store(size_t k, size_t eventing) const
   const Record record = seen_->records[k];
   const DataAccess& store = trace_->retired[eventing].store;
   if (record.data_address() != address(store)) {
-    return violation(Check::kContents, clause::P9,
-                     fmt::format("the store's linear address, {:#x}", address(store)),
-                     fmt::format("{}, data linear address {:#x}", record_text(k),
-                                 record.data_address()));
+    return violation(
+        Check::kContents, clause::P9,
+        fmt::format("the store's linear address, {:#x}", address(store)),
+        fmt::format("{}, data linear address {:#x}", record_text(k), record.data_address()));
   }
   const uint64_t locked = trace_->at(eventing).locked ? bit(5) : 0;
   if ((record.data_source() & ~(bit(0) | bit(4))) != locked) {
@@ -221,9 +223,9 @@ std::optional<Violation> Predictor::check_load(size_t k, size_t t) const {
     fits |= load.valid && address(load) == record.data_address();
   }
   if (!fits) {
-    return violation(Check::kContents, clause::P12, "the linear address of the load in front",
-                     fmt::format("{}, data linear address {:#x}", record_text(k),
-                                 record.data_address()));
+    return violation(
+        Check::kContents, clause::P12, "the linear address of the load in front",
+        fmt::format("{}, data linear address {:#x}", record_text(k), record.data_address()));
   }
   const uint64_t threshold = registers_.at(MSR_PEBS_LD_LAT_THRESHOLD);
   if (threshold >= kMinimumLoadLatencyThreshold && record.latency() <= threshold) {
@@ -266,8 +268,8 @@ std::optional<Violation> Predictor::check_twins() const {
     for (unsigned m = 0; m < n; ++m) {
       const Meaning& a = counters_[m].meaning;
       const Meaning& b = counters_[n].meaning;
-      const uint64_t difference = registers_.at(IA32_PERFEVTSEL0 + m) ^
-                                  registers_.at(IA32_PERFEVTSEL0 + n);
+      const uint64_t difference =
+          registers_.at(IA32_PERFEVTSEL0 + m) ^ registers_.at(IA32_PERFEVTSEL0 + n);
       const bool pebs = ((enabled_counters() >> m | enabled_counters() >> n) & 1) != 0;
       const bool alike = a.counts && b.counts && a.published && b.published && !a.load_latency;
       if (!alike || pebs || (difference & ~evtsel::kInt) != 0 || gained(m) == gained(n)) continue;
@@ -281,8 +283,8 @@ std::optional<Violation> Predictor::check_twins() const {
 
 std::optional<Violation> Predictor::check_status(uint64_t seen, const std::string& where) const {
   const uint64_t gp = low_bits(registers_.gp_counters());
-  const uint64_t watched = gp | (low_bits(registers_.fixed_counters()) << status::kFixedShift) |
-                           status::kOvfBuffer;
+  const uint64_t watched =
+      gp | (low_bits(registers_.fixed_counters()) << status::kFixedShift) | status::kOvfBuffer;
   // Bits of counters whose events are not predicted may be anything.
   uint64_t open = 0;
   for (unsigned n = 0; n < kCounters; ++n) open |= counters_[n].known ? 0 : bit(n);
@@ -338,9 +340,10 @@ std::optional<Violation> Predictor::check_interrupts() const {
 }
 
 std::optional<Violation> Predictor::check_interrupt(const Pmi& pmi) const {
-  const bool boundary =
-      outside(pmi.ip) || std::any_of(trace_->code.begin(), trace_->code.end(),
-                                     [&](const StaticInstruction& i) { return i.address == pmi.ip; });
+  const bool boundary = outside(pmi.ip) || std::any_of(trace_->code.begin(), trace_->code.end(),
+                                                       [&](const StaticInstruction& i) {
+                                                         return i.address == pmi.ip;
+                                                       });
   if (!boundary) {
     return violation(Check::kInterrupts, clause::R27, "an interrupt between two instructions",
                      "one at " + place(pmi.ip));

@@ -12,7 +12,9 @@ namespace {
 // Eight is the most that any part has; those beyond the reported ones must raise #GP.
 constexpr unsigned kMostCounters = 8;
 
-bool in(uint32_t msr, uint32_t first, unsigned count) { return msr >= first && msr - first < count; }
+bool in(uint32_t msr, uint32_t first, unsigned count) {
+  return msr >= first && msr - first < count;
+}
 }  // namespace
 
 RegisterFile::RegisterFile(const Microarch& microarch, unsigned gp_counters)

@@ -14,9 +14,9 @@ namespace skidproof {
 namespace {
 
 constexpr std::array<std::string_view, kOps> kNames = {
-    "nop",    "set",  "move", "add",  "sub",      "and",          "or",    "xor",
-    "inc",    "dec",  "lea",  "compare", "test",  "load",         "add-load", "compare-load",
-    "store",  "add-store", "lock-add", "push-pop", "delay",       "skip-if", "skip", "call"};
+    "nop",   "set",       "move",     "add",      "sub",   "and",     "or",       "xor",
+    "inc",   "dec",       "lea",      "compare",  "test",  "load",    "add-load", "compare-load",
+    "store", "add-store", "lock-add", "push-pop", "delay", "skip-if", "skip",     "call"};
 
 constexpr std::array<x86::Gp, kSequenceRegisters> kRegisters = {
     x86::rax, x86::rcx, x86::rdx, x86::r8, x86::r9, x86::r10, x86::r11};
@@ -94,9 +94,9 @@ class Writer {
     // By the low bits of the opcode: O NO B AE E NE BE A S NS P NP L GE LE G.
     using asmjit::x86::CondCode;
     constexpr std::array<CondCode, 16> kCodes = {
-        CondCode::kO, CondCode::kNO, CondCode::kB, CondCode::kAE, CondCode::kE, CondCode::kNE,
-        CondCode::kBE, CondCode::kA, CondCode::kS, CondCode::kNS, CondCode::kP, CondCode::kNP,
-        CondCode::kL, CondCode::kGE, CondCode::kLE, CondCode::kG};
+        CondCode::kO,  CondCode::kNO, CondCode::kB,  CondCode::kAE, CondCode::kE, CondCode::kNE,
+        CondCode::kBE, CondCode::kA,  CondCode::kS,  CondCode::kNS, CondCode::kP, CondCode::kNP,
+        CondCode::kL,  CondCode::kGE, CondCode::kLE, CondCode::kG};
     return kCodes[item.condition & 15];
   }
 

@@ -49,7 +49,7 @@ std::string_view name_of(Op op);
 // Scratch registers by number: rax rcx rdx r8 r9 r10 r11.
 inline constexpr unsigned kSequenceRegisters = 7;
 // The same as general registers are encoded in instructions and indexed in records.
-inline constexpr std::array<uint8_t, kSequenceRegisters> kSequenceRegisterNumbers = {0, 1, 2,  8,
+inline constexpr std::array<uint8_t, kSequenceRegisters> kSequenceRegisterNumbers = {0, 1,  2, 8,
                                                                                      9, 10, 11};
 inline constexpr size_t kSequenceDataBytes = 4096;
 

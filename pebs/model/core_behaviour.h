@@ -10,14 +10,14 @@
 namespace skidproof::model {
 
 struct CoreBehaviour {
-  arch::FusionRules fusion;        // of the microarch
-  bool fuses_bitwise = false;      // OR and XOR fuse as TEST does (R69)
-  bool fuses_arithmetic = false;   // NEG, ADC, SBB and shifts fuse as TEST does (R69)
-  bool fuses_apart = false;        // a no-operation between the two does not keep them apart (R64)
-  bool fuses_immediates = false;   // memory together with an immediate (R65)
+  arch::FusionRules fusion;         // of the microarch
+  bool fuses_bitwise = false;       // OR and XOR fuse as TEST does (R69)
+  bool fuses_arithmetic = false;    // NEG, ADC, SBB and shifts fuse as TEST does (R69)
+  bool fuses_apart = false;         // a no-operation between the two does not keep them apart (R64)
+  bool fuses_immediates = false;    // memory together with an immediate (R65)
   bool fuses_memory_write = false;  // a first that writes memory (R64)
   bool rep_counts_iterations = false;  // R60
-  uint8_t indexed_uops = 1;        // more slots of a split instruction; see arch::IndexedFusion
+  uint8_t indexed_uops = 1;            // more slots of a split instruction; see arch::IndexedFusion
 };
 
 }  // namespace skidproof::model

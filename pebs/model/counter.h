@@ -63,7 +63,7 @@ struct Counter {
   bool precise_store = false;  // records the next store's data
   CycleFilter filter;
   uint64_t since_extra = 0;  // … that a miscounting CPU counted twice
-  uint64_t since_loss = 0;  // events since the last one that a miscounting CPU lost
+  uint64_t since_loss = 0;   // events since the last one that a miscounting CPU lost
 
   // PEBS between overflow and record.
   bool armed = false;

@@ -36,9 +36,8 @@ bool has_load_latency(const Microarch& m) { return m.load_latency_event != 0; }
 bool has_eight(const Microarch& m) { return m.gp_counters_alone > 4; }
 bool has_upper_aliases(const Microarch& m) { return has_eight(m) && m.full_width_writes; }
 bool counts_fused_pairs(const Microarch& m) {
-  return std::any_of(m.events.begin(), m.events.end(), [](const arch::Event& e) {
-    return e.signal == arch::Signal::kMacroFused;
-  });
+  return std::any_of(m.events.begin(), m.events.end(),
+                     [](const arch::Event& e) { return e.signal == arch::Signal::kMacroFused; });
 }
 
 // A published id as a template argument.
@@ -58,11 +57,11 @@ bool listed(const Microarch& m) {
 size_t slot(Gpr reg) { return static_cast<size_t>(reg); }
 
 const Defect kDefects[] = {
+#include "pebs/model/defects_counting.inc"
+#include "pebs/model/defects_pmu_errata.inc"
 #include "pebs/model/defects_promises.inc"
 #include "pebs/model/defects_records.inc"
 #include "pebs/model/defects_registers.inc"
-#include "pebs/model/defects_counting.inc"
-#include "pebs/model/defects_pmu_errata.inc"
 };
 
 }  // namespace

@@ -130,13 +130,15 @@ void Pmu::State::refresh() {
   }
   for (unsigned i = 0; i < uarch.fixed_counters; ++i) {
     uint64_t field = fixed_field(i);
-    bool privilege = (field & (user != how.privilege_swapped ? fixed_ctrl::kUsr : fixed_ctrl::kOs)) != 0;
+    bool privilege =
+        (field & (user != how.privilege_swapped ? fixed_ctrl::kUsr : fixed_ctrl::kOs)) != 0;
     if (!how.fixed_privilege_filters && (field & (fixed_ctrl::kUsr | fixed_ctrl::kOs)) != 0)
       privilege = true;
     bool global = ((global_ctrl >> (status::kFixedShift + i)) & 1) != 0;
     if (!privilege || !(global || !how.fixed_needs_global)) continue;
     fixed_counting |= 1u << i;
-    if (how.any_thread_on_fixed && counts_sibling(field & fixed_ctrl::kAnyThread)) fixed_sharing |= 1u << i;
+    if (how.any_thread_on_fixed && counts_sibling(field & fixed_ctrl::kAnyThread))
+      fixed_sharing |= 1u << i;
   }
   if ((fixed_counting & ~fixed_before & 1) != 0 && sibling) fixed[0].add(how.fixed_start_extra);
   // Nothing counts any more: an assist that waited for the rest of a fused pair will not come.
@@ -216,8 +218,8 @@ void Pmu::State::fixed_overflowed(unsigned i) {
   if (behaviour.overflow_sets_status) {
     global_status |= bit(behaviour.counting.fixed_status_shift + i);
   }
-  bool interrupts = (fixed_field(i) & fixed_ctrl::kPmi) != 0 ||
-                    behaviour.counting.fixed_interrupts_without_pmi;
+  bool interrupts =
+      (fixed_field(i) & fixed_ctrl::kPmi) != 0 || behaviour.counting.fixed_interrupts_without_pmi;
   if (interrupts && behaviour.overflow_interrupts) raise_pmi();
 }
 

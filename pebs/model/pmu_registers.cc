@@ -62,7 +62,8 @@ Expected<uint64_t> Pmu::State::rdpmc(uint32_t index, bool in_user_mode, bool cr4
   constexpr uint32_t kFixed = uint32_t{1} << 30;
   if (!how.rdpmc_fixed) index &= ~kFixed;
   if (index < visible) return counters[index].count.value & returned;
-  if (index >= kFixed && index - kFixed < fixed_visible) return fixed[index - kFixed].value & returned;
+  if (index >= kFixed && index - kFixed < fixed_visible)
+    return fixed[index - kFixed].value & returned;
   if (!how.rdpmc_index_faults) return uint64_t{0};
   return refuse();
 }
@@ -178,7 +179,8 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       return assign(load_latency_threshold, kWritableLoadLatencyThreshold);
     case IA32_DS_AREA:
       if (behaviour.reserved_bits_fault && !canonical(value)) {
-        if ((value & ~with_defects(msr, 0)) != 0 || behaviour.counting.lax.msr != msr) return refuse();
+        if ((value & ~with_defects(msr, 0)) != 0 || behaviour.counting.lax.msr != msr)
+          return refuse();
       }
       ds_area = value;
       if (behaviour.counting.lost.msr == msr) ds_area &= ~behaviour.counting.lost.bits;

@@ -92,8 +92,8 @@ struct Pmu::State {
   uint64_t sibling_clock = 0;      // cycles of which the sibling's events were counted
   uint64_t level_change_left = 0;  // instructions that a change of privilege level still hides
   uint64_t fixed_since_loss = 0;
-  uint64_t reference_parts = 0;    // hundredths of a reference cycle
-  uint32_t magic_selects = 0;      // those of kMagicSelects that were written
+  uint64_t reference_parts = 0;  // hundredths of a reference cycle
+  uint32_t magic_selects = 0;    // those of kMagicSelects that were written
 
   void reset();
   void refresh();
