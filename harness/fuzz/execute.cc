@@ -93,6 +93,8 @@ class Execution {
   RunPlan plan_of(const Step& step) const;
   Finding compare(uint32_t msr);
   Finding compare_all();
+  Expected<Finding> compare_rdpmc();
+  Expected<Finding> compare_one_rdpmc(const CounterRead& read, std::optional<uint64_t> expected);
   Finding check_memory(uint64_t before, uint64_t after);
   Records records(uint64_t before, uint64_t after) const;
   bool whole_records(uint64_t before, uint64_t after) const;
@@ -145,11 +147,12 @@ Execution::Finding Execution::check_enumeration() {
   return {};
 }
 
+// Everything off and zero, whatever this machine was used for before. What it refuses here is found when
+// registers are compared.
 Expected<void> Execution::quiesce() {
   SKIDPROOF_CHECK(machine_.wrmsr(IA32_PERF_GLOBAL_CTRL, 0));
   SKIDPROOF_CHECK(machine_.wrmsr(IA32_PEBS_ENABLE, 0));
   for (unsigned n = 0; n < registers_.gp_counters(); ++n) {
-    // A counter that CPUID reports and that does not answer is found by compare_all().
     static_cast<void>(machine_.wrmsr(IA32_PERFEVTSEL0 + n, 0));
     static_cast<void>(machine_.wrmsr(IA32_PMC0 + n, 0));
   }
@@ -159,8 +162,8 @@ Expected<void> Execution::quiesce() {
   for (uint32_t msr : {IA32_FIXED_CTR_CTRL, MSR_PEBS_LD_LAT_THRESHOLD, MSR_PEBS_DATA_CFG}) {
     static_cast<void>(machine_.wrmsr(msr, 0));  // where there are such
   }
-  const uint64_t all = clearable_status(uarch_, registers_.gp_counters());
-  SKIDPROOF_CHECK(machine_.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, all));
+  const uint64_t status = machine_.rdmsr(IA32_PERF_GLOBAL_STATUS).value_or(0);
+  static_cast<void>(machine_.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, status));
   SKIDPROOF_CHECK(machine_.wrmsr(IA32_X2APIC_LVT_PMI, kResetLvt));
   SKIDPROOF_CHECK(machine_.wrmsr(IA32_DS_AREA, ds_.address));
   registers_.write(IA32_DS_AREA, ds_.address);
@@ -229,6 +232,43 @@ Execution::Finding Execution::compare_all() {
     if (Finding found = compare(msr)) return found;
   }
   return {};
+}
+
+// M32: RDPMC reads the same counters at full width; another index, or CPL 3 without CR4.PCE, is a #GP.
+Expected<Execution::Finding> Execution::compare_one_rdpmc(const CounterRead& read,
+                                                          std::optional<uint64_t> expected) {
+  const Expected<uint64_t> got = machine_.rdpmc(read);
+  if (!got && got.error().code == ErrorCode::kNotAvailable) return Finding{};
+  if (!got && got.error().code != ErrorCode::kGeneralProtection) {
+    return tl::make_unexpected(got.error());
+  }
+  if (got.has_value() == expected.has_value() && (!got || *got == *expected)) return Finding{};
+  return Finding(violation(
+      Check::kAccess, clause::M32,
+      fmt::format("RDPMC of {:#x} at CPL {}{} {}", read.index, read.ring == Ring::kUser ? 3 : 0,
+                  read.cr4_pce ? "" : " with CR4.PCE clear",
+                  expected ? fmt::format("to give {:#x}", *expected) : "to raise #GP"),
+      got ? fmt::format("it gave {:#x}", *got) : "it raised #GP"));
+}
+
+Expected<Execution::Finding> Execution::compare_rdpmc() {
+  constexpr uint32_t kFixed = uint32_t{1} << 30;
+  const unsigned gp = registers_.gp_counters();
+  const unsigned fixed = registers_.fixed_counters();
+  Finding found;
+  for (unsigned n = 0; n <= gp && !found; ++n) {
+    const auto value = n < gp ? std::optional(registers_.at(IA32_PMC0 + n)) : std::nullopt;
+    found = SKIDPROOF_TRY(compare_one_rdpmc({.index = n}, value));
+  }
+  for (unsigned i = 0; i < fixed && !found; ++i) {
+    found = SKIDPROOF_TRY(
+        compare_one_rdpmc({.index = kFixed + i, .ring = Ring::kUser}, registers_.at(IA32_FIXED_CTR0 + i)));
+  }
+  if (!found) {
+    found = SKIDPROOF_TRY(
+        compare_one_rdpmc({.index = 0, .ring = Ring::kUser, .cr4_pce = false}, std::nullopt));
+  }
+  return found;
 }
 
 Expected<Execution::Finding> Execution::write(uint32_t msr, uint64_t value) {
@@ -393,6 +433,7 @@ Expected<Execution::Finding> Execution::steps() {
     return found;
   }
   Finding found = compare_all();
+  if (!found) found = SKIDPROOF_TRY(compare_rdpmc());
   if (found) found->step = case_.steps.empty() ? 0 : case_.steps.size() - 1;
   return found;
 }

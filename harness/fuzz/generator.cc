@@ -153,6 +153,7 @@ class Generator {
       value |= one_of({evtsel::kUsr, evtsel::kOs});
     }
     if (percent(pebs ? 10 : 30)) value |= evtsel::kInt;
+    if (percent(4)) value &= ~evtsel::kEnable;
     if (percent(6)) {
       value |= one_of({evtsel::kAnyThread, evtsel::kEdge, evtsel::kInvert,
                        uint64_t{1} << evtsel::kCmaskShift,
@@ -312,6 +313,16 @@ class Generator {
     return value;
   }
 
+  // Often one next to a bit that may be written: where a mask would be off by one.
+  unsigned any_bit(uint32_t msr, uint64_t value) {
+    for (unsigned tries = 0; tries < 20 && percent(90); ++tries) {
+      const auto b = static_cast<unsigned>(random_.below(63));
+      const bool low = registers_.accepts(msr, value | bit(b));
+      if (low != registers_.accepts(msr, value | bit(b + 1))) return low ? b + 1 : b;
+    }
+    return static_cast<unsigned>(random_.below(64));
+  }
+
   void noise(uint64_t writes) {
     for (uint64_t i = 0; i < writes; ++i) {
       const auto& all = registers_.watched();
@@ -322,7 +333,7 @@ class Generator {
       }
       uint64_t value = legal(msr);
       if (percent(50)) {
-        const unsigned b = static_cast<unsigned>(random_.below(64));
+        const unsigned b = any_bit(msr, value);
         const bool taken = registers_.accepts(msr, value | bit(b));
         if (taken || (left_alone(msr) & bit(b)) == 0) value |= bit(b);
         if (taken && msr == IA32_DEBUGCTL) value &= ~bit(b);

@@ -156,6 +156,8 @@ std::optional<unsigned> events_of(Signal signal, const StaticInstruction& i, boo
       return 1;
     case Signal::kNops:
       return i.nop;
+    case Signal::kMacroFused:
+      return i.fuses;
     case Signal::kBranches:
       return i.flow != Flow::kNone;
     case Signal::kConditional:
