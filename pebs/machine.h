@@ -80,7 +80,7 @@ struct RunPlan {
   std::vector<uint32_t> read;     // read after disabling; values in RunLog::read
   PmiPolicy pmi;
   Ring ring = Ring::kKernel;
-  Mode mode = Mode::kLong;  // the program's
+  Mode mode = Mode::kLong;          // the program's
   uint64_t pebs_index_address = 0;  // where the handler finds the PEBS index and base; 0: none
   uint64_t pebs_base_address = 0;
   uint32_t pebs_field_bytes = 8;  // of both: 4 in the 32-bit layout of the DS area
