@@ -3,6 +3,7 @@
 #ifndef SKIDPROOF_PEBS_MACHINE_H_
 #define SKIDPROOF_PEBS_MACHINE_H_
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -35,6 +36,9 @@ struct Identity {
   bool pmu = false;                            // the MSRs answer
   bool sibling_thread = false;                 // a second logical processor shares the core
   std::vector<std::string> capabilities;       // ISA and PMU words for reports
+  std::vector<Mode> modes = {Mode::kLong};     // of the programs that it runs
+
+  bool runs(Mode mode) const { return std::find(modes.begin(), modes.end(), mode) != modes.end(); }
 };
 
 enum class MemoryUse : uint8_t { kData, kCode, kDebugStore };
@@ -79,7 +83,7 @@ struct RunPlan {
   std::vector<uint32_t> read;     // read after disabling; values in RunLog::read
   PmiPolicy pmi;
   Ring ring = Ring::kKernel;
-  Mode mode = Mode::kLong;  // the program's
+  Mode mode = Mode::kLong;          // the program's
   uint64_t pebs_index_address = 0;  // where the handler finds the PEBS index and base; 0: none
   uint64_t pebs_base_address = 0;
   uint32_t pebs_field_bytes = 8;  // of both: 4 in the 32-bit layout of the DS area

@@ -121,9 +121,11 @@ Expected<void> Session::State::set(uint32_t msr, uint64_t value) {
 }
 
 Expected<void> Session::State::allocate() {
-  ds = SKIDPROOF_TRY(machine->allocate({.bytes = 4096, .use = MemoryUse::kDebugStore}));
-  buffer =
-      SKIDPROOF_TRY(machine->allocate({.bytes = allocated_bytes(), .use = MemoryUse::kDebugStore}));
+  MemoryRequest request{.bytes = 4096, .use = MemoryUse::kDebugStore};
+  request.below_4g = plan.mode != Mode::kLong;
+  ds = SKIDPROOF_TRY(machine->allocate(request));
+  request.bytes = allocated_bytes();
+  buffer = SKIDPROOF_TRY(machine->allocate(request));
   return {};
 }
 
@@ -196,6 +198,8 @@ Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterat
   run.iterations = iterations;
   run.pmi = plan.pmi;
   run.ring = plan.ring;
+  run.mode = plan.mode;
+  run.pebs_field_bytes = uarch->ds.field_bytes;
   run.pebs_index_address = ds.address + uarch->ds.pebs_index;
   run.pebs_base_address = ds.address + uarch->ds.pebs_base;
   if (restart) {

@@ -60,6 +60,7 @@ struct SessionPlan {
   bool mask_interrupts = false;                // leave the LVT entry masked
   PmiPolicy pmi = {};
   Ring ring = Ring::kKernel;
+  Mode mode = Mode::kLong;  // of the programs: outside IA-32e mode the DS area is below 4 GiB
   std::optional<uint64_t> pebs_enable =
       {};  // raw IA32_PEBS_ENABLE instead of what the counters say
 };

@@ -106,7 +106,8 @@ class Test : public ::testing::Test {
   // Generates a registered kernel's program for this machine: allocates code and data, fills the
   // data. `parameters` is "key=value,…". Skips the test when the CPU lacks an instruction set that
   // it needs.
-  const Program& program(std::string_view kernel, std::string_view parameters = "");
+  const Program& program(std::string_view kernel, std::string_view parameters = "",
+                         Mode mode = Mode::kLong);
 
   // Evidence for the result row; keys are unique within a test.
   void evidence(std::string_view key, const nlohmann::json& value);

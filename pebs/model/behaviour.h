@@ -37,6 +37,13 @@ enum class Reload : uint8_t {
   kLowestOnly,     // only the lowest-numbered of several
 };
 
+// What the upper halves of a record's fields hold outside IA-32e mode (R59).
+enum class LegacyUpper : uint8_t {
+  kZero,
+  kLeft,  // what 64-bit code left there
+  kSign,  // copies of bit 31
+};
+
 struct Behaviour {
   // Counters and their MSRs.
   bool legacy_write_sign_extends = true;  // R38
@@ -102,6 +109,15 @@ struct Behaviour {
   bool precise_store_zero_latency = true;  // A8H written 0
   bool load_latency_threshold = true;      // only above MSR_PEBS_LD_LAT_THRESHOLD
   bool load_latency_source = true;
+
+  // Outside IA-32e mode (R59).
+  bool legacy_mode_records = true;
+  bool legacy_mode_sticks = false;  // back in IA-32e mode records are still those of 32-bit code
+  LegacyUpper legacy_gpr_upper = LegacyUpper::kZero;
+  LegacyUpper legacy_flags_upper = LegacyUpper::kZero;
+  LegacyUpper legacy_ip_upper = LegacyUpper::kZero;
+  LegacyUpper legacy_address_upper = LegacyUpper::kZero;  // of the data linear address
+  bool legacy_absent_registers_zero = true;               // R8 to R15
 
   // The DS area.
   Bounds bounds = Bounds::kRecordMustFit;

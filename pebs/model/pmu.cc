@@ -34,6 +34,13 @@ void Pmu::State::reset() {
   refresh();
 }
 
+// What 64-bit code leaves in the registers is anything.
+void Pmu::State::set_mode(Mode mode) {
+  const bool enters = mode == Mode::kLong;
+  if (ia32e && !enters) left_by_64_bit_code = any_registers(random);
+  ia32e = enters && (ia32e || !behaviour.legacy_mode_sticks);
+}
+
 // --- What the registers mean
 
 bool Pmu::State::pebs_eligible(unsigned n, const Event* event) const {
@@ -233,6 +240,8 @@ Expected<uint64_t> Pmu::rdpmc(uint32_t index) const {
   if (fixed < state_->uarch.fixed_counters) return state_->fixed[fixed].value;
   return fail(ErrorCode::kGeneralProtection, fmt::format("#GP from RDPMC of counter {:#x}", index));
 }
+
+void Pmu::set_mode(Mode mode) { state_->set_mode(mode); }
 
 void Pmu::set_user(bool user) {
   if (state_->user == user) return;

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/expected.h"
+#include "base/mode.h"
 #include "base/random.h"
 #include "pebs/arch/microarch.h"
 #include "pebs/model/behaviour.h"
@@ -41,6 +42,7 @@ class Pmu {
   Expected<void> wrmsr(uint32_t msr, uint64_t value);
   Expected<uint64_t> rdpmc(uint32_t index) const;
 
+  void set_mode(Mode mode);  // what the code that retires next is: IA-32e mode or not
   void set_user(bool user);  // CPL 3 (true) or CPL 0 for what retires next
   void reset();              // power-on
 

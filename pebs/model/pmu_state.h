@@ -15,6 +15,7 @@
 #include "pebs/model/assist.h"
 #include "pebs/model/behaviour.h"
 #include "pebs/model/counter.h"
+#include "pebs/model/legacy_mode.h"
 #include "pebs/model/pmu.h"
 #include "pebs/model/retired.h"
 
@@ -62,6 +63,8 @@ struct Pmu::State {
   uint64_t misc_enable = misc_enable::kPerfmonAvailable;
   uint64_t lvt_pmi = kResetLvt;
   bool user = false;
+  bool ia32e = true;
+  Registers left_by_64_bit_code;  // what the registers held when the processor left IA-32e mode
 
   // Derived by refresh(): what retire() and advance() walk.
   uint32_t counting = 0;  // GP counters that count
@@ -77,6 +80,7 @@ struct Pmu::State {
   uint64_t pmi_countdown = 0;  // instructions
 
   void reset();
+  void set_mode(Mode mode);
   void refresh();
   void resolve(unsigned n);
   bool pebs_eligible(unsigned n, const Event* event) const;
