@@ -53,3 +53,9 @@ build_preset() {
   cmake --preset "$preset" --log-level=WARNING
   cmake --build --preset "$preset" ${1:+--target "$@"}
 }
+
+# The microarchs that have a model, oldest first, one a line.
+model_microarchs() {
+  build/release/skidproof list microarchs --json - | python3 -c 'import json, sys
+for entry in json.load(sys.stdin): print(entry["id"])'
+}

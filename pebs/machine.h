@@ -35,6 +35,7 @@ struct Identity {
   const arch::Microarch* microarch = nullptr;  // nullptr: no row covers this CPU
   bool pmu = false;                            // the MSRs answer
   bool sibling_thread = false;                 // a second logical processor shares the core
+  bool sibling_busy = false;                   // … and is known to execute code while programs run
   std::vector<std::string> capabilities;       // ISA and PMU words for reports
   std::vector<Mode> modes = {Mode::kLong};     // of the programs that it runs
 
@@ -116,6 +117,13 @@ struct RunLog {
   Noise noise;
 };
 
+// One RDPMC: as executed at this privilege level, with CR4.PCE as given.
+struct CounterRead {
+  uint32_t index = 0;  // bit 30 selects fixed counters
+  Ring ring = Ring::kKernel;
+  bool cr4_pce = true;
+};
+
 class Machine {
  public:
   virtual ~Machine() = default;
@@ -130,6 +138,14 @@ class Machine {
   // #GP is an error of code kGeneralProtection; a machine without a PMU answers kNotAvailable.
   virtual Expected<uint64_t> rdmsr(uint32_t msr) = 0;
   virtual Expected<void> wrmsr(uint32_t msr, uint64_t value) = 0;
+
+  // RDPMC; #GP is an error of code kGeneralProtection. kNotAvailable where the machine has no way to
+  // execute it so.
+  virtual Expected<uint64_t> rdpmc(const CounterRead& read) {
+    static_cast<void>(read);
+    return fail(ErrorCode::kNotAvailable, identity().name + " has no way to execute RDPMC",
+                "use a machine with a PMU, for example --machine model:sandy-bridge");
+  }
 
   virtual Expected<Memory> allocate(const MemoryRequest& request) = 0;
 

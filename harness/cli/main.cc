@@ -69,6 +69,7 @@ int run(int argc, char** argv) {
   add_characterize(app, invocation);
   add_qualify(app, invocation);
   add_report(app, invocation);
+  add_traceability(app, invocation);
 
   std::vector<std::string> own;
   split_passed_on(argc, argv, own, invocation);

@@ -114,6 +114,9 @@ constexpr std::array<CpuModel, 4> kNehalemModels = {
 constexpr std::array<CpuModel, 3> kWestmereModels = {
     {{.model = 0x25}, {.model = 0x2C}, {.model = 0x2F}}};
 
+// [RemembERR; Linux 6.12 core.c intel_pmu_nhm_workaround]
+constexpr std::array<std::string_view, 2> kNehalemErrata = {"AAJ80", "AAK100"};
+
 // What the two share. [SDM 18.8.1; Table 18-18 for widths; Table 18-31, Westmere column]
 constexpr Microarch shared() {
   return {
@@ -149,6 +152,7 @@ constexpr Microarch nehalem() {
   row.models = kNehalemModels;
   row.minimum_period = 32;  // Linux 6.12 core.c nhm_limit_period: smaller ones hang or lose records
   row.events = kNehalemTable;
+  row.errata = kNehalemErrata;
   row.caches = {.l2_latency = 10, .l3_bytes = 8 << 20, .l3_latency = 38, .mispredict_penalty = 17};
   return row;
 }

@@ -43,7 +43,7 @@ Identity identity_of(const Microarch& microarch, const ModelOptions& options) {
   id.microarch = &microarch;
   id.pmu = true;
   id.modes = {Mode::kLong, Mode::kProtected32};
-  id.sibling_thread = options.sibling_thread;
+  id.sibling_thread = id.sibling_busy = options.sibling_thread;
   id.capabilities = {"pebs", "ds", "dtes64", "pdcm"};
   if (microarch.full_width_writes) id.capabilities.push_back("full-width-writes");
   return id;
@@ -110,6 +110,9 @@ class ModelMachine final : public Machine {
   CpuidResult cpuid(uint32_t leaf, uint32_t subleaf) const override;
   Expected<uint64_t> rdmsr(uint32_t msr) override;
   Expected<void> wrmsr(uint32_t msr, uint64_t value) override { return pmu_.wrmsr(msr, value); }
+  Expected<uint64_t> rdpmc(const CounterRead& read) override {
+    return pmu_.rdpmc(read.index, read.ring == Ring::kUser, read.cr4_pce);
+  }
   Expected<Memory> allocate(const MemoryRequest& request) override {
     GuestMemory* from = memory_.get();
     if (request.below_4g) from = SKIDPROOF_TRY(below_4g())->memory.get();
@@ -213,6 +216,7 @@ Expected<RunLog> ModelMachine::run(const Program& program, const RunPlan& plan) 
   Expected<void> outcome = execute(plan, log);
   log.tsc = tsc() - begin;
   log.result = running_->registers().gpr[static_cast<size_t>(Gpr::kRax)];
+  pmu_.set_user(false);  // the code around the program runs in ring 0
   for (const MsrWrite& write : plan.disable) {
     auto done = pmu_.wrmsr(write.msr, write.value);
     if (outcome && !done) outcome = done;

@@ -8,6 +8,8 @@
 #include <cstdint>
 
 #include "pebs/arch/microarch.h"
+#include "pebs/model/core_behaviour.h"
+#include "pebs/model/counting_behaviour.h"
 
 namespace skidproof::model {
 
@@ -45,6 +47,9 @@ enum class LegacyUpper : uint8_t {
 };
 
 struct Behaviour {
+  CountingBehaviour counting;  // registers and plain counting
+  CoreBehaviour core;          // fusion
+
   // Counters and their MSRs.
   bool legacy_write_sign_extends = true;  // R38
   bool legacy_write_takes_edx = false;    // EDX is ignored (R38)

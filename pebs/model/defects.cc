@@ -7,6 +7,7 @@
 
 #include "pebs/arch/msr.h"
 #include "pebs/arch/near_match.h"
+#include "pebs/arch/reserved.h"
 
 namespace skidproof::model {
 namespace {
@@ -27,6 +28,34 @@ bool asserts_cmask(const Microarch& m) {
   return m.expectation(arch::kQualifierCmask) == arch::Expectation::kMustHold;
 }
 
+bool has_any_thread(const Microarch& m) { return m.any_thread; }
+bool has_uncore_status(const Microarch& m) {
+  return (arch::status_bits(m, m.gp_counters) & arch::status::kOvfUncore) != 0;
+}
+bool has_smm_freeze(const Microarch& m) { return m.smm_freeze; }
+bool has_load_latency(const Microarch& m) { return m.load_latency_event != 0; }
+bool has_eight(const Microarch& m) { return m.gp_counters_alone > 4; }
+bool has_upper_aliases(const Microarch& m) { return has_eight(m) && m.full_width_writes; }
+bool counts_fused_pairs(const Microarch& m) {
+  return std::any_of(m.events.begin(), m.events.end(), [](const arch::Event& e) {
+    return e.signal == arch::Signal::kMacroFused;
+  });
+}
+
+// A published id as a template argument.
+struct Id {
+  char text[16] = {};
+  template <size_t kSize>
+  consteval Id(const char (&id)[kSize]) {  // NOLINT(google-explicit-constructor)
+    std::copy_n(id, kSize, text);
+  }
+};
+// Whether the row's parts have that erratum.
+template <Id kId>
+bool listed(const Microarch& m) {
+  return std::find(m.errata.begin(), m.errata.end(), std::string_view(kId.text)) != m.errata.end();
+}
+
 size_t slot(Gpr reg) { return static_cast<size_t>(reg); }
 
 const Defect kDefects[] = {
@@ -34,6 +63,8 @@ const Defect kDefects[] = {
 #include "pebs/model/defects_promises.inc"
 #include "pebs/model/defects_records.inc"
 #include "pebs/model/defects_registers.inc"
+#include "pebs/model/defects_counting.inc"
+#include "pebs/model/defects_pmu_errata.inc"
 };
 
 }  // namespace

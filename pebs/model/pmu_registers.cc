@@ -20,17 +20,56 @@ int in_range(uint32_t msr, uint32_t first) {
   return msr >= first && msr < first + kMaxCounters ? static_cast<int>(msr - first) : -1;
 }
 
+// The first of a range of registers that are alike, or the register itself.
+uint32_t family_of(uint32_t msr) {
+  for (uint32_t first : {IA32_PMC0, IA32_A_PMC0, IA32_PERFEVTSEL0}) {
+    if (in_range(msr, first) >= 0) return first;
+  }
+  return msr;
+}
+
 }  // namespace
 
 uint64_t Pmu::State::counter_bits() const {
   return low_bits(behaviour.absent_global_bits_fault ? visible : kMaxCounters);
 }
 
+uint64_t Pmu::State::with_defects(uint32_t msr, uint64_t writable) const {
+  const CountingBehaviour& how = behaviour.counting;
+  if (how.lax.msr == family_of(msr)) writable |= how.lax.bits;
+  if (how.refused.msr == family_of(msr)) writable &= ~how.refused.bits;
+  return writable;
+}
+
+bool Pmu::State::has_alias(int n) const {
+  return n >= 0 && present(static_cast<unsigned>(n)) && uarch.full_width_writes &&
+         (n < 4 || behaviour.counting.upper_aliases);
+}
+
+void Pmu::State::write_counter(unsigned n, uint64_t value) {
+  counters[n].count.value = value & counters[n].count.mask;
+  if (behaviour.counting.counter_write_clears_status) global_status &= ~bit(n);
+}
+
+Expected<uint64_t> Pmu::State::rdpmc(uint32_t index, bool in_user_mode, bool cr4_pce) const {
+  const CountingBehaviour& how = behaviour.counting;
+  auto refuse = [&] {
+    return fail(ErrorCode::kGeneralProtection,
+                fmt::format("#GP from RDPMC of counter {:#x}", index));
+  };
+  if (in_user_mode && !cr4_pce && how.rdpmc_needs_pce) return refuse();
+  const uint64_t returned = low_bits(how.rdpmc_bits);
+  constexpr uint32_t kFixed = uint32_t{1} << 30;
+  if (!how.rdpmc_fixed) index &= ~kFixed;
+  if (index < visible) return counters[index].count.value & returned;
+  if (index >= kFixed && index - kFixed < fixed_visible) return fixed[index - kFixed].value & returned;
+  if (!how.rdpmc_index_faults) return uint64_t{0};
+  return refuse();
+}
+
 Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
   if (int n = in_range(msr, IA32_PMC0); n >= 0 && present(n)) return counters[n].count.value;
-  if (int n = in_range(msr, IA32_A_PMC0); n >= 0 && present(n) && uarch.full_width_writes) {
-    return counters[n].count.value;
-  }
+  if (int n = in_range(msr, IA32_A_PMC0); has_alias(n)) return counters[n].count.value;
   if (int n = in_range(msr, IA32_PERFEVTSEL0); n >= 0 && present(n)) return counters[n].select;
   if (msr >= IA32_FIXED_CTR0 && msr < IA32_FIXED_CTR0 + fixed_visible) {
     return fixed[msr - IA32_FIXED_CTR0].value;
@@ -55,7 +94,8 @@ Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
     case IA32_MISC_ENABLE:
       return misc_enable;
     case IA32_PERF_CAPABILITIES:
-      return perf_capabilities(uarch) & ~behaviour.hidden_capabilities;
+      return (perf_capabilities(uarch) & ~behaviour.hidden_capabilities) |
+             behaviour.counting.invented_capabilities;
     case IA32_X2APIC_LVT_PMI:
       return lvt_pmi;
     default:
@@ -63,12 +103,22 @@ Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
   }
 }
 
+// What a write to a select does besides, on broken CPUs.
+void Pmu::State::note_select(unsigned n, uint64_t value) {
+  if (behaviour.counting.select_write_clears_status) global_status &= ~bit(n);
+  for (unsigned i = 0; i < kMagicSelects.size(); ++i) {
+    if (value == kMagicSelects[i]) magic_selects |= 1u << i;
+  }
+}
+
 Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
   auto refuse = [&] { return general_protection("WRMSR", msr, value); };
   // Takes a register whose reserved bits fault.
   auto assign = [&](uint64_t& target, uint64_t writable) -> Expected<void> {
+    writable = with_defects(msr, writable);
     if (!checked(value, writable)) return refuse();
     target = value & writable;
+    if (behaviour.counting.lost.msr == family_of(msr)) target &= ~behaviour.counting.lost.bits;
     refresh();
     return {};
   };
@@ -79,21 +129,24 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
                             ? static_cast<uint64_t>(int64_t{static_cast<int32_t>(low)})
                             : low;
     if (behaviour.legacy_write_takes_edx) extended = value;
-    counters[n].count.value = extended & counters[n].count.mask;
+    write_counter(static_cast<unsigned>(n), extended);
     return {};
   }
-  if (int n = in_range(msr, IA32_A_PMC0); n >= 0 && present(n) && uarch.full_width_writes) {
-    uint64_t writable = counters[n].count.mask;
-    if (behaviour.excess_bits_fault && (value & ~writable) != 0) return refuse();
-    counters[n].count.value = value & writable & low_bits(behaviour.full_width_bits);
+  if (int n = in_range(msr, IA32_A_PMC0); has_alias(n)) {
+    if (behaviour.excess_bits_fault && (value & ~gp_counter_mask(uarch)) != 0) return refuse();
+    write_counter(static_cast<unsigned>(n), value & low_bits(behaviour.full_width_bits));
     return {};
   }
   if (int n = in_range(msr, IA32_PERFEVTSEL0); n >= 0 && present(n)) {
+    note_select(static_cast<unsigned>(n), value);
     return assign(counters[n].select, writable_perfevtsel(uarch));
   }
   if (msr >= IA32_FIXED_CTR0 && msr < IA32_FIXED_CTR0 + fixed_visible) {
     CountRegister& f = fixed[msr - IA32_FIXED_CTR0];
     if (behaviour.excess_bits_fault && (value & ~f.mask) != 0) return refuse();
+    if (behaviour.counting.fixed_sign_extends) {
+      value = static_cast<uint64_t>(int64_t{static_cast<int32_t>(value)});
+    }
     f.value = value & f.mask;
     return {};
   }
@@ -102,16 +155,19 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
     case IA32_FIXED_CTR_CTRL:
       return assign(fixed_ctrl, writable_fixed_ctr_ctrl(uarch));
     case IA32_PERF_GLOBAL_CTRL:
+      if (value == 0 && behaviour.counting.disabling_clears_status) global_status = 0;
       return assign(global_ctrl, writable_global_ctrl(uarch, visible) | beyond);
     case IA32_PERF_GLOBAL_STATUS:
       if (behaviour.status_write_faults) return refuse();
       global_status = value;
       return {};
     case IA32_PERF_GLOBAL_OVF_CTRL: {
-      uint64_t writable = clearable_status(uarch, visible) | beyond;
+      uint64_t writable = with_defects(msr, clearable_status(uarch, visible) | beyond);
       if (!checked(value, writable)) return refuse();
       uint64_t clear = behaviour.ovf_ctrl_clears_all ? ~uint64_t{0} : value & writable;
       if (!behaviour.ovf_buffer_clears) clear &= ~status::kOvfBuffer;
+      if (behaviour.counting.ovf_ctrl_clears_next) clear |= clear << 1;
+      clear &= ~behaviour.counting.ovf_ctrl_deaf;
       if (behaviour.ovf_ctrl_clears) global_status &= ~clear;
       return {};
     }
@@ -121,13 +177,18 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
     case MSR_PEBS_LD_LAT_THRESHOLD:
       return assign(load_latency_threshold, kWritableLoadLatencyThreshold);
     case IA32_DS_AREA:
-      if (behaviour.reserved_bits_fault && !canonical(value)) return refuse();
+      if (behaviour.reserved_bits_fault && !canonical(value)) {
+        if ((value & ~with_defects(msr, 0)) != 0 || behaviour.counting.lax.msr != msr) return refuse();
+      }
       ds_area = value;
+      if (behaviour.counting.lost.msr == msr) ds_area &= ~behaviour.counting.lost.bits;
       return {};
     case IA32_DEBUGCTL:
       return assign(debugctl, writable_debugctl(uarch));
     case IA32_MISC_ENABLE:
-      return {};  // bits 7, 11 and 12 are read-only; nothing else is modelled
+      // Bits 7, 11 and 12 are read-only; nothing else is modelled.
+      if (!behaviour.counting.read_only_misc_enable) misc_enable = value;
+      return {};
     case IA32_X2APIC_LVT_PMI:
       if (!behaviour.lvt_status_read_only) return assign(lvt_pmi, kWritableLvt | kReadOnlyLvt);
       value &= ~kReadOnlyLvt;  // ignored, not refused

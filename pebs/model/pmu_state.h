@@ -18,16 +18,25 @@
 #include "pebs/model/legacy_mode.h"
 #include "pebs/model/pmu.h"
 #include "pebs/model/retired.h"
+#include "pebs/model/sibling.h"
 
 namespace skidproof::model {
 
 using namespace arch;
 
 inline constexpr unsigned kMaxCounters = 8;
-inline constexpr unsigned kMaxFixed = 3;
+inline constexpr unsigned kMaxFixed = 4;
 
+// The last, TOPDOWN.SLOTS, is no signal of the core model.
 inline constexpr Signal kFixedSignals[kMaxFixed] = {Signal::kInstructions, Signal::kCycles,
-                                                    Signal::kReferenceCycles};
+                                                    Signal::kReferenceCycles, Signal::kNone};
+
+// Linux writes these once, with the counters off, before it uses those of a Nehalem. [Linux 6.12
+// core.c intel_pmu_nhm_workaround; erratum AAK100]
+inline constexpr std::array<uint32_t, 4> kMagicSelects = {0x4300B5, 0x4300D2, 0x4300B1, 0x4300B1};
+inline constexpr uint32_t kAllMagicSelects = 0xF;
+
+inline uint64_t cycles_of(const SignalCounts& counts) { return counts[index(Signal::kCycles)]; }
 
 // An assist that waits for instructions to retire: the second half of a fused pair.
 struct PendingAssist {
@@ -42,6 +51,7 @@ struct Pmu::State {
       : uarch(microarch),
         bus(memory),
         behaviour(decisions),
+        sibling(topology.sibling_thread),
         visible(std::min<unsigned>(gp_counters(microarch, topology.sibling_thread),
                                    decisions.answering_counters)),
         fixed_visible(std::min<unsigned>(microarch.fixed_counters, decisions.answering_fixed)),
@@ -52,6 +62,7 @@ struct Pmu::State {
   const Microarch& uarch;
   Bus& bus;
   Behaviour behaviour;
+  bool sibling;            // another logical processor shares the core, and is busy
   unsigned visible;        // CPUID.0AH:EAX[15:8]
   unsigned fixed_visible;  // CPUID.0AH:EDX[4:0]
   Random random;
@@ -70,6 +81,8 @@ struct Pmu::State {
   uint32_t counting = 0;  // GP counters that count
   uint32_t fixed_counting = 0;
   uint32_t armed = 0;
+  uint32_t sharing = 0;  // GP counters that count the sibling, too
+  uint32_t fixed_sharing = 0;
   bool step_needed = false;  // some counter needs each instruction (cycle filters, load latency)
 
   PendingAssist pending;
@@ -78,15 +91,30 @@ struct Pmu::State {
   Registers before;  // registers before the instruction, kept only for a defect
   bool pmi_pending = false;
   uint64_t pmi_countdown = 0;  // instructions
+  bool repeats_pmi = false;
+  uint64_t sibling_clock = 0;      // cycles of which the sibling's events were counted
+  uint64_t level_change_left = 0;  // instructions that a change of privilege level still hides
+  uint64_t fixed_since_loss = 0;
+  uint64_t reference_parts = 0;    // hundredths of a reference cycle
+  uint32_t magic_selects = 0;      // those of kMagicSelects that were written
 
   void reset();
   void set_mode(Mode mode);
   void refresh();
   void resolve(unsigned n);
+  bool counts_sibling(bool any_thread) const;
+  uint64_t fixed_field(unsigned i) const {
+    return (fixed_ctrl >> (4 * (behaviour.counting.fixed_fields_shared ? 0 : i))) & 0xF;
+  }
   bool pebs_eligible(unsigned n, const Event* event) const;
 
   Expected<void> write(uint32_t msr, uint64_t value);
   Expected<uint64_t> read(uint32_t msr) const;
+  Expected<uint64_t> rdpmc(uint32_t index, bool in_user_mode, bool cr4_pce) const;
+  void write_counter(unsigned n, uint64_t value);
+  void note_select(unsigned n, uint64_t value);
+  bool has_alias(int n) const;
+  uint64_t with_defects(uint32_t msr, uint64_t writable) const;
   bool checked(uint64_t value, uint64_t writable) const {
     return !behaviour.reserved_bits_fault || (value & ~writable) == 0;
   }
@@ -97,6 +125,8 @@ struct Pmu::State {
   void advance(const SignalCounts& counts, uint64_t instructions);
   uint64_t contribution(const Counter& c, const Retired& r, bool tagged) const;
   uint64_t noticed(Counter& c, uint64_t events) const;
+  uint64_t with_sibling(Signal signal, uint64_t select, uint64_t events, uint64_t cycles) const;
+  uint64_t fixed_events(unsigned i, const SignalCounts& counts);
   bool triggers(Counter& c, const Retired& r, uint64_t events);
   bool overflowed(unsigned n, const Retired& r);
   void fixed_overflowed(unsigned i);
