@@ -95,6 +95,12 @@ void Test::run_body() {
         SkipCategory::kNotOnThisMicroarch,
         fmt::format("no row of facts covers family {} model {:#x}", who.family, who.model)};
   }
+  const bool architectural = who.microarch->architectural_perfmon();
+  if (architectural != (info_->registers == Registers::kArchitectural)) {
+    throw SkipTest{SkipCategory::kNotOnThisMicroarch,
+                   architectural ? "events are selected by IA32_PERFEVTSELx here"
+                                 : "events are selected by ESCRs and CCCRs here"};
+  }
   body();
 }
 

@@ -44,7 +44,9 @@ Identity identity_of(const Microarch& microarch, const ModelOptions& options) {
   id.pmu = true;
   id.modes = {Mode::kLong, Mode::kProtected32};
   id.sibling_thread = id.sibling_busy = options.sibling_thread;
-  id.capabilities = {"pebs", "ds", "dtes64", "pdcm"};
+  id.capabilities = {"pebs", "ds"};
+  if (microarch.dtes64) id.capabilities.push_back("dtes64");
+  if (microarch.architectural_perfmon()) id.capabilities.push_back("pdcm");
   if (microarch.full_width_writes) id.capabilities.push_back("full-width-writes");
   return id;
 }
@@ -149,14 +151,21 @@ Machine::CpuidResult ModelMachine::cpuid(uint32_t leaf, uint32_t subleaf) const 
   const Microarch& m = *identity_.microarch;
   switch (leaf) {
     case 0x0:
-      return {.eax = 0xA, .ebx = 0x756E6547, .ecx = 0x6C65746E, .edx = 0x49656E69};  // GenuineIntel
+      return {.eax = m.architectural_perfmon() ? 0xAu : 0x5u,
+              .ebx = 0x756E6547,
+              .ecx = 0x6C65746E,
+              .edx = 0x49656E69};  // GenuineIntel
     case 0x1: {
       uint32_t signature = (identity_.stepping & 0xF) | ((identity_.model & 0xF) << 4) |
                            ((identity_.family & 0xF) << 8) | ((identity_.model >> 4) << 16);
       constexpr uint32_t kDtes64 = 1u << 2, kPdcm = 1u << 15, kDs = 1u << 21;
-      return {.eax = signature, .ebx = 0, .ecx = kDtes64 | kPdcm, .edx = kDs};
+      return {.eax = signature,
+              .ebx = 0,
+              .ecx = (m.dtes64 ? kDtes64 : 0) | (m.architectural_perfmon() ? kPdcm : 0),
+              .edx = kDs};
     }
     case 0xA: {
+      if (!m.architectural_perfmon()) return {};
       PerfmonLeaf perfmon = perfmon_leaf(m, identity_.sibling_thread);
       return {.eax = perfmon.eax, .ebx = perfmon.ebx, .ecx = perfmon.ecx, .edx = perfmon.edx};
     }
@@ -280,7 +289,7 @@ void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
   Pmi pmi;
   pmi.tsc = tsc();
   pmi.ip = running_->registers().ip;
-  pmi.global_status = pmu_.rdmsr(IA32_PERF_GLOBAL_STATUS).value_or(0);
+  pmi.global_status = pmu_.rdmsr(plan.pmi.status_msr).value_or(0);
   pmi.global_ctrl = pmu_.rdmsr(IA32_PERF_GLOBAL_CTRL).value_or(0);
   const size_t field_bytes = std::min<size_t>(plan.pebs_field_bytes, sizeof(uint64_t));
   if (plan.pebs_index_address != 0) {
@@ -304,6 +313,9 @@ void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
     for (const MsrWrite& write : plan.enable) {
       if (write.msr == IA32_PERF_GLOBAL_CTRL) static_cast<void>(pmu_.wrmsr(write.msr, write.value));
     }
+  }
+  for (const MsrWrite& write : plan.pmi.acknowledge) {
+    static_cast<void>(pmu_.wrmsr(write.msr, write.value));
   }
   if (plan.pmi.unmask) {
     uint64_t entry = pmu_.rdmsr(IA32_X2APIC_LVT_PMI).value_or(0);

@@ -46,7 +46,24 @@ enum class LegacyUpper : uint8_t {
   kSign,  // copies of bit 31
 };
 
+// Decisions of NetBurst's PMU alone.
+struct NetBurstBehaviour {
+  uint8_t written_bits = 40;             // of a counter, by WRMSR (N2)
+  bool write_sign_extends = false;       // as on later parts
+  bool sets_ovf = true;                  // N3
+  bool pmi_needs_ovf_pmi = true;         // N4
+  bool needs_cccr_enable = true;         // N5
+  bool needs_pebs_enable = true;         // N8: bit 25
+  bool needs_uop_tag = true;             // N9: bit 24
+  bool needs_matrix = true;              // N9
+  bool needs_upstream = true;            // N10: the ESCR that tags
+  uint32_t precise_counters = 1u << 16;  // N7: IQ_COUNTER4
+  bool legacy_layout = true;             // N13: outside IA-32e mode
+  bool long_layout = true;               // N13: in IA-32e mode
+};
+
 struct Behaviour {
+  NetBurstBehaviour netburst;
   CountingBehaviour counting;  // registers and plain counting
   CoreBehaviour core;          // fusion
 

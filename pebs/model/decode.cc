@@ -409,7 +409,7 @@ void place(std::span<InstructionFacts> block, const arch::Microarch& microarch) 
     InstructionFacts& first = block[n - 1];
     if (microarch.fusion.fuses(first.fusion, arch::condition_of_code(f.condition),
                                first.explicit_load, first.explicit_store,
-                               first.immediate && first.explicit_load)) {
+                               first.immediate && first.explicit_load, f.mode == Mode::kLong)) {
       first.fused_with_next = true;
       f.fused_with_previous = true;
       f.slots = 0;

@@ -22,12 +22,12 @@ bool has_full_width(const Microarch& m) { return m.full_width_writes; }
 // Rows that follow SDM 18.9.1: an event without room is skipped entirely (D10). Nehalem's text says
 // only that nothing is written.
 bool skips_entirely(const Microarch& m) { return m.full_buffer_sets_ovf; }
-bool has_load_latency(const Microarch& m) { return m.load_latency_event != 0; }
 bool coalesces(const Microarch& m) { return m.gp_counters_alone > m.gp_counters; }
 bool asserts_cmask(const Microarch& m) {
   return m.expectation(arch::kQualifierCmask) == arch::Expectation::kMustHold;
 }
 
+bool is_netburst(const Microarch& m) { return !m.architectural_perfmon(); }
 bool has_any_thread(const Microarch& m) { return m.any_thread; }
 bool has_uncore_status(const Microarch& m) {
   return (arch::status_bits(m, m.gp_counters) & arch::status::kOvfUncore) != 0;
@@ -37,9 +37,8 @@ bool has_load_latency(const Microarch& m) { return m.load_latency_event != 0; }
 bool has_eight(const Microarch& m) { return m.gp_counters_alone > 4; }
 bool has_upper_aliases(const Microarch& m) { return has_eight(m) && m.full_width_writes; }
 bool counts_fused_pairs(const Microarch& m) {
-  return std::any_of(m.events.begin(), m.events.end(), [](const arch::Event& e) {
-    return e.signal == arch::Signal::kMacroFused;
-  });
+  return std::any_of(m.events.begin(), m.events.end(),
+                     [](const arch::Event& e) { return e.signal == arch::Signal::kMacroFused; });
 }
 
 // A published id as a template argument.
@@ -59,12 +58,13 @@ bool listed(const Microarch& m) {
 size_t slot(Gpr reg) { return static_cast<size_t>(reg); }
 
 const Defect kDefects[] = {
+#include "pebs/model/defects_counting.inc"
 #include "pebs/model/defects_legacy_mode.inc"
+#include "pebs/model/defects_netburst.inc"
+#include "pebs/model/defects_pmu_errata.inc"
 #include "pebs/model/defects_promises.inc"
 #include "pebs/model/defects_records.inc"
 #include "pebs/model/defects_registers.inc"
-#include "pebs/model/defects_counting.inc"
-#include "pebs/model/defects_pmu_errata.inc"
 };
 
 }  // namespace

@@ -29,6 +29,8 @@ struct Topology {
   bool sibling_thread = true;
 };
 
+class NetBurst;
+
 class Pmu {
  public:
   Pmu(const arch::Microarch& microarch, Topology topology, Bus& bus, Behaviour behaviour,
@@ -64,7 +66,8 @@ class Pmu {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<State> state_;        // one of the two
+  std::unique_ptr<NetBurst> netburst_;  // where there is no architectural performance monitoring
 };
 
 }  // namespace skidproof::model
