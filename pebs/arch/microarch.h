@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/expected.h"
+#include "base/mode.h"
 #include "pebs/arch/ds_area.h"
 #include "pebs/arch/event.h"
 #include "pebs/arch/fusion.h"
@@ -83,6 +84,7 @@ struct Microarch {
   bool pebs_timing_info = false;    // IA32_PERF_CAPABILITIES[17]: retire latency (R63)
   const RecordLayout* record = &kRecordFormat1;
   DsLayout ds = kDsFourResets;
+  bool dtes64 = true;  // CPUID.1:ECX[2]: record and DS area are the same in every mode
   uint16_t load_latency_enable = 0x0F;     // LL_EN_PMCn bits that exist; 0: the event suffices
   uint16_t load_latency_counters = 0x08;   // where the event is published
   uint16_t load_latency_event = 0x100B;    // code | umask << 8; 0: no such facility
@@ -109,6 +111,19 @@ struct Microarch {
   IndexedFusion indexed_fusion = IndexedFusion::kUnstated;
   CacheGeometry caches;
   std::span<const std::string_view> errata;  // published ids of errata that this row's parts have
+
+  // CPUID leaf 0AH, IA32_PERFEVTSELx and the global registers exist. NetBurst has ESCRs and CCCRs
+  // instead (pebs/arch/netburst.h).
+  constexpr bool architectural_perfmon() const { return perfmon_version > 0; }
+
+  // The record and the DS area that code of this mode has. [SDM 17.4.9.1 "64 Bit Format of the DS
+  // Save Area"]
+  constexpr const RecordLayout& record_in(Mode mode) const {
+    return mode == Mode::kLong || dtes64 ? *record : kRecordFormat0Legacy;
+  }
+  constexpr const DsLayout& ds_in(Mode mode) const {
+    return mode == Mode::kLong || dtes64 ? ds : kDsLegacy;
+  }
 
   // CTR_FRZ and LBR_FRZ, and IA32_PERF_GLOBAL_STATUS_SET and _INUSE (architectural version 4).
   constexpr bool streamlined_freeze() const { return perfmon_version >= 4; }

@@ -9,9 +9,19 @@ namespace {
 
 using arch::RecordLayout;
 
-void put(std::span<std::byte> record, int16_t offset, uint64_t value) {
-  if (offset != arch::kAbsent) std::memcpy(record.data() + offset, &value, sizeof value);
-}
+// A field of the record, as wide as the layout's fields are.
+class Fields {
+ public:
+  Fields(std::span<std::byte> record, const RecordLayout& layout)
+      : record_(record), bytes_(layout.field_bytes) {}
+  void put(int16_t offset, uint64_t value) {
+    if (offset != arch::kAbsent) std::memcpy(record_.data() + offset, &value, bytes_);
+  }
+
+ private:
+  std::span<std::byte> record_;
+  size_t bytes_;
+};
 
 }  // namespace
 
@@ -48,19 +58,20 @@ bool DebugStore::store(const RecordData& data, const Registers& registers) {
   const RecordLayout& layout = *uarch_.record;
   std::array<std::byte, 256> bytes{};
   std::span<std::byte> record(bytes.data(), layout.bytes);
-  put(record, layout.flags, behaviour_.flags_recorded ? registers.flags : 0);
-  put(record, layout.ip, data.ip);
+  Fields fields(record, layout);
+  fields.put(layout.flags, behaviour_.flags_recorded ? registers.flags : 0);
+  fields.put(layout.ip, data.ip);
   for (unsigned i = 0; i < arch::kGprs; ++i) {
-    put(record, layout.gpr[i], registers.gpr[behaviour_.gpr_source[i]]);
+    fields.put(layout.gpr[i], registers.gpr[behaviour_.gpr_source[i]]);
   }
-  put(record, layout.global_status, data.global_status);
-  put(record, layout.data_address, data.data_address);
-  put(record, layout.data_source, data.data_source);
-  put(record, layout.latency, data.latency);
-  put(record, layout.eventing_ip, data.eventing_ip);
-  put(record, layout.tx_information, data.tx_information);
-  put(record, layout.tsc, data.tsc);
-  put(record, layout.applicable_counters, data.applicable_counters);
+  fields.put(layout.global_status, data.global_status);
+  fields.put(layout.data_address, data.data_address);
+  fields.put(layout.data_source, data.data_source);
+  fields.put(layout.latency, data.latency);
+  fields.put(layout.eventing_ip, data.eventing_ip);
+  fields.put(layout.tx_information, data.tx_information);
+  fields.put(layout.tsc, data.tsc);
+  fields.put(layout.applicable_counters, data.applicable_counters);
   if (!bus_.write(index_, record)) return false;
   previous_index_ = index_;
   if (behaviour_.index_updates) {
@@ -91,8 +102,8 @@ bool DebugStore::reached_threshold() const {
 uint64_t DebugStore::reset_value(unsigned counter) const {
   const arch::DsLayout& ds = uarch_.ds;
   unsigned slot = (counter + static_cast<unsigned>(behaviour_.reload_slot_offset)) % ds.resets;
-  uint64_t value = 0;
-  read_field(ds.reset + slot * ds.reset_stride, value);
+  uint64_t value = 0;  // 64 bits (40 of them used) even where addresses have 32
+  bus_.read(address_ + ds.gp_reset(slot), std::as_writable_bytes(std::span(&value, 1)));
   if (behaviour_.reload_zero) return 0;
   if (behaviour_.reload_truncates_32) value &= 0xFFFFFFFF;
   return value + static_cast<uint64_t>(behaviour_.reload_bias);

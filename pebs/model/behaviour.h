@@ -40,7 +40,31 @@ enum class Reload : uint8_t {
   kLowestOnly,     // only the lowest-numbered of several
 };
 
+// What the upper halves of a record's fields hold outside IA-32e mode (R59).
+enum class LegacyUpper : uint8_t {
+  kZero,
+  kLeft,  // what 64-bit code left there
+  kSign,  // copies of bit 31
+};
+
+// Decisions of NetBurst's PMU alone.
+struct NetBurstBehaviour {
+  uint8_t written_bits = 40;             // of a counter, by WRMSR (N2)
+  bool write_sign_extends = false;       // as on later parts
+  bool sets_ovf = true;                  // N3
+  bool pmi_needs_ovf_pmi = true;         // N4
+  bool needs_cccr_enable = true;         // N5
+  bool needs_pebs_enable = true;         // N8: bit 25
+  bool needs_uop_tag = true;             // N9: bit 24
+  bool needs_matrix = true;              // N9
+  bool needs_upstream = true;            // N10: the ESCR that tags
+  uint32_t precise_counters = 1u << 16;  // N7: IQ_COUNTER4
+  bool legacy_layout = true;             // N13: outside IA-32e mode
+  bool long_layout = true;               // N13: in IA-32e mode
+};
+
 struct Behaviour {
+  NetBurstBehaviour netburst;
   CountingBehaviour counting;      // registers and plain counting
   CoreBehaviour core;              // fusion
   GenerationBehaviour generation;  // what later generations add
@@ -109,6 +133,15 @@ struct Behaviour {
   bool precise_store_zero_latency = true;  // A8H written 0
   bool load_latency_threshold = true;      // only above MSR_PEBS_LD_LAT_THRESHOLD
   bool load_latency_source = true;
+
+  // Outside IA-32e mode (R59).
+  bool legacy_mode_records = true;
+  bool legacy_mode_sticks = false;  // back in IA-32e mode records are still those of 32-bit code
+  LegacyUpper legacy_gpr_upper = LegacyUpper::kZero;
+  LegacyUpper legacy_flags_upper = LegacyUpper::kZero;
+  LegacyUpper legacy_ip_upper = LegacyUpper::kZero;
+  LegacyUpper legacy_address_upper = LegacyUpper::kZero;  // of the data linear address
+  bool legacy_absent_registers_zero = true;               // R8 to R15
 
   // The DS area.
   Bounds bounds = Bounds::kRecordMustFit;

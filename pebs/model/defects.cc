@@ -27,6 +27,7 @@ bool asserts_cmask(const Microarch& m) {
   return m.expectation(arch::kQualifierCmask) == arch::Expectation::kMustHold;
 }
 
+bool is_netburst(const Microarch& m) { return !m.architectural_perfmon(); }
 bool any_thread_exists(const Microarch& m) { return m.any_thread; }
 bool has_uncore_status(const Microarch& m) {
   return (arch::status_bits(m, m.gp_counters) & arch::status::kOvfUncore) != 0;
@@ -100,6 +101,8 @@ size_t slot(Gpr reg) { return static_cast<size_t>(reg); }
 const Defect kDefects[] = {
 #include "pebs/model/defects_counting.inc"
 #include "pebs/model/defects_generations.inc"
+#include "pebs/model/defects_legacy_mode.inc"
+#include "pebs/model/defects_netburst.inc"
 #include "pebs/model/defects_pmu_errata.inc"
 #include "pebs/model/defects_promises.inc"
 #include "pebs/model/defects_records.inc"

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "pebs/arch/msr.h"
+#include "pebs/model/netburst.h"
 #include "pebs/model/pmu_state.h"
 
 namespace skidproof::model {
@@ -33,6 +34,13 @@ void Pmu::State::reset() {
   pending = {};
   pmi_pending = reloaded_once = false;
   refresh();
+}
+
+// What 64-bit code leaves in the registers is anything.
+void Pmu::State::set_mode(Mode mode) {
+  const bool enters = mode == Mode::kLong;
+  if (ia32e && !enters) left_by_64_bit_code = any_registers(random);
+  ia32e = enters && (ia32e || !behaviour.legacy_mode_sticks);
 }
 
 // --- What the registers mean
@@ -320,39 +328,61 @@ void Pmu::State::raise_pmi() {
   }
 }
 
-// --- Pmu
+// --- Pmu: NetBurst's registers are other ones, and rare enough to be asked for last.
 
 Pmu::Pmu(const Microarch& microarch, Topology topology, Bus& bus, Behaviour behaviour,
-         uint64_t seed)
-    : state_(std::make_unique<State>(microarch, topology, bus, behaviour, seed)) {}
+         uint64_t seed) {
+  if (microarch.architectural_perfmon()) {
+    state_ = std::make_unique<State>(microarch, topology, bus, behaviour, seed);
+  } else {
+    netburst_ = std::make_unique<NetBurst>(microarch, bus, behaviour, seed);
+  }
+}
 Pmu::~Pmu() = default;
 
-Expected<uint64_t> Pmu::rdmsr(uint32_t msr) const { return state_->read(msr); }
-Expected<void> Pmu::wrmsr(uint32_t msr, uint64_t value) { return state_->write(msr, value); }
-
-Expected<uint64_t> Pmu::rdpmc(uint32_t index, bool user, bool cr4_pce) const {
-  return state_->rdpmc(index, user, cr4_pce);
+Expected<uint64_t> Pmu::rdmsr(uint32_t msr) const {
+  return netburst_ ? netburst_->rdmsr(msr) : state_->read(msr);
+}
+Expected<void> Pmu::wrmsr(uint32_t msr, uint64_t value) {
+  return netburst_ ? netburst_->wrmsr(msr, value) : state_->write(msr, value);
 }
 
+Expected<uint64_t> Pmu::rdpmc(uint32_t index, bool user, bool cr4_pce) const {
+  return netburst_ ? netburst_->rdpmc(index, user, cr4_pce) : state_->rdpmc(index, user, cr4_pce);
+}
+
+void Pmu::set_mode(Mode mode) { netburst_ ? netburst_->set_mode(mode) : state_->set_mode(mode); }
+
 void Pmu::set_user(bool user) {
+  if (netburst_) return netburst_->set_user(user);
   if (state_->user == user) return;
   state_->user = user;
   state_->level_change_left = state_->behaviour.counting.lost_at_privilege;
   state_->refresh();
 }
 
-void Pmu::reset() { state_->reset(); }
-void Pmu::retire(const Retired& retired) { state_->retire(retired); }
+void Pmu::reset() { netburst_ ? netburst_->reset() : state_->reset(); }
+void Pmu::retire(const Retired& retired) {
+  if (netburst_) [[unlikely]]
+    return netburst_->retire(retired);
+  state_->retire(retired);
+}
 void Pmu::advance(const SignalCounts& counts, uint64_t instructions) {
+  if (netburst_) [[unlikely]]
+    return netburst_->advance(counts, instructions);
   state_->advance(counts, instructions);
 }
 
 bool Pmu::active() const {
+  if (netburst_) [[unlikely]]
+    return netburst_->active();
   const State& s = *state_;
   return s.counting != 0 || s.fixed_counting != 0 || s.pmi_pending || s.pending.instructions > 0;
 }
 
 uint64_t Pmu::quiet_instructions(uint64_t most_uops) const {
+  if (netburst_) [[unlikely]]
+    return netburst_->quiet_instructions(most_uops);
   const State& s = *state_;
   if (s.step_needed || s.pending.instructions > 0 || (s.armed & s.counting) != 0) return 0;
   if (s.level_change_left > 0) [[unlikely]]
@@ -375,9 +405,13 @@ uint64_t Pmu::quiet_instructions(uint64_t most_uops) const {
   return quiet;
 }
 
-bool Pmu::interrupt_pending() const { return state_->pmi_pending; }
+bool Pmu::interrupt_pending() const {
+  return netburst_ ? netburst_->interrupt_pending() : state_->pmi_pending;
+}
 
 bool Pmu::take_interrupt() {
+  if (netburst_) [[unlikely]]
+    return netburst_->take_interrupt();
   State& s = *state_;
   if (!s.pmi_pending || s.pmi_countdown > 0) return false;
   s.pmi_pending = false;

@@ -128,13 +128,16 @@ void Pmu::State::add_generation_fields(RecordData& data, uint32_t triggering, co
 
 void Pmu::State::finish_assist(const Retired& r) {
   uint32_t triggering = pending.triggers;
+  if (!ia32e && !behaviour.legacy_mode_records) return;
   DebugStore ds(bus, uarch, behaviour, ds_area);
   if (!ds.load()) return skip_assist(ds);
   if (ds.full() && behaviour.wraps_when_full) ds.wrap();
   if (!ds.room()) return skip_assist(ds);
   RecordData data = record_data(triggering, r, pending.load, pending.store);
   add_generation_fields(data, triggering, r);
-  if (!ds.store(data, behaviour.registers_after ? *r.after : before)) return skip_assist(ds);
+  Registers registers = behaviour.registers_after ? *r.after : before;
+  if (!ia32e) outside_ia32e(behaviour, left_by_64_bit_code, registers, data);
+  if (!ds.store(data, registers)) return skip_assist(ds);
   after_record(triggering, ds);
 }
 

@@ -15,6 +15,7 @@
 #include "pebs/model/assist.h"
 #include "pebs/model/behaviour.h"
 #include "pebs/model/counter.h"
+#include "pebs/model/legacy_mode.h"
 #include "pebs/model/pmu.h"
 #include "pebs/model/retired.h"
 #include "pebs/model/sibling.h"
@@ -75,6 +76,8 @@ struct Pmu::State {
   uint64_t misc_enable = misc_enable::kPerfmonAvailable;
   uint64_t lvt_pmi = kResetLvt;
   bool user = false;
+  bool ia32e = true;
+  Registers left_by_64_bit_code;  // what the registers held when the processor left IA-32e mode
 
   // Derived by refresh(): what retire() and advance() walk.
   uint32_t counting = 0;  // GP counters that count
@@ -100,6 +103,7 @@ struct Pmu::State {
   uint32_t magic_selects = 0;    // those of kMagicSelects that were written
 
   void reset();
+  void set_mode(Mode mode);
   void refresh();
   void resolve(unsigned n);
   bool counts_sibling(bool any_thread) const;
