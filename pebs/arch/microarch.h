@@ -81,6 +81,7 @@ struct Microarch {
   uint8_t fused_pair_skid = 1;             // published skid over a micro+macro-fused pair (R12)
   bool data_source_tlb_lock_bits = false;  // bits 4, 5 of the data source (SNB+, Table 18-33)
   bool full_buffer_sets_ovf = false;       // R45: seed 004 (SNB) against seed 000 (NHM)
+  bool threshold_by_equality = false;      // D6a: an index past the threshold may not interrupt
   uint16_t minimum_period = 1;             // R41
   // Combinations of AnyThread, Edge, Invert and CMask for which public practice contradicts R33:
   // bit c is set for combination c = qualifiers(...). There the outcome is classified; elsewhere
@@ -90,7 +91,14 @@ struct Microarch {
   std::span<const Event> events;  // counting and precise, published encodings
   FusionRules fusion;
   CacheGeometry caches;
+  std::span<const std::string_view> errata;  // published IDs (errata_ids.h)
 
+  constexpr bool has_erratum(std::string_view id) const {
+    for (std::string_view known : errata) {
+      if (known == id) return true;
+    }
+    return false;
+  }
   Expectation expectation(unsigned combination) const {
     return (disputed_qualifiers >> combination) & 1 ? Expectation::kClassify
                                                     : Expectation::kMustHold;

@@ -5,6 +5,7 @@
 // lists intel/perfmon NHM-EP V4 and WSM-EP-DP V5; errata as noted.
 #include <array>
 
+#include "pebs/arch/errata_ids.h"
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/generations.h"
 
@@ -149,6 +150,7 @@ constexpr Microarch nehalem() {
   row.models = kNehalemModels;
   row.minimum_period = 32;  // Linux 6.12 core.c nhm_limit_period: smaller ones hang or lose records
   row.events = kNehalemTable;
+  row.errata = kNehalemErrata;
   row.caches = {.l2_latency = 10, .l3_bytes = 8 << 20, .l3_latency = 38, .mispredict_penalty = 17};
   return row;
 }

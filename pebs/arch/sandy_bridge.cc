@@ -6,6 +6,7 @@
 // Linux.
 #include <array>
 
+#include "pebs/arch/errata_ids.h"
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/generations.h"
 
@@ -172,6 +173,7 @@ constexpr Microarch sandy_bridge() {
   row.title = "Sandy Bridge";
   row.models = kSandyBridgeModels;
   row.events = kSandyBridgeTable;
+  row.errata = kSandyBridgeErrata;
   row.caches = {.l2_latency = 12, .l3_bytes = 8 << 20, .l3_latency = 30, .mispredict_penalty = 16};
   return row;
 }
@@ -182,6 +184,7 @@ constexpr Microarch ivy_bridge() {
   row.title = "Ivy Bridge";
   row.models = kIvyBridgeModels;
   row.events = kIvyBridgeTable;
+  row.errata = kIvyBridgeErrata;
   row.caches = {.l2_latency = 12, .l3_bytes = 8 << 20, .l3_latency = 30, .mispredict_penalty = 15};
   return row;
 }

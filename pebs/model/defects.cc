@@ -21,6 +21,18 @@ bool has_full_width(const Microarch& m) { return m.full_width_writes; }
 // Rows that follow SDM 18.9.1: an event without room is skipped entirely (D10). Nehalem's text says
 // only that nothing is written.
 bool skips_entirely(const Microarch& m) { return m.full_buffer_sets_ovf; }
+bool samples_below_64(const Microarch& m) { return m.minimum_period < 64; }
+bool has_load_latency(const Microarch& m) { return m.load_latency_counters != 0; }
+bool has_load_latency_enable(const Microarch& m) {
+  return has_load_latency(m) && m.load_latency_enable != 0;
+}
+// Rows whose load latency event excludes every other PEBS event (R32).
+bool load_latency_alone(const Microarch& m) {
+  for (const arch::Event& e : m.events) {
+    if (e.kind == arch::EventKind::kLoadLatency && e.taken_alone) return true;
+  }
+  return false;
+}
 bool coalesces(const Microarch& m) { return m.gp_counters_alone > m.gp_counters; }
 bool asserts_cmask(const Microarch& m) {
   return m.expectation(arch::kQualifierCmask) == arch::Expectation::kMustHold;
@@ -32,6 +44,8 @@ const Defect kDefects[] = {
 #include "pebs/model/defects_promises.inc"
 #include "pebs/model/defects_records.inc"
 #include "pebs/model/defects_registers.inc"
+#include "pebs/model/defects_company.inc"
+#include "pebs/model/defects_errata.inc"
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 // The PMU's registers: which exist, what a write keeps, what raises #GP.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "pebs/arch/msr.h"
 #include "pebs/arch/names.h"
 #include "pebs/arch/reserved.h"
@@ -79,13 +81,13 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
                             ? static_cast<uint64_t>(int64_t{static_cast<int32_t>(low)})
                             : low;
     if (behaviour.legacy_write_takes_edx) extended = value;
-    counters[n].count.value = extended & counters[n].count.mask;
+    counters[n].load(extended);
     return {};
   }
   if (int n = in_range(msr, IA32_A_PMC0); n >= 0 && present(n) && uarch.full_width_writes) {
     uint64_t writable = counters[n].count.mask;
     if (behaviour.excess_bits_fault && (value & ~writable) != 0) return refuse();
-    counters[n].count.value = value & writable & low_bits(behaviour.full_width_bits);
+    counters[n].load(value & low_bits(behaviour.full_width_bits));
     return {};
   }
   if (int n = in_range(msr, IA32_PERFEVTSEL0); n >= 0 && present(n)) {
@@ -116,6 +118,9 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       return {};
     }
     case IA32_PEBS_ENABLE:
+      if (behaviour.toggling_loses_overflow && pebs_enable == 0 && value != 0) {
+        loses_overflow = std::exchange(enabled_before, true);
+      }
       return assign(pebs_enable,
                     writable_pebs_enable(uarch) | (behaviour.pebs_counters & counter_bits()));
     case MSR_PEBS_LD_LAT_THRESHOLD:
@@ -123,6 +128,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
     case IA32_DS_AREA:
       if (behaviour.reserved_bits_fault && !canonical(value)) return refuse();
       ds_area = value;
+      latched = {};
       return {};
     case IA32_DEBUGCTL:
       return assign(debugctl, writable_debugctl(uarch));
