@@ -22,6 +22,18 @@ bool has_full_width(const Microarch& m) { return m.full_width_writes; }
 // Rows that follow SDM 18.9.1: an event without room is skipped entirely (D10). Nehalem's text says
 // only that nothing is written.
 bool skips_entirely(const Microarch& m) { return m.full_buffer_sets_ovf; }
+bool samples_below_64(const Microarch& m) { return m.minimum_period < 64; }
+bool has_load_latency(const Microarch& m) { return m.load_latency_counters != 0; }
+bool has_load_latency_enable(const Microarch& m) {
+  return has_load_latency(m) && m.load_latency_enable != 0;
+}
+// Rows whose load latency event excludes every other PEBS event (R32).
+bool load_latency_alone(const Microarch& m) {
+  for (const arch::Event& e : m.events) {
+    if (e.kind == arch::EventKind::kLoadLatency && e.taken_alone) return true;
+  }
+  return false;
+}
 bool coalesces(const Microarch& m) { return m.gp_counters_alone > m.gp_counters; }
 bool asserts_cmask(const Microarch& m) {
   return m.expectation(arch::kQualifierCmask) == arch::Expectation::kMustHold;
@@ -77,9 +89,7 @@ bool listed(const Microarch& m) {
 bool has_several_pebs_counters(const Microarch& m) {
   return (m.pebs_counters & (m.pebs_counters - 1)) != 0;
 }
-bool has_any_thread(const Microarch& m) { return m.any_thread; }
 bool records_status(const Microarch& m) { return m.record->global_status != arch::kAbsent; }
-bool has_load_latency(const Microarch& m) { return m.load_latency_counters != 0; }
 bool clears_global_ctrl(const Microarch& m) { return !m.streamlined_freeze(); }
 bool has_streamlined_freeze(const Microarch& m) { return m.streamlined_freeze(); }
 bool has_eventing_ip(const Microarch& m) { return m.record->eventing_ip != arch::kAbsent; }
@@ -99,7 +109,9 @@ bool has_fixed_data_address(const Microarch& m) {
 size_t slot(Gpr reg) { return static_cast<size_t>(reg); }
 
 const Defect kDefects[] = {
+#include "pebs/model/defects_company.inc"
 #include "pebs/model/defects_counting.inc"
+#include "pebs/model/defects_errata.inc"
 #include "pebs/model/defects_generations.inc"
 #include "pebs/model/defects_legacy_mode.inc"
 #include "pebs/model/defects_netburst.inc"

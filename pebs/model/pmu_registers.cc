@@ -1,6 +1,8 @@
 // The PMU's registers: which exist, what a write keeps, what raises #GP.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "pebs/arch/msr.h"
 #include "pebs/arch/names.h"
 #include "pebs/arch/reserved.h"
@@ -47,7 +49,7 @@ bool Pmu::State::has_alias(int n) const {
 }
 
 void Pmu::State::write_counter(unsigned n, uint64_t value) {
-  counters[n].count.value = value & counters[n].count.mask;
+  counters[n].load(value);
   if (behaviour.counting.counter_write_clears_status) global_status &= ~bit(n);
 }
 
@@ -220,6 +222,9 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       if (uarch.frontend_defined == 0) return refuse();
       return assign(frontend, uarch.frontend_defined | behaviour.generation.frontend_reserved);
     case IA32_PEBS_ENABLE:
+      if (behaviour.toggling_loses_overflow && pebs_enable == 0 && value != 0) {
+        loses_overflow = std::exchange(enabled_before, true);
+      }
       return assign(pebs_enable,
                     writable_pebs_enable(uarch) | (behaviour.pebs_counters & counter_bits()));
     case MSR_PEBS_LD_LAT_THRESHOLD:
@@ -231,6 +236,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       }
       ds_area = value;
       if (behaviour.counting.lost.msr == msr) ds_area &= ~behaviour.counting.lost.bits;
+      latched = {};
       return {};
     case IA32_DEBUGCTL:
       return assign(debugctl, writable_debugctl(uarch));

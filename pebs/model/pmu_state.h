@@ -57,6 +57,7 @@ struct Pmu::State {
         visible(std::min<unsigned>(gp_counters(microarch, topology.sibling_thread),
                                    decisions.answering_counters)),
         fixed_visible(std::min<unsigned>(microarch.fixed_counters, decisions.answering_fixed)),
+        keeps_history(!decisions.registers_after || decisions.load_latency_lag != 0),
         random(derive_seed(seed, "pmu")) {
     reset();
   }
@@ -67,6 +68,7 @@ struct Pmu::State {
   bool sibling;            // another logical processor shares the core, and is busy
   unsigned visible;        // CPUID.0AH:EAX[15:8]
   unsigned fixed_visible;  // CPUID.0AH:EDX[4:0]
+  bool keeps_history;      // a defect asks for what was before an instruction
   Random random;
 
   std::array<Counter, kMaxCounters> counters;
@@ -89,11 +91,19 @@ struct Pmu::State {
 
   PendingAssist pending;
   bool reloaded_once = false;
-  uint64_t last_store_address = 0;
-  uint64_t last_ip = 0;    // of the instruction before, kept only for a defect
-  uint64_t first_tsc = 0;  // of the first record, used only by a defect
-  Registers before;        // registers before the instruction, kept only for a defect
+  bool enabled_before = false;  // IA32_PEBS_ENABLE was not 0 before
+  bool loses_overflow = false;  // the next one arms nothing
+  uint32_t records = 0;         // written so far, for a CPU that repeats some
+  LatchedBounds latched;        // for a CPU that does not read them again
+  uint64_t last_store_address = 0, last_load_address = 0;
+  Registers before;             // registers before the instruction
+  uint32_t interrupts_due = 0;  // overflow interrupts that wait for their counter's assist (R34)
+  uint64_t last_ip = 0;         // of the instruction before, kept only for a defect
+  uint64_t first_tsc = 0;       // of the first record, used only by a defect
   bool pmi_pending = false;
+  bool pmi_follows = false;  // a second one waits for the delivery of the first
+  bool pmi_second = false;   // the pending one is such a second one
+  uint32_t pmis_raised = 0;
   uint64_t pmi_countdown = 0;  // instructions
   bool repeats_pmi = false;
   uint64_t sibling_clock = 0;      // cycles of which the sibling's events were counted
@@ -141,6 +151,15 @@ struct Pmu::State {
   bool triggers(Counter& c, const Retired& r, uint64_t events);
   bool overflowed(unsigned n, const Retired& r);
   void fixed_overflowed(unsigned i);
+  bool load_latency_enabled(unsigned n) const;
+  bool pdir_works(unsigned n) const;
+  bool arms(Counter& c);
+  void overflow_interrupt(unsigned n);
+  void interrupts_after_assist(bool threshold);
+  void reload_without_record(unsigned n);
+  void announce_threshold();
+  void record_at_disable(uint32_t which);
+  bool redundant(uint32_t triggering);
   void begin_assist(uint32_t triggering, const Retired& r);
   void finish_assist(const Retired& r);
   uint64_t recorded_ip(const Retired& r) const;
@@ -154,7 +173,9 @@ struct Pmu::State {
     return (static_cast<uint32_t>(global_status & 0xFF) | triggering) &
            (static_cast<uint32_t>(pebs_enable & 0xFF) | triggering);
   }
-  void skip_assist(const DebugStore& ds);
+  void load_fields(RecordData& data, unsigned n, const Access& load) const;
+  void store_fields(RecordData& data, const Access& store) const;
+  void skip_assist(DebugStore& ds);
   void after_record(uint32_t triggering, DebugStore& ds);
   void reload(uint32_t represented, uint32_t overflow, const DebugStore& ds);
   void disarm(uint32_t which);
