@@ -35,7 +35,7 @@ bool DebugStore::load() {
 bool DebugStore::fits(uint64_t index) const {
   switch (behaviour_.bounds) {
     case Bounds::kRecordMustFit:
-      return index <= maximum_ && maximum_ - index >= uarch_.record->bytes;
+      return index <= maximum_ && maximum_ - index >= record_bytes_;
     case Bounds::kIndexAtMaximum:
       return index < maximum_;
     case Bounds::kNone:
@@ -57,10 +57,15 @@ bool DebugStore::store(const RecordData& data, const Registers& registers) {
   put(record, layout.data_address, data.data_address);
   put(record, layout.data_source, data.data_source);
   put(record, layout.latency, data.latency);
+  return store(record);
+}
+
+bool DebugStore::store(std::span<const std::byte> record) {
   if (!bus_.write(index_, record)) return false;
   previous_index_ = index_;
   if (behaviour_.index_updates) {
-    index_ += layout.bytes + static_cast<int64_t>(behaviour_.index_step);
+    size_t step = behaviour_.adaptive.index_by_size ? record.size() : uarch_.record->bytes;
+    index_ += step + static_cast<uint64_t>(int64_t{behaviour_.index_step});
     write_field(uarch_.ds.pebs_index, index_);
   }
   return true;
@@ -73,7 +78,7 @@ bool DebugStore::reached_threshold() const {
     case ThresholdTest::kBeforeUpdate:
       return previous_index_ >= threshold_;
     case ThresholdTest::kOneEarly:
-      return index_ + uarch_.record->bytes >= threshold_;
+      return index_ + record_bytes_ >= threshold_;
     case ThresholdTest::kEveryRecord:
       return true;
     case ThresholdTest::kWhenFull:
@@ -87,8 +92,34 @@ bool DebugStore::reached_threshold() const {
 uint64_t DebugStore::reset_value(unsigned counter) const {
   const arch::DsLayout& ds = uarch_.ds;
   unsigned slot = (counter + static_cast<unsigned>(behaviour_.reload_slot_offset)) % ds.resets;
+  return slot_value(ds.gp_reset(slot));
+}
+
+uint64_t DebugStore::fixed_reset_value(unsigned counter) const {
+  const arch::DsLayout& ds = uarch_.ds;
+  switch (behaviour_.adaptive.fixed_reset) {
+    case FixedReset::kGp:
+      return slot_value(ds.gp_reset(counter));
+    case FixedReset::kOtherFormat: {
+      const arch::DsLayout& other = ds.resets == arch::kDsEightResets.resets
+                                        ? arch::kDsThirtyTwoResets
+                                        : arch::kDsEightResets;
+      return slot_value(other.fixed_counter_reset(counter));
+    }
+    case FixedReset::kFirst:
+      return slot_value(ds.fixed_counter_reset(0));
+    case FixedReset::kOwn:
+    case FixedReset::kNone:
+      break;
+  }
+  unsigned slot = (counter + static_cast<unsigned>(behaviour_.reload_slot_offset)) % ds.fixed_resets;
+  return slot_value(ds.fixed_counter_reset(slot));
+}
+
+// What a counter is loaded with, by a slot.
+uint64_t DebugStore::slot_value(uint32_t offset) const {
   uint64_t value = 0;
-  read_field(ds.reset + slot * ds.reset_stride, value);
+  read_field(offset, value);
   if (behaviour_.reload_zero) return 0;
   if (behaviour_.reload_truncates_32) value &= 0xFFFFFFFF;
   return value + static_cast<uint64_t>(behaviour_.reload_bias);

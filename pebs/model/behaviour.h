@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "pebs/arch/microarch.h"
+#include "pebs/model/adaptive_behaviour.h"
 #include "pebs/model/core_behaviour.h"
 #include "pebs/model/counting_behaviour.h"
 
@@ -42,6 +43,7 @@ enum class Reload : uint8_t {
 struct Behaviour {
   CountingBehaviour counting;  // registers and plain counting
   CoreBehaviour core;          // fusion
+  AdaptiveBehaviour adaptive;  // adaptive records and the counters that came with them
 
   // Counters and their MSRs.
   bool legacy_write_sign_extends = true;  // R38

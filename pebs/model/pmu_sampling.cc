@@ -5,8 +5,13 @@
 namespace skidproof::model {
 
 // Takes the assist now, or after the rest of a fused pair has retired with it (R72).
-void Pmu::State::begin_assist(uint32_t triggering, const Retired& r) {
-  pending = {.instructions = 0, .triggers = triggering, .load = r.load, .store = r.store};
+void Pmu::State::begin_assist(uint64_t triggering, const Retired& r) {
+  pending = {.instructions = 0,
+             .triggers = triggering,
+             .load = r.load,
+             .store = r.store,
+             .eventing_ip = r.ip,
+             .retire_cycles = cycles_of(r.counts)};
   bool jitter = behaviour.skid_jitter != 0 && random.below(behaviour.skid_jitter) == 0;
   unsigned wait =
       (behaviour.skid_instructions > 1 ? static_cast<unsigned>(behaviour.skid_instructions) - 1
@@ -26,19 +31,20 @@ uint64_t Pmu::State::recorded_ip(const Retired& r) const {
   return r.after->ip;
 }
 
-RecordData Pmu::State::record_data(uint32_t triggering, const Retired& r, const Access& load,
+RecordData Pmu::State::record_data(uint64_t triggering, const Retired& r, const Access& load,
                                    const Access& store) const {
   RecordData data;
   data.ip = recorded_ip(r);
   data.global_status = behaviour.status_all_counters
                            ? global_status
                            : global_status & (pebs_enable | status::kOvfBuffer);
-  if (!behaviour.status_before_assist) data.global_status &= ~uint64_t{triggering};
-  for (uint32_t rest = triggering; rest != 0; rest &= rest - 1) {
-    const Counter& c = counters[static_cast<unsigned>(__builtin_ctz(rest))];
+  if (!behaviour.status_before_assist) data.global_status &= ~triggering;
+  for (uint64_t rest = triggering & low_bits(kMaxCounters); rest != 0; rest &= rest - 1) {
+    const Counter& c = counters[static_cast<unsigned>(__builtin_ctzll(rest))];
     if (c.load_latency && load.valid) {
       data.data_address = load.address;
       data.latency = load.latency;
+      data.cache_latency = load.cache_latency;
       data.data_source = behaviour.load_latency_source ? load.source : 0;
       if (uarch.data_source_tlb_lock_bits) {
         data.data_source |= (load.stlb_miss ? bit(4) : 0) | (load.locked ? bit(5) : 0);
@@ -51,38 +57,55 @@ RecordData Pmu::State::record_data(uint32_t triggering, const Retired& r, const 
       if (!behaviour.precise_store_address) data.data_address = 0;
       data.data_source = behaviour.precise_store_status ? flags : 0;
       data.latency = behaviour.precise_store_zero_latency ? 0 : store.latency;
+    } else if (c.data != nullptr) {
+      memory_data(c, data, load, store);
     }
   }
   return data;
 }
 
 void Pmu::State::finish_assist(const Retired& r) {
-  uint32_t triggering = pending.triggers;
+  uint64_t triggering = pending.triggers;
   DebugStore ds(bus, uarch, behaviour, ds_area);
   if (!ds.load()) return skip_assist(ds);
+  if (behaviour.adaptive.bounds_by_size && adaptive(triggering)) {
+    ds.expect(adaptive::record_bytes(pebs_data_cfg));
+  }
   if (ds.full() && behaviour.wraps_when_full) ds.wrap();
   if (!ds.room()) return skip_assist(ds);
   RecordData data = record_data(triggering, r, pending.load, pending.store);
-  if (!ds.store(data, behaviour.registers_after ? *r.after : before)) return skip_assist(ds);
+  const Registers& registers = behaviour.registers_after ? *r.after : before;
+  const bool stored = uarch.record->adaptive() ? store_adaptive(triggering, r, data, registers, ds)
+                                               : ds.store(data, registers);
+  if (!stored) return skip_assist(ds);
   after_record(triggering, ds);
 }
 
 // The bounds check failed: the event is skipped entirely (D10, R46).
 void Pmu::State::skip_assist(const DebugStore& ds) {
-  uint32_t enabled_overflow = static_cast<uint32_t>(global_status & pebs_enable & 0xFF);
+  uint64_t enabled_overflow = global_status & pebs_mask();
   if (behaviour.skip_reloads) reload(enabled_overflow, enabled_overflow, ds);
-  if (behaviour.skip_clears_status) global_status &= ~uint64_t{enabled_overflow};
-  if (!behaviour.resumes_after_rewind) disarm(0xFF);
+  if (behaviour.skip_clears_status) global_status &= ~enabled_overflow;
+  if (!behaviour.resumes_after_rewind) disarm(~uint64_t{0});
 }
 
-void Pmu::State::after_record(uint32_t triggering, DebugStore& ds) {
-  uint32_t overflow = static_cast<uint32_t>(global_status & 0xFF) | triggering;
-  uint32_t represented = overflow & (static_cast<uint32_t>(pebs_enable & 0xFF) | triggering);
+// The counters that a record stands for: those that triggered it, and every other that has overflowed
+// under PEBS (R17, R19, R26).
+uint64_t Pmu::State::represented(uint64_t triggering) const {
+  return (global_status & pebs_mask()) | triggering;
+}
+
+void Pmu::State::after_record(uint64_t triggering, DebugStore& ds) {
+  const uint64_t all = low_bits(kMaxCounters) | (low_bits(kMaxFixed) << status::kFixedShift);
+  const uint64_t overflow = (global_status & all) | triggering;
+  const uint64_t its_own = represented(triggering);
+  uint64_t cleared = its_own;
+  if (!behaviour.adaptive.fixed_status_clears) cleared &= low_bits(kMaxCounters);
   if (!behaviour.ovf_buffer_sticky) global_status &= ~status::kOvfBuffer;
-  if (behaviour.record_clears_status) global_status &= ~uint64_t{represented};
+  if (behaviour.record_clears_status) global_status &= ~cleared;
   if (behaviour.record_clears_all_status) global_status &= status::kOvfBuffer;
-  reload(represented, overflow, ds);
-  disarm(represented);
+  reload(its_own, overflow, ds);
+  disarm(its_own);
   if (ds.full() && behaviour.full_sets_ovf_buffer) global_status |= status::kOvfBuffer;
   if (ds.full() && behaviour.full_interrupts) raise_pmi();
   if (ds.reached_threshold()) {
@@ -91,8 +114,8 @@ void Pmu::State::after_record(uint32_t triggering, DebugStore& ds) {
   }
 }
 
-void Pmu::State::reload(uint32_t represented, uint32_t overflow, const DebugStore& ds) {
-  uint32_t which = represented;
+void Pmu::State::reload(uint64_t its_own, uint64_t overflow, const DebugStore& ds) {
+  uint64_t which = its_own;
   switch (behaviour.reload) {
     case Reload::kOverflowed:
       break;
@@ -103,27 +126,33 @@ void Pmu::State::reload(uint32_t represented, uint32_t overflow, const DebugStor
       if (reloaded_once) which = 0;
       break;
     case Reload::kEnabled:
-      which = static_cast<uint32_t>(pebs_enable & 0xFF);
+      which = pebs_mask();
       break;
     case Reload::kAnyOverflowed:
       which = overflow;
       break;
     case Reload::kLowestOnly:
-      which &= 0u - which;
+      which &= uint64_t{0} - which;
       break;
   }
   reloaded_once = true;
-  for (; which != 0; which &= which - 1) {
-    unsigned n = static_cast<unsigned>(__builtin_ctz(which));
+  reload_fixed(which, ds);
+  for (which &= low_bits(kMaxCounters); which != 0; which &= which - 1) {
+    unsigned n = static_cast<unsigned>(__builtin_ctzll(which));
     counters[n].count.value = ds.reset_value(n) & counters[n].count.mask;
   }
 }
 
-void Pmu::State::disarm(uint32_t which) {
+void Pmu::State::disarm(uint64_t which) {
   for (unsigned n = 0; n < kMaxCounters; ++n) {
     if ((which >> n) & 1) counters[n].armed = false;
   }
-  armed &= ~which;
+  armed &= ~static_cast<uint32_t>(which);
+  which >>= status::kFixedShift;
+  for (unsigned i = 0; i < kMaxFixed; ++i) {
+    if ((which >> i) & 1) fixed_sampling[i].armed = false;
+  }
+  fixed_armed &= ~static_cast<uint32_t>(which);
 }
 
 }  // namespace skidproof::model
