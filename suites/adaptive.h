@@ -20,12 +20,6 @@ constexpr uint64_t data_config(uint64_t groups, unsigned entries = 1) {
 }
 inline constexpr uint64_t kWithRegisters = arch::adaptive::kMemory | arch::adaptive::kGprs;
 
-// The lowest PMCn whose overflow arms PEBS for the next event (R2): PDist records the event that
-// overflows itself (R62).
-inline unsigned arming_counter(const arch::Microarch& microarch) {
-  return static_cast<unsigned>(__builtin_ctz(microarch.pebs_counters & ~microarch.pdist_counters));
-}
-
 // The fixed counter of the precise distribution.
 inline unsigned fixed_pdir(const arch::Microarch& microarch) {
   return static_cast<unsigned>(__builtin_ctz(microarch.pdir_fixed_counter));

@@ -60,8 +60,8 @@ constexpr Microarch core2() {
       .fixed_counters = 3,
       .fixed_width = 40,
       .full_width_writes = false,
-      .lbr_format = 2,      // 64-bit EIP
-      .smm_freeze = false,  // Figure 18-49 has it from Nehalem on
+      .lbr_format = 2,                   // 64-bit EIP
+      .smm_freeze = false,               // Figure 18-49 has it from Nehalem on
       .perfevtsel_defined = 0xFFDFFFFF,  // AnyThread comes with version 3 (Figures 18-1, 18-6)
       .any_thread = false,
       .pebs_counters = internal::kPmc0,  // Table 18-11

@@ -70,16 +70,20 @@ constexpr std::array kCommonEvents = {
     kAnywhere.pebs("BR_INST_RETIRED.CONDITIONAL", 0xC4, 0x01, Signal::kConditional),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_CALL", 0xC4, 0x02, Signal::kNearCalls),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_CALL_R3", 0xC4, 0x02, Signal::kNearCalls),
-    kAnywhere.pebs("BR_INST_RETIRED.ALL_BRANCHES_PEBS", 0xC4, 0x04, Signal::kBranches, EventKind::kPebsOnly),
+    kAnywhere.pebs("BR_INST_RETIRED.ALL_BRANCHES_PEBS", 0xC4, 0x04, Signal::kBranches,
+                   EventKind::kPebsOnly),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_RETURN", 0xC4, 0x08, Signal::kNearReturns),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_TAKEN", 0xC4, 0x20, Signal::kNearTaken),
     kAnywhere.pebs("BR_MISP_RETIRED.CONDITIONAL", 0xC5, 0x01, Signal::kMispredictsConditional),
-    kAnywhere.pebs("BR_MISP_RETIRED.ALL_BRANCHES_PEBS", 0xC5, 0x04, Signal::kMispredicts, EventKind::kPebsOnly),
+    kAnywhere.pebs("BR_MISP_RETIRED.ALL_BRANCHES_PEBS", 0xC5, 0x04, Signal::kMispredicts,
+                   EventKind::kPebsOnly),
     kAnywhere.pebs("BR_MISP_RETIRED.NEAR_TAKEN", 0xC5, 0x20, Signal::kMispredictsTaken),
     kAnywhere.pebs("HLE_RETIRED.ABORTED", 0xC8, 0x04, Signal::kNone),
     kAnywhere.pebs("RTM_RETIRED.ABORTED", 0xC9, 0x04, Signal::kNone),
-    data_address(kPmc0To3.pebs("MEM_UOPS_RETIRED.STLB_MISS_LOADS", 0xD0, 0x11, Signal::kStlbMissLoads)),
-    data_store(kPmc0To3.pebs("MEM_UOPS_RETIRED.STLB_MISS_STORES", 0xD0, 0x12, Signal::kStlbMissStores)),
+    data_address(
+        kPmc0To3.pebs("MEM_UOPS_RETIRED.STLB_MISS_LOADS", 0xD0, 0x11, Signal::kStlbMissLoads)),
+    data_store(
+        kPmc0To3.pebs("MEM_UOPS_RETIRED.STLB_MISS_STORES", 0xD0, 0x12, Signal::kStlbMissStores)),
     data_address(kPmc0To3.pebs("MEM_UOPS_RETIRED.LOCK_LOADS", 0xD0, 0x21, Signal::kLockedLoads)),
     data_address(kPmc0To3.pebs("MEM_UOPS_RETIRED.SPLIT_LOADS", 0xD0, 0x41, Signal::kSplitLoads)),
     data_store(kPmc0To3.pebs("MEM_UOPS_RETIRED.SPLIT_STORES", 0xD0, 0x42, Signal::kSplitStores)),
@@ -91,12 +95,17 @@ constexpr std::array kCommonEvents = {
     data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_RETIRED.L1_MISS", 0xD1, 0x08, Signal::kNone)),
     data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_RETIRED.L2_MISS", 0xD1, 0x10, Signal::kNone)),
     data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_RETIRED.L3_MISS", 0xD1, 0x20, Signal::kLoadsL3Miss)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_RETIRED.HIT_LFB", 0xD1, 0x40, Signal::kLoadsFillBuffer)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_L3_HIT_RETIRED.XSNP_MISS", 0xD2, 0x01, Signal::kNone)),
+    data_address(
+        kPmc0To3.pebs("MEM_LOAD_UOPS_RETIRED.HIT_LFB", 0xD1, 0x40, Signal::kLoadsFillBuffer)),
+    data_address(
+        kPmc0To3.pebs("MEM_LOAD_UOPS_L3_HIT_RETIRED.XSNP_MISS", 0xD2, 0x01, Signal::kNone)),
     data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_L3_HIT_RETIRED.XSNP_HIT", 0xD2, 0x02, Signal::kNone)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_L3_HIT_RETIRED.XSNP_HITM", 0xD2, 0x04, Signal::kNone)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_L3_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, Signal::kLoadsL3Hit)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_L3_MISS_RETIRED.LOCAL_DRAM", 0xD3, 0x01, Signal::kLoadsL3Miss)),
+    data_address(
+        kPmc0To3.pebs("MEM_LOAD_UOPS_L3_HIT_RETIRED.XSNP_HITM", 0xD2, 0x04, Signal::kNone)),
+    data_address(
+        kPmc0To3.pebs("MEM_LOAD_UOPS_L3_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, Signal::kLoadsL3Hit)),
+    data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_L3_MISS_RETIRED.LOCAL_DRAM", 0xD3, 0x01,
+                               Signal::kLoadsL3Miss)),
     alone(kLoadLatency.pebs("MEM_TRANS_RETIRED.LOAD_LATENCY", 0xCD, 0x01, Signal::kLoads,
                             EventKind::kLoadLatency)),
 };

@@ -19,7 +19,7 @@ enum class AdaptiveBit : uint8_t {
   kDead,     // nothing: the record is always the basic group
 };
 
-// Where fixed counter i finds its reset value (A16).
+// Where fixed counter i finds its reset value (A15).
 enum class FixedReset : uint8_t {
   kOwn,          // the slot of the row's layout
   kGp,           // the slot of IA32_PMCi
@@ -39,30 +39,22 @@ struct AdaptiveBehaviour {
   bool names_selected_groups = false;   // those of DATA_CFG, recorded or not (A2)
   bool index_by_size = true;            // the index moves by the record's own size (A5)
   bool bounds_by_size = true;           // the bounds check is of the record's own size (A5)
-  bool applicable_recorded = true;      // A6
   bool applicable_all_enabled = false;  // every counter enabled for PEBS (A6)
   uint8_t applicable_fixed_shift = 32;  // fixed counter i shows in bit shift + i (A6)
-  bool time_stamp = true;               // A7
-  bool time_stamp_frozen = false;       // that of the first record (A7)
-  uint64_t time_stamp_mask = ~uint64_t{0};  // A7
-  bool eventing_ip = true;              // the basic group holds the sampled instruction (R8)
   bool next_ip_in_gprs = true;          // the register group holds the one after it (A8)
-  bool gprs_in_old_order = false;       // as in the fixed formats (A9)
-  bool xmm_recorded = true;             // A10
-  bool xmm_upper_half = true;           // A10
-  uint8_t xmm_shift = 0;                // slot n holds register n + shift (A10)
-  bool branches_newest_first = true;    // A11
-  uint8_t branches_missing = 0;         // entries fewer than selected (A11)
-  bool branches_swapped = false;        // from and to (A11)
-  bool branches_not_taken = false;      // branches that fell through are entries, too (A11)
-  bool branch_mispredict = true;        // A11
+  bool gprs_in_old_order = false;  // as in the fixed formats (A8)
+  bool xmm_recorded = true;  // A9
+  bool xmm_upper_half = true;  // A9
+  uint8_t xmm_shift = 0;  // slot n holds register n + shift (A9)
+  bool branches_newest_first = true;  // A10
+  uint8_t branches_missing = 0;  // entries fewer than selected (A10)
+  bool branches_swapped = false;  // from and to (A10)
+  bool branches_not_taken = false;  // branches that fell through are entries, too (A10)
+  bool branch_mispredict = true;  // A10
 
   // The memory group.
-  bool data_address = true;         // of events that have one (A12)
-  bool l1_hit_bit = true;           // A12
-  bool l1_hit_inverted = false;     // A12
-  bool cache_latency = true;        // A13
-  bool latency_halves_swapped = false;  // A13
+  bool cache_latency = true;  // A12
+  bool latency_halves_swapped = false;  // A12
 
   // Retire latency (R63).
   bool retire_latency = true;
@@ -71,24 +63,24 @@ struct AdaptiveBehaviour {
   uint8_t retire_latency_scale = 1;
 
   // Counters.
-  bool fixed_pebs = true;            // A15
-  bool fixed_enable_refused = false; // A15
-  FixedReset fixed_reset = FixedReset::kOwn;  // A16
-  bool fixed_status_clears = true;   // with the record (A17)
-  uint8_t pdir_fixed = 0;            // mask of fixed counters (A18)
+  bool fixed_pebs = true;  // A14
+  bool fixed_enable_refused = false;  // A14
+  FixedReset fixed_reset = FixedReset::kOwn;  // A15
+  bool fixed_status_clears = true;  // with the record (A16)
+  uint8_t pdir_fixed = 0;  // mask of fixed counters (A17)
   uint16_t pdist_counters = 0;       // R62
   bool pdist_on_fixed_next = false;  // PDIR++: the event after the overflow, without a shadow (R62)
-  uint16_t store_sample_counters = 0;  // A20
-  bool store_sample_address = true;    // A20
-  bool store_sample_latency = true;
-  bool store_sample_source = true;
-  bool load_latency_needs_enable = false;  // IA32_PEBS_ENABLE[32 + n] as on older rows (A21)
+  uint16_t store_sample_counters = 0;  // A18
+  bool store_sample_address = true;  // A18
+  bool store_sample_latency = true;  // A18
+  bool store_sample_source = true;  // A18
+  bool load_latency_needs_enable = false;  // IA32_PEBS_ENABLE[32 + n] as on older rows (A19)
   bool any_event = false;              // R61
 
   // Registers.
-  bool data_cfg_answers = true;   // A14
-  bool metrics_answer = true;     // A22
-  bool metrics_by_rdpmc = true;   // A22
+  bool data_cfg_answers = true;  // A13
+  bool metrics_answer = true;  // A20
+  bool metrics_by_rdpmc = true;  // A20
 };
 
 }  // namespace skidproof::model

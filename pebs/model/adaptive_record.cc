@@ -40,7 +40,7 @@ void put_memory(Writer& out, const Microarch& m, const AdaptiveBehaviour& how,
   out.put(data.data_address);
   out.put(data.data_source);
   out.put(latency_field(m, how, data));
-  out.put(0);  // no transactions in this model
+  out.put(data.tx_information);
 }
 
 void put_gprs(Writer& out, const AdaptiveBehaviour& how, const RecordData& data,
@@ -96,9 +96,9 @@ std::vector<std::byte> adaptive_record(const Microarch& m, const AdaptiveBehavio
   if (groups & adaptive::kBranches) entries -= std::min<unsigned>(how.branches_missing, entries - 1);
   Writer out;
   out.put(0);  // the header, once the size is known
-  out.put(how.eventing_ip ? data.eventing_ip : data.ip);
+  out.put(data.eventing_ip);
   out.put(data.applicable_counters);
-  out.put(data.time_stamp);
+  out.put(data.tsc);
   for (Group group : how.order) {
     if (((groups >> static_cast<unsigned>(group)) & 1) == 0) continue;
     switch (group) {

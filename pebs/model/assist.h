@@ -22,11 +22,12 @@ struct RecordData {
   uint64_t data_address = 0;
   uint64_t data_source = 0;
   uint64_t latency = 0;
+  uint64_t eventing_ip = 0;
+  uint64_t tx_information = 0;
+  uint64_t tsc = 0;
+  uint64_t applicable_counters = 0;
   // Adaptive formats.
   uint64_t flags = 0;
-  uint64_t eventing_ip = 0;
-  uint64_t applicable_counters = 0;
-  uint64_t time_stamp = 0;
   uint64_t retire_latency = 0;  // cycles, before it saturates
   uint64_t cache_latency = 0;
   std::array<uint8_t, arch::kGprs> gpr_source{};

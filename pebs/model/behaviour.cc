@@ -17,6 +17,8 @@ Behaviour behaviour_of(const arch::Microarch& microarch) {
   b.adaptive.pdist_on_fixed_next = microarch.pdir_records_next;
   b.adaptive.store_sample_counters = microarch.store_sample_counter;
   b.adaptive.any_event = microarch.pebs_any_event;
+  b.freeze_clears_global_ctrl = !microarch.streamlined_freeze();
+  b.generation.streamlined_freeze = microarch.streamlined_freeze();
   b.full_sets_ovf_buffer = microarch.full_buffer_sets_ovf;
   return b;
 }

@@ -11,6 +11,7 @@
 #include "pebs/model/adaptive_behaviour.h"
 #include "pebs/model/core_behaviour.h"
 #include "pebs/model/counting_behaviour.h"
+#include "pebs/model/generation_behaviour.h"
 
 namespace skidproof::model {
 
@@ -44,6 +45,7 @@ struct Behaviour {
   CountingBehaviour counting;  // registers and plain counting
   CoreBehaviour core;          // fusion
   AdaptiveBehaviour adaptive;  // adaptive records and the counters that came with them
+  GenerationBehaviour generation;  // what later generations add
 
   // Counters and their MSRs.
   bool legacy_write_sign_extends = true;  // R38

@@ -63,7 +63,8 @@ struct Counter {
   bool precise_store = false;  // records the next store's data
   bool any_event = false;      // sampled although it is not precise (R61)
   bool store_sample = false;   // records a store's address and latency
-  const arch::Event* data = nullptr;  // an event whose record holds its access's address
+  bool data_address = false;   // records the address of the access (DataLA)
+  bool store_status = false;   // … and of a store whether it hit the L1
   CycleFilter filter;
   uint64_t since_extra = 0;  // … that a miscounting CPU counted twice
   uint64_t since_loss = 0;  // events since the last one that a miscounting CPU lost

@@ -32,7 +32,6 @@ bool has_uncore_status(const Microarch& m) {
   return (arch::status_bits(m, m.gp_counters) & arch::status::kOvfUncore) != 0;
 }
 bool has_smm_freeze(const Microarch& m) { return m.smm_freeze; }
-bool has_load_latency(const Microarch& m) { return m.load_latency_event != 0; }
 bool has_eight(const Microarch& m) { return m.gp_counters_alone > 4; }
 bool has_upper_aliases(const Microarch& m) { return has_eight(m) && m.full_width_writes; }
 bool counts_fused_pairs(const Microarch& m) {
@@ -40,6 +39,42 @@ bool counts_fused_pairs(const Microarch& m) {
     return e.signal == arch::Signal::kMacroFused;
   });
 }
+
+// What a fact of a row lets a defect apply to.
+bool has_several_pebs_counters(const Microarch& m) {
+  return (m.pebs_counters & (m.pebs_counters - 1)) != 0;
+}
+bool records_status(const Microarch& m) { return m.record->global_status != arch::kAbsent; }
+bool has_load_latency(const Microarch& m) { return m.load_latency_event != 0; }
+bool clears_global_ctrl(const Microarch& m) { return !m.streamlined_freeze(); }
+bool has_streamlined_freeze(const Microarch& m) { return m.streamlined_freeze(); }
+bool has_eventing_ip(const Microarch& m) { return m.record->eventing_ip != arch::kAbsent; }
+bool has_tx_field(const Microarch& m) { return m.record->tx_information != arch::kAbsent; }
+bool names_counters(const Microarch& m) { return m.record->applicable_counters != arch::kAbsent; }
+bool has_time_stamp(const Microarch& m) { return m.record->tsc != arch::kAbsent; }
+bool has_transactions(const Microarch& m) { return m.tsx; }
+// DataLA: at all, and in a fixed-layout record.
+bool has_data_address(const Microarch& m) {
+  return std::any_of(m.events.begin(), m.events.end(),
+                     [](const arch::Event& e) { return e.data_address; });
+}
+bool has_fixed_data_address(const Microarch& m) {
+  return has_data_address(m) && !m.record->adaptive();
+}
+// Ice Lake and Golden Cove.
+bool has_adaptive_records(const Microarch& m) { return m.pebs_baseline; }
+bool splits_latency(const Microarch& m) { return m.record->cache_latency_shift != 0; }
+bool has_no_ll_en(const Microarch& m) {
+  return m.load_latency_event != 0 && m.load_latency_enable == 0;
+}
+bool has_retire_latency(const Microarch& m) { return m.pebs_timing_info; }
+bool samples_on_every_counter(const Microarch& m) { return m.pebs_counters == 0xFF; }
+bool has_fixed_pebs(const Microarch& m) { return m.pebs_fixed_counters != 0; }
+bool has_fixed_pdir(const Microarch& m) { return m.pdir_fixed_counter != 0; }
+bool has_pdist(const Microarch& m) { return m.pdist_counters != 0; }
+bool samples_any_event(const Microarch& m) { return m.pebs_any_event; }
+bool has_store_sample(const Microarch& m) { return m.store_sample_counter != 0; }
+bool has_metrics(const Microarch& m) { return m.perf_metrics; }
 
 // A published id as a template argument.
 struct Id {
@@ -61,6 +96,8 @@ const Defect kDefects[] = {
 #include "pebs/model/defects_promises.inc"
 #include "pebs/model/defects_records.inc"
 #include "pebs/model/defects_registers.inc"
+#include "pebs/model/defects_generations.inc"
+#include "pebs/model/defects_adaptive.inc"
 #include "pebs/model/defects_counting.inc"
 #include "pebs/model/defects_pmu_errata.inc"
 };

@@ -26,7 +26,7 @@ void Pmu::State::reset() {
   for (CountRegister& f : fixed) f = {0, fixed_counter_mask(uarch)};
   fixed_ctrl = global_ctrl = global_status = pebs_enable = 0;
   sibling_clock = magic_selects = level_change_left = 0;
-  load_latency_threshold = ds_area = debugctl = 0;
+  load_latency_threshold = ds_area = debugctl = frontend = first_tsc = 0;
   pebs_data_cfg = perf_metrics = lbr_ctl = 0;
   fixed_sampling = {};
   branches.clear();
@@ -34,7 +34,7 @@ void Pmu::State::reset() {
                 (behaviour.pebs_announced ? 0 : misc_enable::kPebsUnavailable);
   lvt_pmi = kResetLvt;
   pending = {};
-  pmi_pending = reloaded_once = stamped = false;
+  pmi_pending = reloaded_once = false;
   refresh();
 }
 
@@ -86,9 +86,11 @@ void Pmu::State::resolve(unsigned n) {
   bool own_enable = (c.select & evtsel::kEnable) != 0 || !how.own_enable_needed;
   unsigned enabling_bit = how.global_ctrl_crossed ? n ^ 1 : n;
   bool enabled =
-      own_enable && (((global_ctrl >> enabling_bit) & 1) != 0 || !behaviour.enable_needs_global);
+      own_enable && (((enabled_counters() >> enabling_bit) & 1) != 0 || !behaviour.enable_needs_global);
   if ((c.select & evtsel::kOs) == 0 && ((how.upper_usr_only_dead >> n) & 1) != 0) enabled = false;
   if (how.needs_magic_selects && magic_selects != kAllMagicSelects) enabled = false;
+  // No program of the model is ever inside a transaction.
+  if ((c.select & evtsel::kInTx) != 0 && behaviour.generation.in_tx_filters) enabled = false;
   bool store_elsewhere = event != nullptr && event->kind == EventKind::kPreciseStore &&
                          ((behaviour.precise_store_counters >> n) & 1) != 0;
   store_elsewhere |= event != nullptr && event->kind == EventKind::kStoreSample &&
@@ -118,9 +120,10 @@ void Pmu::State::resolve(unsigned n) {
   c.any_event = c.pebs && !precise_on(n, *event);
   c.pdir = c.pebs && event->kind == EventKind::kPdir && ((behaviour.pdir_counters >> n) & 1) != 0;
   c.pdir |= c.pebs && !c.any_event && ((behaviour.adaptive.pdist_counters >> n) & 1) != 0;
-  c.store_sample = c.pebs && event->kind == EventKind::kStoreSample;
-  c.data = c.pebs && !c.any_event && event->data_address && uarch.pebs_baseline ? event : nullptr;
+  c.store_sample = c.pebs && !c.any_event && event->kind == EventKind::kStoreSample;
   c.precise_store = c.pebs && event->kind == EventKind::kPreciseStore;
+  c.data_address = c.pebs && !c.any_event && event->data_address;
+  c.store_status = c.data_address && event->l1_hit_bit;
   if (!c.pebs) c.armed = false;
 }
 
@@ -151,7 +154,7 @@ void Pmu::State::refresh() {
     bool privilege = (field & (user != how.privilege_swapped ? fixed_ctrl::kUsr : fixed_ctrl::kOs)) != 0;
     if (!how.fixed_privilege_filters && (field & (fixed_ctrl::kUsr | fixed_ctrl::kOs)) != 0)
       privilege = true;
-    bool global = ((global_ctrl >> (status::kFixedShift + i)) & 1) != 0;
+    bool global = ((enabled_counters() >> (status::kFixedShift + i)) & 1) != 0;
     if (!privilege || !(global || !how.fixed_needs_global)) continue;
     fixed_counting |= 1u << i;
     resolve_fixed(i);
@@ -315,6 +318,7 @@ void Pmu::State::retire(const Retired& r) {
   }
   if (r.store.valid) last_store_address = r.store.address;
   if (!behaviour.registers_after) before = *r.after;
+  last_ip = r.ip;
 }
 
 void Pmu::State::advance(const SignalCounts& counts, uint64_t instructions) {
@@ -340,10 +344,12 @@ void Pmu::State::raise_pmi() {
     pmi_pending = true;
     pmi_countdown = random.between(behaviour.pmi_skid_low, behaviour.pmi_skid_high);
   }
-  bool freeze =
-      (debugctl & debugctl::kFreezePerfmonOnPmi) != 0 && behaviour.freeze_clears_global_ctrl;
-  if (freeze || behaviour.freeze_always) {
+  bool freeze = (debugctl & debugctl::kFreezePerfmonOnPmi) != 0;
+  if ((freeze && behaviour.freeze_clears_global_ctrl) || behaviour.freeze_always) {
     global_ctrl = 0;  // R52, architectural version 2–3
+    refresh();
+  } else if (freeze && behaviour.generation.streamlined_freeze) {
+    global_status |= status::kCountersFrozen;
     refresh();
   }
 }

@@ -1,5 +1,4 @@
-// What came with adaptive records: PEBS on fixed counters, records by groups, the addresses of
-// ordinary memory events.
+// What came with adaptive records: PEBS on fixed counters, records by groups, store samples.
 #include "pebs/arch/data_source.h"
 #include "pebs/arch/msr.h"
 #include "pebs/model/adaptive_record.h"
@@ -71,28 +70,19 @@ bool Pmu::State::adaptive(uint64_t triggering) const {
   return false;
 }
 
-// What the record says of the access of an event that has one: its address; of a store whether it hit
-// the L1 data cache; of a sampled store where it went and how long it took. [intel/perfmon Data_LA,
-// L1_Hit_Indication; Linux 6.12 ds.c precise_datala_hsw, store_latency_data]
-void Pmu::State::memory_data(const Counter& c, RecordData& data, const Access& load,
-                             const Access& store) const {
+// Where a sampled store went and how long it took. [intel/perfmon MEM_TRANS_RETIRED.STORE_SAMPLE;
+// Linux 6.12 ds.c store_latency_data]
+void Pmu::State::add_store_sample(RecordData& data, const Access& store) const {
+  if (!store.valid) return;
   const AdaptiveBehaviour& how = behaviour.adaptive;
-  const bool stores = c.signal == Signal::kStores || c.signal == Signal::kSplitStores ||
-                      c.signal == Signal::kStlbMissStores;
-  const Access& access = stores ? store : load;
-  if (!access.valid) return;
-  if (how.data_address && (!c.store_sample || how.store_sample_address)) {
-    data.data_address = access.address;
+  if (how.store_sample_address) data.data_address = store.address;
+  if (how.store_sample_source) {
+    data.data_source = store.source | (store.stlb_miss ? data_source::kStlbMiss : 0) |
+                       (store.locked ? data_source::kLocked : 0);
   }
-  if (c.store_sample) {
-    data.data_source = access.source | (access.stlb_miss ? data_source::kStlbMiss : 0) |
-                       (access.locked ? data_source::kLocked : 0);
-    if (how.store_sample_latency) {
-      data.latency = access.latency;
-      data.cache_latency = access.cache_latency;
-    }
-  } else if (c.data->l1_hit_bit && how.l1_hit_bit) {
-    data.data_source = access.l1_hit != how.l1_hit_inverted ? store_status::kL1Hit : 0;
+  if (how.store_sample_latency) {
+    data.latency = store.latency;
+    data.cache_latency = store.cache_latency;
   }
 }
 
@@ -101,18 +91,10 @@ bool Pmu::State::store_adaptive(uint64_t triggering, const Retired& r, RecordDat
   const AdaptiveBehaviour& how = behaviour.adaptive;
   data.flags = behaviour.flags_recorded ? registers.flags : 0;
   data.gpr_source = behaviour.gpr_source;
-  data.eventing_ip = pending.eventing_ip;
   data.retire_latency = pending.retire_cycles;
-  const uint64_t counters_of_it =
-      how.applicable_all_enabled ? pebs_mask() : represented(triggering);
-  data.applicable_counters =
-      (counters_of_it & low_bits(kMaxCounters)) |
-      (counters_of_it >> status::kFixedShift << how.applicable_fixed_shift);
-  if (!how.applicable_recorded) data.applicable_counters = 0;
-  if (!stamped) first_stamp = r.cycle;
-  stamped = true;
-  data.time_stamp = (how.time_stamp_frozen ? first_stamp : r.cycle) & how.time_stamp_mask;
-  if (!how.time_stamp) data.time_stamp = 0;
+  const uint64_t named = how.applicable_all_enabled ? pebs_mask() : data.applicable_counters;
+  data.applicable_counters = (named & low_bits(kMaxCounters)) |
+                             (named >> status::kFixedShift << how.applicable_fixed_shift);
   return ds.store(adaptive_record(uarch, how, data,
                                   {.config = pebs_data_cfg,
                                    .adaptive = adaptive(triggering),

@@ -1,4 +1,5 @@
 // From an armed counter to the record behind it: the assist, the status, the reload.
+#include "pebs/arch/data_source.h"
 #include "pebs/arch/msr.h"
 #include "pebs/model/pmu_state.h"
 
@@ -8,9 +9,10 @@ namespace skidproof::model {
 void Pmu::State::begin_assist(uint64_t triggering, const Retired& r) {
   pending = {.instructions = 0,
              .triggers = triggering,
+             .ip = r.ip,
+             .ip_before = last_ip,
              .load = r.load,
              .store = r.store,
-             .eventing_ip = r.ip,
              .retire_cycles = cycles_of(r.counts)};
   bool jitter = behaviour.skid_jitter != 0 && random.below(behaviour.skid_jitter) == 0;
   unsigned wait =
@@ -57,11 +59,75 @@ RecordData Pmu::State::record_data(uint64_t triggering, const Retired& r, const 
       if (!behaviour.precise_store_address) data.data_address = 0;
       data.data_source = behaviour.precise_store_status ? flags : 0;
       data.latency = behaviour.precise_store_zero_latency ? 0 : store.latency;
-    } else if (c.data != nullptr) {
-      memory_data(c, data, load, store);
+    } else if (c.store_sample) {
+      add_store_sample(data, store);
+    } else if (c.data_address) {
+      add_data_address(data, c, load, store);
     }
   }
   return data;
+}
+
+// DataLA: a store event's record has the store, any other's the load where there is one.
+void Pmu::State::add_data_address(RecordData& data, const Counter& c, const Access& load,
+                                  const Access& store) const {
+  const GenerationBehaviour& how = behaviour.generation;
+  bool of_store = store.valid && (c.store_status || !load.valid);
+  const Access& access = of_store ? store : load;
+  if (!access.valid) return;
+  if (how.data_address)
+    data.data_address = access.address + static_cast<uint64_t>(how.data_address_offset);
+  bool shows_status = (of_store && c.store_status) || how.store_status_for_loads;
+  bool hit = access.l1_hit != how.store_status_inverted;
+  data.data_source = shows_status && how.store_status && hit ? store_status::kL1Hit : 0;
+  data.latency = how.data_zero_latency ? 0 : access.latency;
+}
+
+// What formats 2 and 3 add to a record.
+void Pmu::State::add_generation_fields(RecordData& data, uint64_t triggering, const Retired& r) {
+  const GenerationBehaviour& how = behaviour.generation;
+  switch (how.eventing_ip) {
+    case EventingIp::kSampled:
+      data.eventing_ip = pending.ip;
+      break;
+    case EventingIp::kNext:
+      data.eventing_ip = data.ip;
+      break;
+    case EventingIp::kBefore:
+      data.eventing_ip = pending.ip_before;
+      break;
+    case EventingIp::kZero:
+      break;
+  }
+  data.tx_information = how.tx_information;
+  const uint64_t its_own = represented(triggering);
+  switch (how.applicable) {
+    case Applicable::kRepresented:
+      data.applicable_counters = its_own;
+      break;
+    case Applicable::kOverflowed:
+      data.applicable_counters = (global_status & ~status::kOvfBuffer) | triggering;
+      break;
+    case Applicable::kLowest:
+      data.applicable_counters = its_own & (0 - its_own);
+      break;
+    case Applicable::kNone:
+      break;
+  }
+  if (first_tsc == 0) first_tsc = r.cycle;
+  switch (how.time_stamp) {
+    case TimeStamp::kRetirement:
+      data.tsc = r.cycle;  // the TSC runs with the core clock
+      break;
+    case TimeStamp::kZero:
+      break;
+    case TimeStamp::kFirst:
+      data.tsc = first_tsc;
+      break;
+    case TimeStamp::kBehind:
+      data.tsc = r.cycle + 1000;
+      break;
+  }
 }
 
 void Pmu::State::finish_assist(const Retired& r) {
@@ -74,6 +140,7 @@ void Pmu::State::finish_assist(const Retired& r) {
   if (ds.full() && behaviour.wraps_when_full) ds.wrap();
   if (!ds.room()) return skip_assist(ds);
   RecordData data = record_data(triggering, r, pending.load, pending.store);
+  add_generation_fields(data, triggering, r);
   const Registers& registers = behaviour.registers_after ? *r.after : before;
   const bool stored = uarch.record->adaptive() ? store_adaptive(triggering, r, data, registers, ds)
                                                : ds.store(data, registers);

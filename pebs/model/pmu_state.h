@@ -43,8 +43,9 @@ inline uint64_t cycles_of(const SignalCounts& counts) { return counts[index(Sign
 struct PendingAssist {
   unsigned instructions = 0;  // still to retire; 0: nothing waits
   uint64_t triggers = 0;      // IA32_PMCn at bit n, fixed counter i at 32 + i
+  uint64_t ip = 0;            // of the instruction that caused it
+  uint64_t ip_before = 0;     // of the one before, kept only for a defect
   Access load, store;
-  uint64_t eventing_ip = 0;    // of the instruction that triggered
   uint64_t retire_cycles = 0;  // from the retirement before it to its own
 };
 
@@ -84,7 +85,7 @@ struct Pmu::State {
   std::array<CountRegister, kMaxFixed> fixed;
   std::array<FixedSampling, kMaxFixed> fixed_sampling;
   uint64_t fixed_ctrl = 0, global_ctrl = 0, global_status = 0, pebs_enable = 0;
-  uint64_t load_latency_threshold = 0, ds_area = 0, debugctl = 0;
+  uint64_t load_latency_threshold = 0, ds_area = 0, debugctl = 0, frontend = 0;
   uint64_t pebs_data_cfg = 0, perf_metrics = 0, lbr_ctl = 0;
   uint64_t misc_enable = misc_enable::kPerfmonAvailable;
   uint64_t lvt_pmi = kResetLvt;
@@ -103,10 +104,10 @@ struct Pmu::State {
   PendingAssist pending;
   BranchRing branches;
   bool reloaded_once = false;
-  bool stamped = false;  // kept only for a defect
-  uint64_t first_stamp = 0;
   uint64_t last_store_address = 0;
-  Registers before;  // registers before the instruction, kept only for a defect
+  uint64_t last_ip = 0;    // of the instruction before, kept only for a defect
+  uint64_t first_tsc = 0;  // of the first record, used only by a defect
+  Registers before;        // registers before the instruction, kept only for a defect
   bool pmi_pending = false;
   uint64_t pmi_countdown = 0;  // instructions
   bool repeats_pmi = false;
@@ -136,6 +137,13 @@ struct Pmu::State {
   bool has_data_cfg() const;
   bool has_metrics() const;
   uint64_t with_defects(uint32_t msr, uint64_t writable) const;
+  uint64_t in_use() const;
+  // What GLOBAL_CTRL enables: nothing while the counters are frozen.
+  uint64_t enabled_counters() const {
+    bool frozen =
+        (global_status & status::kCountersFrozen) != 0 && behaviour.generation.frozen_counters_stop;
+    return frozen ? 0 : global_ctrl;
+  }
   bool checked(uint64_t value, uint64_t writable) const {
     return !behaviour.reserved_bits_fault || (value & ~writable) == 0;
   }
@@ -159,13 +167,15 @@ struct Pmu::State {
   void reload_fixed(uint64_t which, const DebugStore& ds);
   bool store_adaptive(uint64_t triggering, const Retired& r, RecordData& data,
                       const Registers& registers, DebugStore& ds);
-  void memory_data(const Counter& c, RecordData& data, const Access& load,
-                   const Access& store) const;
+  void add_store_sample(RecordData& data, const Access& store) const;
   void begin_assist(uint64_t triggering, const Retired& r);
   void finish_assist(const Retired& r);
   uint64_t recorded_ip(const Retired& r) const;
   RecordData record_data(uint64_t triggering, const Retired& r, const Access& load,
                          const Access& store) const;
+  void add_generation_fields(RecordData& data, uint64_t triggering, const Retired& r);
+  void add_data_address(RecordData& data, const Counter& c, const Access& load,
+                        const Access& store) const;
   void skip_assist(const DebugStore& ds);
   uint64_t represented(uint64_t triggering) const;
   void after_record(uint64_t triggering, DebugStore& ds);
