@@ -83,7 +83,7 @@ void Predictor::begin(const Step& run, const Trace& trace, const Observation& se
   seen_ = &seen;
   buffer_ = buffer;
   next_ = 0;
-  pending_ = 0;
+  pending_must_ = pending_may_ = 0;
   half_ = wild_ = lost_ = frozen_ = false;
   raises_ = exact_records_ = 0;
   status_ = ever_ = registers_.at(IA32_PERF_GLOBAL_STATUS);
@@ -114,9 +114,8 @@ void Predictor::begin(const Step& run, const Trace& trace, const Observation& se
     if (c.known) certain_ |= bit(status::kFixedShift + i);
     wild_ |= c.meaning.counts && c.meaning.pebs != Pebs::kNever;
   }
-  const bool freezes = (registers_.at(IA32_DEBUGCTL) & debugctl::kFreezePerfmonOnPmi) != 0;
   const bool still_frozen = (status_ & status::kCountersFrozen) != 0;
-  lost_ = (alone && counting > 1) || (freezes && interrupts_at_will()) || several || still_frozen;
+  lost_ = (alone && counting > 1) || (freezes() && interrupts_at_will()) || several || still_frozen;
   if (interrupts_at_will()) forget_cleared();
 }
 
@@ -127,7 +126,7 @@ void Predictor::forget_cleared() {
 
 bool Predictor::interrupts_at_will() const {
   auto open = [](const Counter& c) {
-    return c.meaning.counts && c.meaning.interrupts && !c.meaning.signal;
+    return c.meaning.counts && c.meaning.interrupts && !(c.meaning.signal && c.known);
   };
   return std::any_of(counters_.begin(), counters_.end(), open) ||
          std::any_of(fixed_.begin(), fixed_.end(), open);
@@ -190,7 +189,7 @@ std::optional<Violation> Predictor::instruction(size_t t) {
   const bool here = next_ < place_.size() && place_[next_] == t;
   if (half_) {
     half_ = false;
-    return record(t, pending_ | must, pending_ | must | may, t - 1);
+    return record(t, pending_must_ | must, pending_may_ | must | may, t - 1);
   }
   if ((must | may) != 0) {
     if (!room(must | may)) {
@@ -202,7 +201,8 @@ std::optional<Violation> Predictor::instruction(size_t t) {
     const bool pair = trace_->at(t).fuses && registers_.microarch().fused_pair_skid > 1;
     if (pair && next_ < place_.size() && place_[next_] == t + 1) {
       half_ = true;
-      pending_ = must | may;
+      pending_must_ = must;
+      pending_may_ = must | may;
       return {};
     }
     if (must != 0) return missing(t, must);
@@ -269,10 +269,8 @@ std::optional<Violation> Predictor::record(size_t t, uint32_t sure, uint32_t pos
       c.value = slot(n);
       c.known = !c.meaning.counts || c.meaning.signal.has_value();
       c.arm = Arm::kNo;
-    } else if (((possible >> n) & 1) != 0) {  // whether the record was its own remains open
-      c.known = false;
-      certain_ &= ~bit(n);
-      wild_ = true;
+    } else if (((possible >> n) & 1) != 0) {
+      lose_sight_of(n);
     }
   }
   status_ &= ~uint64_t{represented};
@@ -288,10 +286,25 @@ std::optional<Violation> Predictor::record(size_t t, uint32_t sure, uint32_t pos
   return {};
 }
 
+// Whether the record was this counter's own remains open, and so does when it overflows next.
+void Predictor::lose_sight_of(unsigned n) {
+  Counter& c = counters_[n];
+  c.known = false;
+  certain_ &= ~bit(n);
+  wild_ = true;
+  if (!c.meaning.interrupts) return;
+  forget_cleared();
+  lost_ |= freezes();
+}
+
+bool Predictor::freezes() const {
+  return (registers_.at(IA32_DEBUGCTL) & debugctl::kFreezePerfmonOnPmi) != 0;
+}
+
 void Predictor::raise() {
   ++raises_;
   forget_cleared();
-  if ((registers_.at(IA32_DEBUGCTL) & debugctl::kFreezePerfmonOnPmi) == 0) return;
+  if (!freezes()) return;
   frozen_ = !masked_;
   lost_ = true;  // a few events may still be counted (R53)
 }

@@ -348,10 +348,9 @@ std::optional<Violation> Predictor::check_interrupt(const Pmi& pmi) const {
     return violation(Check::kInterrupts, clause::R27, "an interrupt between two instructions",
                      "one at " + place(pmi.ip));
   }
-  const bool freezes = (registers_.at(IA32_DEBUGCTL) & debugctl::kFreezePerfmonOnPmi) != 0;
   const bool streamlined = registers_.microarch().streamlined_freeze();
-  const uint64_t control = freezes && !streamlined ? 0 : run_->value;
-  if (freezes && streamlined && !run_->clear_status &&
+  const uint64_t control = freezes() && !streamlined ? 0 : run_->value;
+  if (freezes() && streamlined && !run_->clear_status &&
       (pmi.global_status & status::kCountersFrozen) == 0) {
     return violation(Check::kInterrupts, clause::R52, "CTR_Frz set in the handler",
                      fmt::format("IA32_PERF_GLOBAL_STATUS {:#x}", pmi.global_status));
