@@ -3,6 +3,7 @@
 #ifndef SKIDPROOF_PEBS_MACHINE_H_
 #define SKIDPROOF_PEBS_MACHINE_H_
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -16,6 +17,7 @@
 #include "base/mode.h"
 #include "kernels/program.h"
 #include "pebs/arch/microarch.h"
+#include "pebs/arch/msr.h"
 
 namespace skidproof {
 
@@ -34,8 +36,11 @@ struct Identity {
   const arch::Microarch* microarch = nullptr;  // nullptr: no row covers this CPU
   bool pmu = false;                            // the MSRs answer
   bool sibling_thread = false;                 // a second logical processor shares the core
-  bool sibling_busy = false;              // … and is known to execute code while programs run
-  std::vector<std::string> capabilities;  // ISA and PMU words for reports
+  bool sibling_busy = false;                // … and is known to execute code while programs run
+  std::vector<std::string> capabilities;    // ISA and PMU words for reports
+  std::vector<Mode> modes = {Mode::kLong};  // of the programs that it runs
+
+  bool runs(Mode mode) const { return std::find(modes.begin(), modes.end(), mode) != modes.end(); }
 };
 
 enum class MemoryUse : uint8_t { kData, kCode, kDebugStore };
@@ -63,6 +68,8 @@ struct MsrWrite {
 
 // What the interrupt handler does with a PMI after logging it.
 struct PmiPolicy {
+  uint32_t status_msr = arch::IA32_PERF_GLOBAL_STATUS;  // what it logs as the status
+  std::vector<MsrWrite> acknowledge = {};               // what it writes before it unmasks
   bool unmask = true;                // clear the LVT mask bit, which delivery sets (R51)
   bool clear_status = true;          // write the status that it read to OVF_CTRL
   bool rewind_index = false;         // PEBS index := base (R49)

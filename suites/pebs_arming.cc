@@ -24,12 +24,12 @@ SKIDPROOF_TEST_OVER(PebsArming, RecordsTheEventBehindTheOverflow,
                                   over::words({"load", "store", "taken"})),
                     clause::R1, clause::R2) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), sparse_signal(param().word()), counter);
+  const arch::Event* event = sparse_event(uarch(), param().word(), counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(param().word()));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), param().word()));
   const uint64_t period = usable_period(uarch(), random().between(33, 60));
   const uint64_t iterations = iterations_for_exactly(1, period);
-  const uint64_t own = sparse_events(param().word(), code, iterations);
+  const uint64_t own = sparse_events(sparse_word(uarch(), param().word()), code, iterations);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
   VERIFY_GE(events, own);
 
@@ -42,16 +42,17 @@ SKIDPROOF_TEST_OVER(PebsArming, RecordsTheEventBehindTheOverflow,
   evidence("period", period);
   evidence("recorded-event", recorded);
   // The machine's own events, if any, may come before the program's.
-  VERIFY_LE(recorded, period + 1);
-  VERIFY_GE(recorded, period + 1 - std::min(period, events - own));
+  const uint64_t expected = events_a_record(uarch(), counter, period);
+  VERIFY_LE(recorded, expected);
+  VERIFY_GE(recorded, expected - std::min(period, events - own));
 }
 
 SKIDPROOF_TEST_OVER(PebsArming, RecordsNothingWithoutAnOverflow, over::counters({0, 1, 2, 3}),
                     clause::R1) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads, counter);
+  const arch::Event* event = sparse_event(uarch(), "load", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t events = need(count(machine(), counter, *event, code, 100));
 
   // One event short: the counter ends at all-ones.
@@ -65,32 +66,39 @@ SKIDPROOF_TEST_OVER(PebsArming, RecordsNothingWithoutAnOverflow, over::counters(
 
 // The overflow falls on the last store, and 2,000 instructions without one follow it.
 SKIDPROOF_TEST(PebsArming, WaitsForAnEventHoweverLong, clause::R3, clause::R4, clause::R18) {
-  const arch::Event* event = precise_event(uarch(), Signal::kStores);
+  const unsigned counter = arming_counter(uarch());
+  const arch::Event* event = sparse_event(uarch(), "store", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("store", 4096));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store", 4096));
   const uint64_t iterations = usable_period(uarch(), 3);
-  const uint64_t events = need(count(machine(), 0, *event, code, iterations));
-  SKIDPROOF_REQUIRE(events == code.total(iterations).stores, SkipCategory::kMachineLimit,
-                    "the machine's own code around a program stores");
+  const uint64_t events = need(count(machine(), counter, *event, code, iterations));
+  SKIDPROOF_REQUIRE(events == sparse_events(sparse_word(uarch(), "store"), code, iterations),
+                    SkipCategory::kMachineLimit,
+                    "the machine's own code around a program has such events");
 
-  Sampled sampled = need(sample(machine(), one_counter(0, *event, events, 8), code, iterations));
+  Sampled sampled =
+      need(sample(machine(), one_counter(counter, *event, events, 8), code, iterations));
 
   VERIFY_EQ(sampled.run.counters[0], 0u) << "it overflowed on the last store";
   VERIFY_EQ(sampled.records().size(), 0u);
-  VERIFY_EQ(sampled.run.global_status & bit(0), bit(0)) << "armed, not yet triggered";
+  VERIFY_EQ(sampled.run.global_status & bit(counter), bit(counter)) << "armed, not yet triggered";
 }
 
 // One event more than the overflow, and the status is clear again.
 SKIDPROOF_TEST_OVER(PebsArming, ShowsTheOverflowInTheStatusUntilTheRecord,
                     over::counters({0, 1, 2, 3}), clause::R4, clause::R17, clause::R18) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), Signal::kStores, counter);
+  const arch::Event* event = sparse_event(uarch(), "store", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("store"));
+  SKIDPROOF_REQUIRE((uarch().pdist_counters >> counter & 1) == 0,
+                    SkipCategory::kNotOnThisMicroarch,
+                    "the overflowing event itself is recorded (R62)");
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store"));
   const uint64_t iterations = usable_period(uarch(), 40);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
-  SKIDPROOF_REQUIRE(events == code.total(iterations).stores, SkipCategory::kMachineLimit,
-                    "the machine's own code around a program stores");
+  SKIDPROOF_REQUIRE(events == sparse_events(sparse_word(uarch(), "store"), code, iterations),
+                    SkipCategory::kMachineLimit,
+                    "the machine's own code around a program has such events");
   const SessionPlan plan = one_counter(counter, *event, events, 8);
 
   Sampled armed = need(sample(machine(), plan, code, iterations));
@@ -112,7 +120,7 @@ SKIDPROOF_TEST(PebsArming, CountsAnImpreciseEventWhateverPebsMakesOfIt, clause::
   }
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
                     "no imprecise branch event");
-  const Program& code = program("sparse_event", sparse_parameters("taken"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   const uint64_t period = usable_period(uarch(), 40);
   const uint64_t iterations = iterations_for_exactly(3, period);
   const uint64_t events = need(count(machine(), 0, *event, code, iterations));

@@ -216,6 +216,27 @@ SKIDPROOF_TEST_OVER(PmuStatusBits, EnableOneCounterEach,
   }
 }
 
+// CTR_Frz stops them all, whatever GLOBAL_CTRL enables, until it is reset.
+SKIDPROOF_TEST(PmuStatusBits, StopEveryCounterWhileFrozen, clause::R52, clause::M41) {
+  SKIDPROOF_REQUIRE(uarch().streamlined_freeze(), SkipCategory::kNotOnThisMicroarch,
+                    "before architectural version 4");
+  const arch::Event* event = counting_event(uarch(), Signal::kInstructions);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const unsigned gp = reported_counters(machine());
+  const unsigned fixed = fixed_counters(machine());
+  const uint64_t all = overflow_bits(machine());
+  const Program& code = program("alu_chain");
+  need(machine().wrmsr(arch::IA32_PERF_GLOBAL_STATUS_SET, arch::status::kCountersFrozen));
+  RunLog frozen = need(run_all(machine(), *event, code, all, all_fixed(fixed)));
+  need(machine().wrmsr(arch::IA32_PERF_GLOBAL_STATUS_RESET, arch::status::kCountersFrozen));
+  RunLog thawed = need(run_all(machine(), *event, code, all, all_fixed(fixed)));
+  for (unsigned n = 0; n < gp + fixed; ++n) {
+    VERIFY_EQ(frozen.read.at(n), 0u) << "counter " << n << " of both kinds";
+  }
+  VERIFY_GT(thawed.read.at(0), 0u);
+  VERIFY_GT(thawed.read.at(gp), 0u);
+}
+
 // One field of the fixed counters' control register at a time, its four bits each.
 SKIDPROOF_TEST_OVER(PmuStatusBits, GovernOneFixedCounterEach, over::numbers("fixed", {0, 1, 2}),
                     clause::M42, clause::M17, clause::M30) {

@@ -41,6 +41,13 @@ inline const arch::Event* precise_event(const arch::Microarch& microarch, arch::
   return nullptr;
 }
 
+// The precise event that comes with nearly every instruction: uops, or instructions where the
+// microarch samples no uops; nullptr where neither is sampled on IA32_PMCn.
+inline const arch::Event* dense_event(const arch::Microarch& microarch, unsigned counter = 0) {
+  const arch::Event* uops = precise_event(microarch, arch::Signal::kUops, counter);
+  return uops != nullptr ? uops : precise_event(microarch, arch::Signal::kInstructions, counter);
+}
+
 // The event of a facility: PDIR, precise store, load latency; nullptr where there is none.
 inline const arch::Event* facility_event(const arch::Microarch& microarch, arch::EventKind kind) {
   for (const arch::Event& e : microarch.events) {
@@ -52,6 +59,21 @@ inline const arch::Event* facility_event(const arch::Microarch& microarch, arch:
 // A period that the microarch can sustain (R41): the wish, or the least one.
 inline uint64_t usable_period(const arch::Microarch& microarch, uint64_t wish) {
   return std::max<uint64_t>(wish, microarch.minimum_period);
+}
+
+// The lowest PMCn whose overflow arms PEBS for the next event (R2): PDist records the event that
+// overflows itself (R62).
+inline unsigned arming_counter(const arch::Microarch& microarch) {
+  return static_cast<unsigned>(__builtin_ctz(microarch.pebs_counters & ~microarch.pdist_counters));
+}
+// How many events pass from record to record.
+inline uint64_t events_a_record(const arch::Microarch& microarch, unsigned counter,
+                                uint64_t period) {
+  return period + (((microarch.pdist_counters >> counter) & 1) != 0 ? 0 : 1);
+}
+// Bytes of a record of a plan that says nothing about them.
+inline size_t record_bytes(const arch::Microarch& microarch) {
+  return SessionPlan{}.record_bytes(microarch);
 }
 
 // --- Sampling
@@ -88,6 +110,15 @@ inline Expected<Sampled> sample(Machine& machine, const SessionPlan& plan, const
   Session session = SKIDPROOF_TRY(Session::open(machine, plan));
   SessionRun run = SKIDPROOF_TRY(session.run(program, iterations));
   return Sampled{std::move(session), std::move(run)};
+}
+
+// What a record says of the counters behind it, as far as its format does: the status of formats 1
+// and 2, masked by the PEBS counters (R23), or the applicable counters of format 3.
+inline std::optional<uint64_t> recorded_counters(const arch::Microarch& microarch,
+                                                 const Record& record) {
+  if (record.has(&arch::RecordLayout::applicable_counters)) return record.applicable_counters();
+  if (!record.has(&arch::RecordLayout::global_status)) return std::nullopt;
+  return record.global_status() & microarch.pebs_counters;
 }
 
 // --- Recorded IPs

@@ -131,9 +131,17 @@ constexpr std::array kSapphireRapidsEvents = {
     kPmc0To3.pebs("MEM_LOAD_L3_MISS_RETIRED.REMOTE_PMM", 0xD3, 0x10, Signal::kNone),
 };
 
-constexpr auto kAlderLakeTable = join(kArchitecturalEvents, kCommonEvents, kAlderLakeEvents);
+// Counting only: the slots of the fused domain.
+constexpr List kCountingOnly{.counters = internal::kPmc0To7,
+                             .source = "intel/perfmon ADL V1.40, SPR"};
+constexpr std::array kSlotEvents = {
+    kCountingOnly.counting("UOPS_RETIRED.SLOTS", 0xC2, 0x02, Signal::kUops),
+};
+
+constexpr auto kAlderLakeTable =
+    join(kArchitecturalEvents, kSlotEvents, kCommonEvents, kAlderLakeEvents);
 constexpr auto kSapphireRapidsTable =
-    join(kArchitecturalEvents, kCommonEvents, kSapphireRapidsEvents);
+    join(kArchitecturalEvents, kSlotEvents, kCommonEvents, kSapphireRapidsEvents);
 
 // Alder Lake, Raptor Lake. [Linux 6.12 intel-family.h]
 constexpr std::array<CpuModel, 5> kAlderLakeModels = {
@@ -168,6 +176,7 @@ constexpr Microarch shared() {
       .load_latency_event = 0x01CD,
       .store_sample_counter = internal::kPmc0,
       .pdir_fixed_counter = 0x01,
+      .pdir_records_next = true,  // intel/perfmon README, PDISTCounter
       .pdist_counters = internal::kPmc0,
       .fused_pair_skid = 2,
       .data_source_tlb_lock_bits = true,

@@ -151,8 +151,16 @@ constexpr Microarch shared() {
       // ds.c].
       .disputed_qualifiers = 1u << (kQualifierInvert | kQualifierCmask),
       .fusion = kSandyBridgeFusion,
+      .indexed_fusion = IndexedFusion::kTwoOperands,
   };
 }
+
+// Of Haswell, HSD29 being BJ122; and those that Broadwell has under numbers of its own: HSD140 as
+// BDM61, HSD91 as BDM38, SKL117 as BDM120. [RemembERR; Linux 6.12 core.c; intel/perfmon HSW, BDW]
+constexpr std::array<std::string_view, 5> kHaswellErrata = {"BJ122", "HSD140", "HSD143", "HSD73",
+                                                            "HSD91"};
+constexpr std::array<std::string_view, 5> kBroadwellErrata = {"BDM126", "BDM62", "HSD140", "HSD91",
+                                                              "SKL117"};
 
 constexpr Microarch haswell() {
   Microarch row = shared();
@@ -162,6 +170,7 @@ constexpr Microarch haswell() {
   row.fixed_cycles_minimum_period = 32;  // Linux 6.12 core.c hsw_limit_period
   row.pdir_minimum_period = 100;         // errata HSD143, HSM154
   row.events = kHaswellTable;
+  row.errata = kHaswellErrata;
   row.caches = {.l2_latency = 12,
                 .l3_bytes = 8 << 20,
                 .l3_latency = 34,
@@ -181,6 +190,7 @@ constexpr Microarch broadwell() {
   row.pdir_minimum_period = 128;
   row.pdir_period_multiple = 64;
   row.events = kBroadwellTable;
+  row.errata = kBroadwellErrata;
   row.caches = {.l2_latency = 12,
                 .l3_bytes = 8 << 20,
                 .l3_latency = 38,

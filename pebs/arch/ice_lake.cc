@@ -101,7 +101,13 @@ constexpr std::array kListedEvents = {
                          EventKind::kLoadLatency)),
 };
 
-constexpr auto kTable = join(kArchitecturalEvents, kListedEvents);
+// Counting only: the slots of the fused domain.
+constexpr List kCountingOnly{.counters = internal::kPmc0To7, .source = "intel/perfmon ICL V1.24"};
+constexpr std::array kSlotEvents = {
+    kCountingOnly.counting("UOPS_RETIRED.SLOTS", 0xC2, 0x02, Signal::kUops),
+};
+
+constexpr auto kTable = join(kArchitecturalEvents, kSlotEvents, kListedEvents);
 
 // Ice Lake, Tiger Lake, Rocket Lake, clients and servers. [Linux 6.12 intel-family.h]
 constexpr std::array<CpuModel, 8> kModels = {{{.model = 0x7D},

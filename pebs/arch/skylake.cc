@@ -108,7 +108,13 @@ constexpr std::array kListedEvents = {
                             EventKind::kLoadLatency)),
 };
 
-constexpr auto kTable = join(kArchitecturalEvents, kListedEvents);
+// Counting only: the slots of the fused domain.
+constexpr List kCountingOnly{.counters = internal::kPmc0To7, .source = "intel/perfmon SKL V59"};
+constexpr std::array kSlotEvents = {
+    kCountingOnly.counting("UOPS_RETIRED.RETIRE_SLOTS", 0xC2, 0x02, Signal::kUops),
+};
+
+constexpr auto kTable = join(kArchitecturalEvents, kSlotEvents, kListedEvents);
 
 // Skylake, Kaby Lake, Coffee Lake, Cascade Lake, Comet Lake. [Linux 6.12 intel-family.h]
 constexpr std::array<CpuModel, 7> kModels = {{{.model = 0x4E},
@@ -118,6 +124,9 @@ constexpr std::array<CpuModel, 7> kModels = {{{.model = 0x4E},
                                               {.model = 0x9E},
                                               {.model = 0xA5},
                                               {.model = 0xA6}}};
+
+// [RemembERR; intel/perfmon SKL]
+constexpr std::array<std::string_view, 3> kErrata = {"SKL44", "SKL90", "SKL117"};
 
 // [SDM Tables 18-53, 18-54]
 constexpr Microarch skylake() {
@@ -154,6 +163,7 @@ constexpr Microarch skylake() {
       .disputed_qualifiers = 1u << (kQualifierInvert | kQualifierCmask),
       .events = kTable,
       .fusion = kSandyBridgeFusion,
+      .indexed_fusion = IndexedFusion::kTwoOperands,
       .caches = {.l2_ways = 4,
                  .l2_latency = 12,
                  .l3_bytes = 8 << 20,
@@ -161,6 +171,7 @@ constexpr Microarch skylake() {
                  .stlb_entries = 1536,
                  .stlb_ways = 12,
                  .mispredict_penalty = 16},
+      .errata = kErrata,
   };
 }
 

@@ -62,6 +62,7 @@ struct CountingBehaviour {
   bool interrupts_without_int = false;  // M30
   bool fixed_interrupts_without_pmi = false;  // M30
   bool interrupts_twice = false;              // each PMI is delivered again (HSD91)
+  uint16_t never_frozen = 0;                  // counters that CTR_FRZ does not stop (SKL90)
   uint16_t upper_usr_only_dead = 0;           // counters that stand still with USR alone (BDM126)
 
   // What is counted.
