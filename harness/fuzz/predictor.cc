@@ -19,6 +19,12 @@ constexpr size_t kRsp = static_cast<size_t>(Gpr::kRsp);
 constexpr size_t kRsi = static_cast<size_t>(Gpr::kRsi);
 constexpr size_t kRdi = static_cast<size_t>(Gpr::kRdi);
 
+// Whether a counter's value follows from the instructions: without a promise about its records, neither
+// does when it is loaded again.
+bool predictable(const Meaning& meaning) {
+  return !meaning.counts || (meaning.signal.has_value() && meaning.pebs != Pebs::kNoPromise);
+}
+
 }  // namespace
 
 unsigned shadow_instructions(const Microarch& microarch) {
@@ -96,7 +102,7 @@ void Predictor::begin(const Step& run, const Trace& trace, const Observation& se
     Counter& c = counters_[n];
     c.meaning = meaning_of(registers_, n, run.value, run.user);
     c.value = registers_.at(IA32_PMC0 + n);
-    c.known = !c.meaning.counts || c.meaning.signal.has_value();
+    c.known = predictable(c.meaning);
     if (c.known) certain_ |= bit(n);
     if (!c.meaning.counts) continue;
     ++counting;
@@ -110,7 +116,7 @@ void Predictor::begin(const Step& run, const Trace& trace, const Observation& se
     Counter& c = fixed_[i];
     c.meaning = fixed_meaning_of(registers_, i, run.value, run.user);
     c.value = registers_.at(IA32_FIXED_CTR0 + i);
-    c.known = !c.meaning.counts || c.meaning.signal.has_value();
+    c.known = predictable(c.meaning);
     if (c.known) certain_ |= bit(status::kFixedShift + i);
     wild_ |= c.meaning.counts && c.meaning.pebs != Pebs::kNever;
   }
@@ -126,7 +132,9 @@ void Predictor::forget_cleared() {
 
 bool Predictor::interrupts_at_will() const {
   auto open = [](const Counter& c) {
-    return c.meaning.counts && c.meaning.interrupts && !(c.meaning.signal && c.known);
+    if (!c.meaning.counts || !c.meaning.interrupts) return false;
+    // That of a PEBS counter waits for the assist (R34).
+    return !c.known || c.meaning.pebs != Pebs::kNever;
   };
   return std::any_of(counters_.begin(), counters_.end(), open) ||
          std::any_of(fixed_.begin(), fixed_.end(), open);
@@ -267,7 +275,7 @@ std::optional<Violation> Predictor::record(size_t t, uint32_t sure, uint32_t pos
     Counter& c = counters_[n];
     if (((represented >> n) & 1) != 0) {  // R17, R19
       c.value = slot(n);
-      c.known = !c.meaning.counts || c.meaning.signal.has_value();
+      c.known = predictable(c.meaning);
       c.arm = Arm::kNo;
     } else if (((possible >> n) & 1) != 0) {
       lose_sight_of(n);
