@@ -212,8 +212,13 @@ std::optional<Violation> Predictor::check_load(size_t k, size_t t) const {
     if (only != nullptr) return {};
     only = &c.meaning;
   }
-  if (only == nullptr || !only->load_latency || only->qualified) return {};  // P15
+  for (const Counter& c : fixed_) {
+    if (c.meaning.counts && c.meaning.pebs != Pebs::kNever) return {};
+  }
+  if (only == nullptr || !only->load_latency || !only->published) return {};
+  if (only->qualified) return {};  // P15
   const Record record = seen_->records[k];
+  if (!record.has(&RecordLayout::data_address)) return {};
   const Microarch& m = registers_.microarch();
   bool fits = false;
   for (size_t back = 0; back <= 1 && back <= t; ++back) {
