@@ -281,6 +281,14 @@ std::optional<Violation> Predictor::record(size_t t, uint32_t sure, uint32_t pos
       lose_sight_of(n);
     }
   }
+  // A fixed counter that is enabled for PEBS and overflowed is loaded too, whether it counts now or not.
+  const uint64_t fixed_enabled = registers_.at(IA32_PEBS_ENABLE) >> pebs_enable::kFixedShift &
+                                 registers_.microarch().pebs_fixed_counters;
+  for (unsigned i = 0; i < fixed_.size(); ++i) {
+    if (((fixed_enabled >> i) & 1) == 0) continue;
+    fixed_[i].known = false;
+    certain_ &= ~bit(status::kFixedShift + i);
+  }
   status_ &= ~uint64_t{represented};
   index_ += static_cast<int64_t>(bytes);
   if (index_ >= ds_.threshold) {  // R44
