@@ -90,8 +90,7 @@ SKIDPROOF_TEST_OVER(PebsArming, ShowsTheOverflowInTheStatusUntilTheRecord,
   const auto counter = static_cast<unsigned>(param().number());
   const arch::Event* event = sparse_event(uarch(), "store", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  SKIDPROOF_REQUIRE((uarch().pdist_counters >> counter & 1) == 0,
-                    SkipCategory::kNotOnThisMicroarch,
+  SKIDPROOF_REQUIRE((uarch().pdist_counters >> counter & 1) == 0, SkipCategory::kNotOnThisMicroarch,
                     "the overflowing event itself is recorded (R62)");
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "store"));
   const uint64_t iterations = usable_period(uarch(), 40);

@@ -20,8 +20,8 @@ constexpr char kNoEvent[] = "no precise event for this signal on this counter";
 std::vector<Param> levels() {
   std::vector<Param> params;
   for (uint64_t ring : {0u, 3u}) {
-    for (auto [label, os, usr] : {std::tuple{"OS", true, false}, {"USR", false, true},
-                                  {"OS+USR", true, true}}) {
+    for (auto [label, os, usr] :
+         {std::tuple{"OS", true, false}, {"USR", false, true}, {"OS+USR", true, true}}) {
       params.push_back({.label = std::string(label) + ".ring" + std::to_string(ring),
                         .numbers = {os, usr, ring}});
     }

@@ -261,8 +261,8 @@ Expected<Execution::Finding> Execution::compare_rdpmc() {
     found = SKIDPROOF_TRY(compare_one_rdpmc({.index = n}, value));
   }
   for (unsigned i = 0; i < fixed && !found; ++i) {
-    found = SKIDPROOF_TRY(
-        compare_one_rdpmc({.index = kFixed + i, .ring = Ring::kUser}, registers_.at(IA32_FIXED_CTR0 + i)));
+    found = SKIDPROOF_TRY(compare_one_rdpmc({.index = kFixed + i, .ring = Ring::kUser},
+                                            registers_.at(IA32_FIXED_CTR0 + i)));
   }
   if (!found) {
     found = SKIDPROOF_TRY(
