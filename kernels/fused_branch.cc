@@ -342,6 +342,7 @@ SKIDPROOF_KERNEL(fused_branch){
           for (uint64_t i = padding(p); i > 0; --i) e.nop();
           for (uint64_t i = 0; i < p["pairs"]; ++i) emit_pair(e, p, i);
         },
+    .long_mode_only = true,
 };
 
 }  // namespace skidproof

@@ -10,14 +10,14 @@ enum Event : uint64_t { kLoad, kStore, kTaken, kNotTaken, kSimd };
 // Dependent, so that none can start before the one before it has ended.
 void chain(Emitter& e, uint64_t count) {
   for (uint64_t i = 0; i < count; ++i) {
-    i % 2 == 0 ? e.imul(x86::rax, x86::r8) : e.add(x86::rax, x86::rax);
+    i % 2 == 0 ? e.imul(x86::rax, x86::rdx) : e.add(x86::rax, x86::rax);
   }
 }
 
 // A no-operation keeps TEST and the jump apart: the event is not part of a fusible pair.
 void not_taken(Emitter& e) {
   asmjit::Label never = e.newLabel();
-  e.test(x86::r8, x86::r8);
+  e.test(x86::rdx, x86::rdx);
   e.nop();
   e.mark("event");
   e.short_().je(never);
@@ -93,7 +93,7 @@ SKIDPROOF_KERNEL(sparse_event){
     .setup =
         [](Emitter& e, const Params&) {
           e.mov(x86::rax, 3);
-          e.mov(x86::r8, 0x9E3779B97F4A7C15u);
+          e.mov(x86::rdx, e.native(0x9E3779B97F4A7C15u));
         },
     .body = body,
 };

@@ -3,6 +3,7 @@
 #ifndef SKIDPROOF_PEBS_MACHINE_H_
 #define SKIDPROOF_PEBS_MACHINE_H_
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -13,8 +14,10 @@
 #include <vector>
 
 #include "base/expected.h"
+#include "base/mode.h"
 #include "kernels/program.h"
 #include "pebs/arch/microarch.h"
+#include "pebs/arch/msr.h"
 
 namespace skidproof {
 
@@ -33,8 +36,11 @@ struct Identity {
   const arch::Microarch* microarch = nullptr;  // nullptr: no row covers this CPU
   bool pmu = false;                            // the MSRs answer
   bool sibling_thread = false;                 // a second logical processor shares the core
-  bool sibling_busy = false;              // … and is known to execute code while programs run
-  std::vector<std::string> capabilities;  // ISA and PMU words for reports
+  bool sibling_busy = false;                // … and is known to execute code while programs run
+  std::vector<std::string> capabilities;    // ISA and PMU words for reports
+  std::vector<Mode> modes = {Mode::kLong};  // of the programs that it runs
+
+  bool runs(Mode mode) const { return std::find(modes.begin(), modes.end(), mode) != modes.end(); }
 };
 
 enum class MemoryUse : uint8_t { kData, kCode, kDebugStore };
@@ -43,6 +49,7 @@ struct MemoryRequest {
   size_t bytes = 4096;
   MemoryUse use = MemoryUse::kData;
   bool huge_pages = false;  // 2 MiB pages where the machine has them
+  bool below_4g = false;    // what 32-bit code can reach
 };
 
 // A block of memory with a guard page on both sides, freed with the last copy of its handle.
@@ -61,6 +68,8 @@ struct MsrWrite {
 
 // What the interrupt handler does with a PMI after logging it.
 struct PmiPolicy {
+  uint32_t status_msr = arch::IA32_PERF_GLOBAL_STATUS;  // what it logs as the status
+  std::vector<MsrWrite> acknowledge = {};               // what it writes before it unmasks
   bool unmask = true;                // clear the LVT mask bit, which delivery sets (R51)
   bool clear_status = true;          // write the status that it read to OVF_CTRL
   bool rewind_index = false;         // PEBS index := base (R49)
@@ -78,8 +87,10 @@ struct RunPlan {
   std::vector<uint32_t> read;     // read after disabling; values in RunLog::read
   PmiPolicy pmi;
   Ring ring = Ring::kKernel;
+  Mode mode = Mode::kLong;          // the program's
   uint64_t pebs_index_address = 0;  // where the handler finds the PEBS index and base; 0: none
   uint64_t pebs_base_address = 0;
+  uint32_t pebs_field_bytes = 8;  // of both: 4 in the 32-bit layout of the DS area
   std::chrono::milliseconds deadline{10'000};
 };
 

@@ -9,6 +9,7 @@
 
 #include "pebs/arch/msr.h"
 #include "pebs/arch/reserved.h"
+#include "pebs/session_netburst.h"
 
 namespace skidproof {
 namespace {
@@ -21,12 +22,13 @@ constexpr size_t kSlackRecords = 4;
 
 uint64_t width_mask(unsigned width) { return minus_period(1, width); }
 
-uint64_t fixed_control(const std::vector<FixedSetup>& fixed) {
+uint64_t fixed_control(const std::vector<FixedSetup>& fixed, const Microarch& uarch) {
   uint64_t control = 0;
   for (const FixedSetup& f : fixed) {
     uint64_t field = (f.os ? fixed_ctrl::kOs : 0) | (f.usr ? fixed_ctrl::kUsr : 0) |
                      (f.interrupt ? fixed_ctrl::kPmi : 0);
     control |= fixed_ctrl::field(f.counter, field);
+    if (f.adaptive && uarch.pebs_baseline) control |= fixed_ctrl::adaptive(f.counter);
   }
   return control;
 }
@@ -39,6 +41,9 @@ uint64_t pebs_enable_bits(const SessionPlan& plan, const Microarch& uarch) {
       enable |= bit(pebs_enable::kLoadLatencyShift + c.counter);
     if (c.precise_store) enable |= pebs_enable::kPreciseStore;
   }
+  for (const FixedSetup& f : plan.fixed) {
+    if (f.pebs) enable |= bit(pebs_enable::kFixedShift + f.counter);
+  }
   return plan.pebs_enable.value_or(enable);
 }
 
@@ -49,7 +54,20 @@ uint64_t global_control(const SessionPlan& plan) {
   return control;
 }
 
+uint64_t data_config(const SessionPlan& plan) {
+  return plan.pebs_data_cfg.value_or(adaptive::kMemory | adaptive::kGprs);
+}
+
 }  // namespace
+
+size_t SessionPlan::record_bytes(const arch::Microarch& microarch) const {
+  return microarch.pebs_baseline ? adaptive::record_bytes(data_config(*this))
+                                 : microarch.record->bytes;
+}
+
+uint64_t FixedSetup::start(unsigned width) const {
+  return period != 0 ? minus_period(period, width) : initial & width_mask(width);
+}
 
 CounterSetup CounterSetup::of(unsigned counter, const arch::Event& event, uint64_t period,
                               bool pebs) {
@@ -59,6 +77,7 @@ CounterSetup CounterSetup::of(unsigned counter, const arch::Event& event, uint64
   setup.period = period;
   setup.pebs = pebs;
   setup.cmask = event.cmask;
+  setup.metric = event.metric;
   setup.invert = event.invert;
   setup.load_latency = event.kind == arch::EventKind::kLoadLatency;
   setup.precise_store = event.kind == arch::EventKind::kPreciseStore;
@@ -80,24 +99,26 @@ struct Session::State {
   std::vector<MsrWrite> saved;  // in the order of saving; restored backwards
   bool closed = false;
 
+  const arch::DsLayout& layout() const { return uarch->ds_in(plan.mode); }
+  const arch::RecordLayout& record() const { return uarch->record_in(plan.mode); }
   uint64_t field(uint32_t offset) const {
     uint64_t value = 0;
-    std::memcpy(&value, ds.host.data() + offset, uarch->ds.field_bytes);
+    std::memcpy(&value, ds.host.data() + offset, layout().field_bytes);
     return value;
   }
   void set_field(uint32_t offset, uint64_t value) {
-    std::memcpy(ds.host.data() + offset, &value, uarch->ds.field_bytes);
+    std::memcpy(ds.host.data() + offset, &value, layout().field_bytes);
   }
   // A reset slot has 64 bits (40 of them used) even where addresses have 32.
-  uint64_t slot(unsigned counter) const {
+  uint64_t slot(uint32_t offset) const {
     uint64_t value = 0;
-    std::memcpy(&value, ds.host.data() + uarch->ds.gp_reset(counter), sizeof value);
+    std::memcpy(&value, ds.host.data() + offset, sizeof value);
     return value;
   }
-  void set_slot(unsigned counter, uint64_t value) {
-    std::memcpy(ds.host.data() + uarch->ds.gp_reset(counter), &value, sizeof value);
+  void set_slot(uint32_t offset, uint64_t value) {
+    std::memcpy(ds.host.data() + offset, &value, sizeof value);
   }
-  size_t record_bytes() const { return uarch->record->bytes; }
+  size_t record_bytes() const { return plan.record_bytes(*uarch); }
   size_t allocated_bytes() const { return (plan.buffer_records + kSlackRecords) * record_bytes(); }
   uint64_t initial_value(const CounterSetup& c) const {
     return c.initial.value_or(minus_period(c.period, uarch->gp_width));
@@ -113,6 +134,8 @@ struct Session::State {
   Expected<void> allocate();
   void write_ds_area();
   Expected<void> programme();
+  Expected<void> programme_debug_store();
+  void switch_on_and_off(RunPlan& run, bool restart) const;
   std::vector<MsrWrite> counter_writes() const;
   Expected<SessionRun> run(const Program& program, uint64_t iterations, bool restart);
 };
@@ -131,14 +154,16 @@ Expected<void> Session::State::set(uint32_t msr, uint64_t value) {
 }
 
 Expected<void> Session::State::allocate() {
-  ds = SKIDPROOF_TRY(machine->allocate({.bytes = 4096, .use = MemoryUse::kDebugStore}));
-  buffer =
-      SKIDPROOF_TRY(machine->allocate({.bytes = allocated_bytes(), .use = MemoryUse::kDebugStore}));
+  MemoryRequest request{.bytes = 4096, .use = MemoryUse::kDebugStore};
+  request.below_4g = plan.mode != Mode::kLong;
+  ds = SKIDPROOF_TRY(machine->allocate(request));
+  request.bytes = allocated_bytes();
+  buffer = SKIDPROOF_TRY(machine->allocate(request));
   return {};
 }
 
 void Session::State::write_ds_area() {
-  const arch::DsLayout& layout = uarch->ds;
+  const arch::DsLayout& layout = this->layout();
   std::fill(ds.host.begin(), ds.host.end(), std::byte{0});
   std::fill(buffer.host.begin(), buffer.host.end(), kFill);
   uint64_t size = record_bytes();
@@ -153,7 +178,11 @@ void Session::State::write_ds_area() {
   set_field(layout.pebs_threshold, threshold);
   for (const CounterSetup& c : plan.counters) {
     if (c.counter >= layout.resets) continue;
-    set_slot(c.counter, c.reset.value_or(initial_value(c)));
+    set_slot(layout.gp_reset(c.counter), c.reset.value_or(initial_value(c)));
+  }
+  for (const FixedSetup& f : plan.fixed) {
+    if (f.counter >= layout.fixed_resets) continue;
+    set_slot(layout.fixed_counter_reset(f.counter), f.reset.value_or(f.start(uarch->fixed_width)));
   }
 }
 
@@ -169,22 +198,43 @@ std::vector<MsrWrite> Session::State::counter_writes() const {
     writes.push_back({alias + c.counter, value});
   }
   for (const FixedSetup& f : plan.fixed) {
-    writes.push_back({IA32_FIXED_CTR0 + f.counter, f.initial & width_mask(uarch->fixed_width)});
+    writes.push_back({IA32_FIXED_CTR0 + f.counter, f.start(uarch->fixed_width)});
   }
   return writes;
 }
 
-Expected<void> Session::State::programme() {
-  SKIDPROOF_CHECK(set(IA32_PERF_GLOBAL_CTRL, 0));
+// What every PMU has: the DS area and the interrupt.
+Expected<void> Session::State::programme_debug_store() {
   SKIDPROOF_CHECK(set(IA32_PEBS_ENABLE, 0));
   SKIDPROOF_CHECK(set(IA32_DS_AREA, ds.address));
-  uint64_t debugctl_value = SKIDPROOF_TRY(machine->rdmsr(IA32_DEBUGCTL));
-  debugctl_value &= ~debugctl::kFreezePerfmonOnPmi;
-  if (plan.freeze_on_pmi) debugctl_value |= debugctl::kFreezePerfmonOnPmi;
-  SKIDPROOF_CHECK(set(IA32_DEBUGCTL, debugctl_value));
   uint64_t lvt_value = SKIDPROOF_TRY(machine->rdmsr(IA32_X2APIC_LVT_PMI)) & lvt::kVector;
   lvt_value |= lvt::kNmi | (plan.mask_interrupts ? lvt::kMasked : 0);
-  SKIDPROOF_CHECK(set(IA32_X2APIC_LVT_PMI, lvt_value));
+  return set(IA32_X2APIC_LVT_PMI, lvt_value);
+}
+
+Expected<void> Session::State::programme() {
+  if (!uarch->architectural_perfmon()) {
+    for (uint32_t msr : netburst_registers(plan)) SKIDPROOF_CHECK(save(msr));
+    for (const MsrWrite& w : netburst_stop(plan)) SKIDPROOF_CHECK(machine->wrmsr(w.msr, w.value));
+    SKIDPROOF_CHECK(programme_debug_store());
+    for (const MsrWrite& w : netburst_select(plan)) SKIDPROOF_CHECK(machine->wrmsr(w.msr, w.value));
+    return {};
+  }
+  SKIDPROOF_CHECK(set(IA32_PERF_GLOBAL_CTRL, 0));
+  SKIDPROOF_CHECK(programme_debug_store());
+  uint64_t debugctl_value = SKIDPROOF_TRY(machine->rdmsr(IA32_DEBUGCTL));
+  debugctl_value &= ~debugctl::kFreezePerfmonOnPmi;
+  if (uarch->pebs_baseline && (data_config(plan) & adaptive::kBranches) != 0) {
+    // Without them the branch group holds nothing.
+    if (uarch->architectural_lbr()) {
+      SKIDPROOF_CHECK(set(MSR_ARCH_LBR_CTL,
+                          lbr_ctl::kEnable | lbr_ctl::kOs | lbr_ctl::kUsr | lbr_ctl::kBranchTypes));
+    } else {
+      debugctl_value |= debugctl::kLbr;
+    }
+  }
+  if (plan.freeze_on_pmi) debugctl_value |= debugctl::kFreezePerfmonOnPmi;
+  SKIDPROOF_CHECK(set(IA32_DEBUGCTL, debugctl_value));
   bool load_latency = false;
   for (const CounterSetup& c : plan.counters) {
     SKIDPROOF_CHECK(set(IA32_PERFEVTSEL0 + c.counter, 0));
@@ -193,21 +243,21 @@ Expected<void> Session::State::programme() {
   }
   for (const FixedSetup& f : plan.fixed) SKIDPROOF_CHECK(save(IA32_FIXED_CTR0 + f.counter));
   if (load_latency) SKIDPROOF_CHECK(set(MSR_PEBS_LD_LAT_THRESHOLD, plan.load_latency_threshold));
-  SKIDPROOF_CHECK(set(IA32_FIXED_CTR_CTRL, fixed_control(plan.fixed)));
+  SKIDPROOF_CHECK(set(IA32_FIXED_CTR_CTRL, fixed_control(plan.fixed, *uarch)));
+  if (uarch->pebs_baseline) SKIDPROOF_CHECK(set(MSR_PEBS_DATA_CFG, data_config(plan)));
   for (const CounterSetup& c : plan.counters) {
-    SKIDPROOF_CHECK(set(IA32_PERFEVTSEL0 + c.counter, c.select_msr()));
+    const uint64_t adaptive_bit = c.adaptive && uarch->pebs_baseline ? evtsel::kAdaptive : 0;
+    SKIDPROOF_CHECK(set(IA32_PERFEVTSEL0 + c.counter, c.select_msr() | adaptive_bit));
   }
   return {};
 }
 
-Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterations,
-                                         bool restart) {
-  RunPlan run;
-  run.iterations = iterations;
-  run.pmi = plan.pmi;
-  run.ring = plan.ring;
-  run.pebs_index_address = ds.address + uarch->ds.pebs_index;
-  run.pebs_base_address = ds.address + uarch->ds.pebs_base;
+void Session::State::switch_on_and_off(RunPlan& run, bool restart) const {
+  if (!uarch->architectural_perfmon()) {
+    std::vector<uint64_t> values;
+    for (const CounterSetup& c : plan.counters) values.push_back(initial_value(c));
+    return netburst_run(plan, values, restart, run);
+  }
   if (restart) {
     // Clearing PEBS_ENABLE forgets a PEBS that an earlier run left armed; status is cleared when
     // counters are reloaded to continue sampling, as the manual asks. [SDM 18.9.1]
@@ -221,6 +271,19 @@ Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterat
   run.read.push_back(IA32_PERF_GLOBAL_STATUS);
   for (const CounterSetup& c : plan.counters) run.read.push_back(IA32_PMC0 + c.counter);
   for (const FixedSetup& f : plan.fixed) run.read.push_back(IA32_FIXED_CTR0 + f.counter);
+}
+
+Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterations,
+                                         bool restart) {
+  RunPlan run;
+  run.iterations = iterations;
+  run.pmi = plan.pmi;
+  run.ring = plan.ring;
+  run.mode = plan.mode;
+  run.pebs_field_bytes = layout().field_bytes;
+  run.pebs_index_address = ds.address + layout().pebs_index;
+  run.pebs_base_address = ds.address + layout().pebs_base;
+  switch_on_and_off(run, restart);
 
   SessionRun result;
   result.log = SKIDPROOF_TRY(machine->run(program, run));
@@ -229,6 +292,10 @@ Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterat
     return fail(ErrorCode::kInternal,
                 fmt::format("{} returned {} MSR values instead of {}", machine->identity().name,
                             read.size(), run.read.size()));
+  }
+  if (!uarch->architectural_perfmon()) {
+    netburst_results(plan, read, result);
+    return result;
   }
   result.global_status = read[0];
   auto counters = read.begin() + 1;
@@ -267,6 +334,18 @@ Expected<void> Session::close() {
   if (state_->closed) return {};
   state_->closed = true;
   Machine& machine = *state_->machine;
+  if (!state_->uarch->architectural_perfmon()) {
+    Expected<void> outcome;
+    for (const MsrWrite& w : netburst_stop(state_->plan)) {
+      auto done = machine.wrmsr(w.msr, w.value);
+      if (outcome && !done) outcome = std::move(done);
+    }
+    for (auto it = state_->saved.rbegin(); it != state_->saved.rend(); ++it) {
+      auto done = machine.wrmsr(it->msr, it->value);
+      if (outcome && !done) outcome = std::move(done);
+    }
+    return outcome;
+  }
   // Counters stop before anything else moves; the status bits that the session raised are cleared,
   // so that the next owner does not find them.
   Expected<void> first = machine.wrmsr(IA32_PERF_GLOBAL_CTRL, 0);
@@ -296,7 +375,7 @@ Expected<SessionRun> Session::resume(const Program& program, uint64_t iterations
 Records Session::records() const {
   size_t used = index() >= base() ? static_cast<size_t>(index() - base()) : 0;
   used = std::min(used, state_->buffer.host.size());
-  return {state_->buffer.host.first(used), state_->uarch->record};
+  return {state_->buffer.host.first(used), &state_->record()};
 }
 
 std::span<const std::byte> Session::after_index() const {
@@ -309,24 +388,33 @@ void Session::rewind() {
   std::fill(state_->buffer.host.begin(), state_->buffer.host.end(), kFill);
 }
 
-uint64_t Session::base() const { return state_->field(state_->uarch->ds.pebs_base); }
-uint64_t Session::index() const { return state_->field(state_->uarch->ds.pebs_index); }
-uint64_t Session::maximum() const { return state_->field(state_->uarch->ds.pebs_maximum); }
-uint64_t Session::threshold() const { return state_->field(state_->uarch->ds.pebs_threshold); }
-uint64_t Session::reset_slot(unsigned counter) const { return state_->slot(counter); }
-void Session::set_base(uint64_t address) {
-  state_->set_field(state_->uarch->ds.pebs_base, address);
+uint64_t Session::base() const { return state_->field(state_->layout().pebs_base); }
+uint64_t Session::index() const { return state_->field(state_->layout().pebs_index); }
+uint64_t Session::maximum() const { return state_->field(state_->layout().pebs_maximum); }
+uint64_t Session::threshold() const { return state_->field(state_->layout().pebs_threshold); }
+uint64_t Session::reset_slot(unsigned counter) const {
+  return state_->slot(state_->layout().gp_reset(counter));
 }
+uint64_t Session::fixed_reset_slot(unsigned counter) const {
+  return state_->slot(state_->layout().fixed_counter_reset(counter));
+}
+size_t Session::record_bytes() const { return state_->record_bytes(); }
+void Session::set_base(uint64_t address) { state_->set_field(state_->layout().pebs_base, address); }
 void Session::set_index(uint64_t address) {
-  state_->set_field(state_->uarch->ds.pebs_index, address);
+  state_->set_field(state_->layout().pebs_index, address);
 }
 void Session::set_threshold(uint64_t address) {
-  state_->set_field(state_->uarch->ds.pebs_threshold, address);
+  state_->set_field(state_->layout().pebs_threshold, address);
 }
 void Session::set_maximum(uint64_t address) {
-  state_->set_field(state_->uarch->ds.pebs_maximum, address);
+  state_->set_field(state_->layout().pebs_maximum, address);
 }
-void Session::set_reset_slot(unsigned counter, uint64_t value) { state_->set_slot(counter, value); }
+void Session::set_reset_slot(unsigned counter, uint64_t value) {
+  state_->set_slot(state_->layout().gp_reset(counter), value);
+}
+void Session::set_fixed_reset_slot(unsigned counter, uint64_t value) {
+  state_->set_slot(state_->layout().fixed_counter_reset(counter), value);
+}
 uint64_t Session::ds_address() const { return state_->ds.address; }
 std::span<const std::byte> Session::ds_bytes() const {
   return state_->ds.host.first(arch::kDsAllocation);

@@ -26,10 +26,13 @@ struct CounterSetup {
   bool usr = true, os = true;  // privilege levels that count
   bool edge = false, any_thread = false, invert = false;
   uint8_t cmask = 0;
-  bool load_latency = false;             // LL_EN_PMCn
-  bool precise_store = false;            // PS_EN
+  bool load_latency = false;   // LL_EN_PMCn
+  bool precise_store = false;  // PS_EN
+  // NetBurst: what selects the event; `counter` counts in netburst::kSessionCounters.
+  const arch::netburst::Metric* metric = nullptr;
   std::optional<uint64_t> initial = {};  // start value instead of −period
   std::optional<uint64_t> reset = {};    // PEBS counter reset slot instead of −period
+  bool adaptive = true;                  // its Adaptive bit, where records are adaptive
 
   // Takes code, umask and the published qualifiers of an event.
   static CounterSetup of(unsigned counter, const arch::Event& event, uint64_t period,
@@ -43,6 +46,12 @@ struct FixedSetup {
   bool usr = true, os = true;
   bool interrupt = false;
   uint64_t initial = 0;
+  bool pebs = false;                    // IA32_PEBS_ENABLE[32 + i]
+  uint64_t period = 0;                  // events to overflow, instead of `initial`; 0: starts there
+  std::optional<uint64_t> reset = {};   // its reset slot, instead of its start value
+  bool adaptive = true;                 // its Adaptive bit, where records are adaptive
+
+  uint64_t start(unsigned width) const;  // the value from which it counts
 };
 
 // The threshold and maximum are in records, measured from the base, unless given in bytes.
@@ -60,14 +69,21 @@ struct SessionPlan {
   bool mask_interrupts = false;                // leave the LVT entry masked
   PmiPolicy pmi = {};
   Ring ring = Ring::kKernel;
+  Mode mode = Mode::kLong;  // of the programs: outside IA-32e mode the DS area is below 4 GiB
   std::optional<uint64_t> pebs_enable =
       {};  // raw IA32_PEBS_ENABLE instead of what the counters say
+  // MSR_PEBS_DATA_CFG where records are adaptive; empty: the groups that make of a record what the
+  // fixed formats have, memory and registers.
+  std::optional<uint64_t> pebs_data_cfg = {};
+
+  // Bytes of a record with all that the plan selects: the unit of the sizes above.
+  size_t record_bytes(const arch::Microarch& microarch) const;
 };
 
 // What a run left behind, read after GLOBAL_CTRL was cleared.
 struct SessionRun {
   RunLog log;
-  uint64_t global_status = 0;
+  uint64_t global_status = 0;      // NetBurst: bit n: the OVF flag of counter n
   std::vector<uint64_t> counters;  // in the order of SessionPlan::counters
   std::vector<uint64_t> fixed;
 };
@@ -106,11 +122,14 @@ class Session {
   uint64_t maximum() const;
   uint64_t threshold() const;
   uint64_t reset_slot(unsigned counter) const;
+  uint64_t fixed_reset_slot(unsigned counter) const;
   void set_base(uint64_t address);
   void set_index(uint64_t address);
   void set_threshold(uint64_t address);
   void set_maximum(uint64_t address);
   void set_reset_slot(unsigned counter, uint64_t value);
+  void set_fixed_reset_slot(unsigned counter, uint64_t value);
+  size_t record_bytes() const;  // of the plan
   uint64_t ds_address() const;
   std::span<const std::byte> ds_bytes() const;
 

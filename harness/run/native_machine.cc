@@ -147,6 +147,10 @@ Expected<void> NativeMachine::wrmsr(uint32_t msr, uint64_t /*value*/) {
 }
 
 Expected<Memory> NativeMachine::allocate(const MemoryRequest& request) {
+  if (request.below_4g) {
+    return fail(ErrorCode::kNotAvailable, "a process runs in 64-bit mode only",
+                "run the program in Mode::kLong");
+  }
   Memory memory = SKIDPROOF_TRY(allocate_guarded(request));
   blocks_->add({memory.address, memory.host.size(), request.use});
   // The handle that is given out unregisters the block before its mapping goes.
@@ -160,6 +164,10 @@ Expected<void> NativeMachine::check(const Program& program, const RunPlan& plan)
   if (!plan.enable.empty()) return no_msr("write", plan.enable.front().msr);
   if (!plan.disable.empty()) return no_msr("write", plan.disable.front().msr);
   if (!plan.read.empty()) return no_msr("read", plan.read.front());
+  if (plan.mode != Mode::kLong || program.mode != Mode::kLong) {
+    return fail(ErrorCode::kNotAvailable, "a process runs in 64-bit mode only",
+                "run the program in Mode::kLong");
+  }
   for (Isa isa : program.needs) {
     if (host_supports(isa)) continue;
     return fail(

@@ -21,6 +21,10 @@ enum class EventKind : uint8_t {
   kFrontend,      // what it means is in MSR_PEBS_FRONTEND
 };
 
+namespace netburst {
+struct Metric;
+}
+
 struct Event {
   std::string_view name;  // the event's published name
   uint8_t code = 0;       // IA32_PERFEVTSELx[7:0]
@@ -38,6 +42,9 @@ struct Event {
   uint8_t fixed_counters = 0;
   bool data_address = false;  // DataLA: 98H holds the access's linear address
   bool l1_hit_bit = false;    // DataLA of a store: A0H bit 0 says whether it hit the L1 data cache
+
+  // NetBurst: how ESCRs and tags select it; `code` and `umask` are then the ESCR's event and mask.
+  const netburst::Metric* metric = nullptr;
 
   constexpr uint16_t select() const { return static_cast<uint16_t>(code | (umask << 8)); }
   constexpr bool precise() const { return kind != EventKind::kCounting; }

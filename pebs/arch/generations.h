@@ -6,6 +6,7 @@
 
 namespace skidproof::arch {
 
+extern const Microarch kNetBurst;        // netburst.cc
 extern const Microarch kCore2;           // core2.cc
 extern const Microarch kNehalem;         // nehalem.cc
 extern const Microarch kWestmere;        // nehalem.cc

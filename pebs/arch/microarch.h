@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/expected.h"
+#include "base/mode.h"
 #include "pebs/arch/ds_area.h"
 #include "pebs/arch/event.h"
 #include "pebs/arch/fusion.h"
@@ -83,6 +84,7 @@ struct Microarch {
   bool pebs_timing_info = false;    // IA32_PERF_CAPABILITIES[17]: retire latency (R63)
   const RecordLayout* record = &kRecordFormat1;
   DsLayout ds = kDsFourResets;
+  bool dtes64 = true;  // CPUID.1:ECX[2]: record and DS area are the same in every mode
   uint16_t load_latency_enable = 0x0F;     // LL_EN_PMCn bits that exist; 0: the event suffices
   uint16_t load_latency_counters = 0x08;   // where the event is published
   uint16_t load_latency_event = 0x100B;    // code | umask << 8; 0: no such facility
@@ -90,11 +92,13 @@ struct Microarch {
   uint16_t store_sample_counter = 0;       // mask; 0: no such facility
   uint16_t pdir_counter = 0;               // mask of PMCn; 0: not on one of them
   uint8_t pdir_fixed_counter = 0;          // mask of fixed counters
+  bool pdir_records_next = false;          // PDIR++: event N + 1 there, without a shadow (R62)
   uint16_t pdist_counters = 0;             // PMCn on which every precise event is distributed (R62)
   uint8_t fused_pair_skid = 1;             // published skid over a micro+macro-fused pair (R12)
   bool data_source_tlb_lock_bits = false;  // bits 4, 5 of the data source (SNB+, Table 18-33)
   bool data_source_block_bits = false;     // bits 6, 7: data and address blocked
   bool full_buffer_sets_ovf = false;       // R45: seed 004 (SNB) against seed 000 (NHM)
+  bool threshold_by_equality = false;      // D6a: an index past the threshold may not interrupt
   uint16_t minimum_period = 1;             // R41
   uint16_t fixed_cycles_minimum_period = 1;  // of fixed counter 1 (R41)
   uint16_t pdir_minimum_period = 1;          // R41
@@ -108,10 +112,33 @@ struct Microarch {
   FusionRules fusion;
   IndexedFusion indexed_fusion = IndexedFusion::kUnstated;
   CacheGeometry caches;
-  std::span<const std::string_view> errata;  // published ids of errata that this row's parts have
+  std::span<const std::string_view> errata;  // published ids that this row's parts have
+
+  // CPUID leaf 0AH, IA32_PERFEVTSELx and the global registers exist. NetBurst has ESCRs and CCCRs
+  // instead (pebs/arch/netburst.h).
+  constexpr bool architectural_perfmon() const { return perfmon_version > 0; }
+
+  // The record and the DS area that code of this mode has. [SDM 17.4.9.1 "64 Bit Format of the DS
+  // Save Area"]
+  constexpr const RecordLayout& record_in(Mode mode) const {
+    return mode == Mode::kLong || dtes64 ? *record : kRecordFormat0Legacy;
+  }
+  constexpr const DsLayout& ds_in(Mode mode) const {
+    return mode == Mode::kLong || dtes64 ? ds : kDsLegacy;
+  }
 
   // CTR_FRZ and LBR_FRZ, and IA32_PERF_GLOBAL_STATUS_SET and _INUSE (architectural version 4).
   constexpr bool streamlined_freeze() const { return perfmon_version >= 4; }
+
+  constexpr bool has_erratum(std::string_view id) const {
+    for (std::string_view known : errata) {
+      if (known == id) return true;
+    }
+    return false;
+  }
+  // Last branches in registers of their own (CPUID.1CH) instead of IA32_DEBUGCTL[0]. [Linux 6.12
+  // asm/perf_event.h LBR_FORMAT_…: 3FH]
+  constexpr bool architectural_lbr() const { return lbr_format == 0x3F; }
 
   Expectation expectation(unsigned combination) const {
     return (disputed_qualifiers >> combination) & 1 ? Expectation::kClassify

@@ -20,9 +20,10 @@ using testing::HasSubstr;
 TEST(Microarchs, InOrderOfAgeWithTheNamesOfTheCommandLine) {
   std::vector<std::string> names;
   for (const Microarch* m : microarchs()) names.emplace_back(m->name);
-  EXPECT_THAT(names, testing::ElementsAre("core2", "nehalem", "westmere", "sandy-bridge",
-                                          "ivy-bridge", "haswell", "broadwell", "skylake",
-                                          "ice-lake", "alder-lake-p", "sapphire-rapids"));
+  EXPECT_THAT(names,
+              testing::ElementsAre("netburst", "core2", "nehalem", "westmere", "sandy-bridge",
+                                   "ivy-bridge", "haswell", "broadwell", "skylake", "ice-lake",
+                                   "alder-lake-p", "sapphire-rapids"));
 }
 
 TEST(Microarchs, FoundByName) {
@@ -46,7 +47,7 @@ TEST(Microarchs, NothingNearSuggestsNothing) {
   const auto found = find_microarch("zen4");
   ASSERT_FALSE(found);
   EXPECT_THAT(found.error().advice, Not(HasSubstr("Did you mean")));
-  EXPECT_THAT(found.error().advice, HasSubstr("Known: core2, nehalem"));
+  EXPECT_THAT(found.error().advice, HasSubstr("Known: netburst, core2, nehalem"));
 }
 
 TEST(Identify, ByFamilyAndModel) {
@@ -63,6 +64,7 @@ TEST(Identify, ByFamilyAndModel) {
       {0x66, nullptr},      {0x37, nullptr},          {0x00, nullptr}};
   for (const auto& [model, row] : parts) EXPECT_EQ(identify(6, model), row) << int{model};
   EXPECT_EQ(identify(0x0F, 0x2A), nullptr);
+  EXPECT_EQ(identify(0x0F, 0x04), &kNetBurst);
 }
 
 TEST(Identify, MinimumMicrocode) {

@@ -6,6 +6,7 @@
 // Linux.
 #include <array>
 
+#include "pebs/arch/errata_ids.h"
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/generations.h"
 

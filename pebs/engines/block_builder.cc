@@ -20,7 +20,7 @@ bool uses_vectors(const Decoded& d) {
 
 // Prefixes and operands that no handler looks at, so that they must not be there.
 bool is_plain(const Decoded& d) {
-  if (d.instruction.address_width != 64) return false;
+  if (d.instruction.address_width != (d.facts.mode == Mode::kLong ? 64 : 32)) return false;
   if (d.instruction.attributes &
       (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE |
        ZYDIS_ATTRIB_HAS_XACQUIRE | ZYDIS_ATTRIB_HAS_XRELEASE)) {
@@ -210,7 +210,7 @@ Expected<model::Decoded> BlockBuilder::decode(uint64_t ip) const {
                 fmt::format("the program left its code: there is none at {:#x}", ip),
                 "a wrong branch target or a damaged return address; see the instruction before it");
   }
-  return model::decode({memory_.host(ip), length}, ip);
+  return model::decode({memory_.host(ip), length}, ip, mode_);
 }
 
 Expected<std::unique_ptr<Block>> BlockBuilder::build(uint64_t ip) const {

@@ -15,11 +15,12 @@ namespace skidproof::engines {
 class BlockBuilder {
  public:
   BlockBuilder(const GuestMemory& memory, const arch::Microarch& microarch,
-               const model::CoreBehaviour& behaviour, Accounting accounting)
+               const model::CoreBehaviour& behaviour, Accounting accounting, Mode mode)
       : memory_(memory),
         microarch_(microarch),
         behaviour_(behaviour),
-        modelled_(accounting == Accounting::kCore) {}
+        modelled_(accounting == Accounting::kCore),
+        mode_(mode) {}
 
   // The block that starts at `ip`: up to the next branch, the next instruction that cannot be executed,
   // or kMaximumInstructions. kExecution where there is no code, kUnsupported where its first
@@ -39,6 +40,7 @@ class BlockBuilder {
   const arch::Microarch& microarch_;
   model::CoreBehaviour behaviour_;
   bool modelled_;
+  Mode mode_;
 };
 
 }  // namespace skidproof::engines

@@ -42,11 +42,58 @@ Identity identity_of(const Microarch& microarch, const ModelOptions& options) {
   }
   id.microarch = &microarch;
   id.pmu = true;
+  id.modes = {Mode::kLong, Mode::kProtected32};
   id.sibling_thread = id.sibling_busy = options.sibling_thread;
-  id.capabilities = {"pebs", "ds", "dtes64", "pdcm"};
+  id.capabilities = {"pebs", "ds"};
+  if (microarch.dtes64) id.capabilities.push_back("dtes64");
+  if (microarch.architectural_perfmon()) id.capabilities.push_back("pdcm");
   if (microarch.full_width_writes) id.capabilities.push_back("full-width-writes");
   return id;
 }
+
+// Memory that 32-bit code can reach, and what executes such code. Made when it is first asked for.
+//
+// To the core model, which tells lines apart by address bits 36:6, it stands behind the other memory.
+constexpr uint64_t kLowBase = uint64_t{2} << 30;
+constexpr uint64_t kLowBytes = uint64_t{1} << 30;
+static_assert(kLowBase >= GuestMemory::kBytes && GuestMemory::kBase % GuestMemory::kWindow == 0);
+
+struct Below4G {
+  Below4G(std::unique_ptr<GuestMemory> arena, Memory stack_block, model::Core& core,
+          const Microarch& microarch)
+      : memory(std::move(arena)),
+        stack(std::move(stack_block)),
+        interpreter(*memory, core, microarch, Accounting::kCore, Mode::kProtected32) {}
+
+  static Expected<std::unique_ptr<Below4G>> create(model::Core& core, const Microarch& microarch) {
+    auto memory = SKIDPROOF_TRY(GuestMemory::create(kLowBase, kLowBytes));
+    Memory stack = SKIDPROOF_TRY(memory->allocate(kStackBytes, MemoryUse::kData, false));
+    return std::make_unique<Below4G>(std::move(memory), std::move(stack), core, microarch);
+  }
+
+  std::unique_ptr<GuestMemory> memory;
+  Memory stack;
+  Interpreter interpreter;
+};
+
+// The linear addresses of both.
+class LinearMemory final : public model::Bus {
+ public:
+  explicit LinearMemory(GuestMemory& high) : high_(high) {}
+  void add(GuestMemory& low) { low_ = &low; }
+  bool read(uint64_t address, std::span<std::byte> into) override {
+    return address < kLowBase + kLowBytes ? low_ != nullptr && low_->read(address, into)
+                                          : high_.read(address, into);
+  }
+  bool write(uint64_t address, std::span<const std::byte> from) override {
+    return address < kLowBase + kLowBytes ? low_ != nullptr && low_->write(address, from)
+                                          : high_.write(address, from);
+  }
+
+ private:
+  GuestMemory& high_;
+  GuestMemory* low_ = nullptr;
+};
 
 class ModelMachine final : public Machine {
  public:
@@ -54,9 +101,10 @@ class ModelMachine final : public Machine {
                std::unique_ptr<GuestMemory> memory, Memory stack)
       : identity_(identity_of(microarch, options)),
         memory_(std::move(memory)),
+        linear_(*memory_),
         stack_(std::move(stack)),
         core_(microarch, derive_seed(options.seed, "core")),
-        pmu_(microarch, {.sibling_thread = options.sibling_thread}, *memory_, behaviour,
+        pmu_(microarch, {.sibling_thread = options.sibling_thread}, linear_, behaviour,
              options.seed),
         interpreter_(*memory_, core_, microarch, behaviour.core) {}
 
@@ -68,27 +116,34 @@ class ModelMachine final : public Machine {
     return pmu_.rdpmc(read.index, read.ring == Ring::kUser, read.cr4_pce);
   }
   Expected<Memory> allocate(const MemoryRequest& request) override {
-    return memory_->allocate(request.bytes, request.use, request.huge_pages);
+    GuestMemory* from = memory_.get();
+    if (request.below_4g) from = SKIDPROOF_TRY(below_4g())->memory.get();
+    return from->allocate(request.bytes, request.use, request.huge_pages);
   }
   Expected<RunLog> run(const Program& program, const RunPlan& plan) override;
 
  private:
+  Expected<Below4G*> below_4g();
+  Expected<void> check(const Program& program, const RunPlan& plan) const;
   Expected<void> execute(const RunPlan& plan, RunLog& log);
   Expected<uint64_t> execute_quietly(uint64_t instructions);
   void handle_interrupt(const RunPlan& plan, RunLog& log);
   uint64_t tsc() const { return core_.totals()[index(Signal::kReferenceCycles)]; }
-  uint64_t read_memory(uint64_t address) {
+  uint64_t read_field(uint64_t address, size_t bytes) {
     uint64_t value = 0;
-    memory_->read(address, std::as_writable_bytes(std::span(&value, 1)));
+    linear_.read(address, std::as_writable_bytes(std::span(&value, 1)).first(bytes));
     return value;
   }
 
   Identity identity_;
   std::unique_ptr<GuestMemory> memory_;
+  LinearMemory linear_;
   Memory stack_;
   model::Core core_;
   model::Pmu pmu_;
   Interpreter interpreter_;
+  std::unique_ptr<Below4G> below_4g_;
+  Interpreter* running_ = &interpreter_;  // of the last run
 };
 
 Machine::CpuidResult ModelMachine::cpuid(uint32_t leaf, uint32_t subleaf) const {
@@ -96,14 +151,21 @@ Machine::CpuidResult ModelMachine::cpuid(uint32_t leaf, uint32_t subleaf) const 
   const Microarch& m = *identity_.microarch;
   switch (leaf) {
     case 0x0:
-      return {.eax = 0xA, .ebx = 0x756E6547, .ecx = 0x6C65746E, .edx = 0x49656E69};  // GenuineIntel
+      return {.eax = m.architectural_perfmon() ? 0xAu : 0x5u,
+              .ebx = 0x756E6547,
+              .ecx = 0x6C65746E,
+              .edx = 0x49656E69};  // GenuineIntel
     case 0x1: {
       uint32_t signature = (identity_.stepping & 0xF) | ((identity_.model & 0xF) << 4) |
                            ((identity_.family & 0xF) << 8) | ((identity_.model >> 4) << 16);
       constexpr uint32_t kDtes64 = 1u << 2, kPdcm = 1u << 15, kDs = 1u << 21;
-      return {.eax = signature, .ebx = 0, .ecx = kDtes64 | kPdcm, .edx = kDs};
+      return {.eax = signature,
+              .ebx = 0,
+              .ecx = (m.dtes64 ? kDtes64 : 0) | (m.architectural_perfmon() ? kPdcm : 0),
+              .edx = kDs};
     }
     case 0xA: {
+      if (!m.architectural_perfmon()) return {};
       PerfmonLeaf perfmon = perfmon_leaf(m, identity_.sibling_thread);
       return {.eax = perfmon.eax, .ebx = perfmon.ebx, .ecx = perfmon.ecx, .edx = perfmon.edx};
     }
@@ -117,8 +179,38 @@ Expected<uint64_t> ModelMachine::rdmsr(uint32_t msr) {
   return pmu_.rdmsr(msr);
 }
 
+Expected<Below4G*> ModelMachine::below_4g() {
+  if (below_4g_ == nullptr) {
+    below_4g_ = SKIDPROOF_TRY(Below4G::create(core_, *identity_.microarch));
+    linear_.add(*below_4g_->memory);
+  }
+  return below_4g_.get();
+}
+
+Expected<void> ModelMachine::check(const Program& program, const RunPlan& plan) const {
+  if (plan.mode == Mode::kReal) {
+    return fail(ErrorCode::kNotAvailable, "the interpreter executes no 16-bit code",
+                "run the program in Mode::kLong or Mode::kProtected32");
+  }
+  if (plan.mode != program.mode) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} is code of {}, and the run is to be in {}", program.id(),
+                            name_of(program.mode), name_of(plan.mode)));
+  }
+  if (plan.mode != Mode::kLong && plan.iterations > UINT32_MAX) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} iterations do not fit 32 bits", plan.iterations));
+  }
+  return {};
+}
+
 Expected<RunLog> ModelMachine::run(const Program& program, const RunPlan& plan) {
-  SKIDPROOF_CHECK(interpreter_.load(program));
+  SKIDPROOF_CHECK(check(program, plan));
+  const bool is_long = plan.mode == Mode::kLong;
+  running_ = is_long ? &interpreter_ : &SKIDPROOF_TRY(below_4g())->interpreter;
+  const Memory& stack = is_long ? stack_ : below_4g_->stack;
+  SKIDPROOF_CHECK(running_->load(program));
+  pmu_.set_mode(plan.mode);
   pmu_.set_user(plan.ring == Ring::kUser);
   RunLog log;
   for (const MsrWrite& write : plan.enable) {
@@ -128,11 +220,11 @@ Expected<RunLog> ModelMachine::run(const Program& program, const RunPlan& plan) 
     }
   }
   uint64_t begin = tsc();
-  interpreter_.call(program.entry, plan.iterations, program.data_address,
-                    stack_.address + stack_.host.size());
+  running_->call(program.entry, plan.iterations, program.data_address,
+                 stack.address + stack.host.size());
   Expected<void> outcome = execute(plan, log);
   log.tsc = tsc() - begin;
-  log.result = interpreter_.registers().gpr[static_cast<size_t>(Gpr::kRax)];
+  log.result = running_->registers().gpr[static_cast<size_t>(Gpr::kRax)];
   pmu_.set_user(false);  // the code around the program runs in ring 0
   for (const MsrWrite& write : plan.disable) {
     auto done = pmu_.wrmsr(write.msr, write.value);
@@ -149,14 +241,15 @@ Expected<void> ModelMachine::execute(const RunPlan& plan, RunLog& log) {
   Clock::time_point deadline = Clock::now() + plan.deadline;
   uint64_t until_look = kSlice;
   model::Retired retired;
-  while (!interpreter_.finished()) {
-    uint64_t quiet = pmu_.active() ? pmu_.quiet_instructions(interpreter_.most_uops()) : UINT64_MAX;
+  Interpreter& interpreter = *running_;
+  while (!interpreter.finished()) {
+    uint64_t quiet = pmu_.active() ? pmu_.quiet_instructions(interpreter.most_uops()) : UINT64_MAX;
     uint64_t count = std::min(quiet, until_look);
     if (quiet >= kWorthARun) {
       count = SKIDPROOF_TRY(execute_quietly(count));
     } else {
       count = 1;
-      SKIDPROOF_CHECK(interpreter_.step(retired));
+      SKIDPROOF_CHECK(interpreter.step(retired));
       pmu_.retire(retired);
     }
     if (pmu_.take_interrupt()) handle_interrupt(plan, log);
@@ -182,9 +275,9 @@ Expected<void> ModelMachine::execute(const RunPlan& plan, RunLog& log) {
 
 // Returns how many really ran.
 Expected<uint64_t> ModelMachine::execute_quietly(uint64_t instructions) {
-  if (!pmu_.active()) return interpreter_.run(instructions);
+  if (!pmu_.active()) return running_->run(instructions);
   SignalCounts before = core_.totals();
-  uint64_t executed = SKIDPROOF_TRY(interpreter_.run(instructions));
+  uint64_t executed = SKIDPROOF_TRY(running_->run(instructions));
   SignalCounts gained;
   for (size_t i = 0; i < kSignals; ++i) gained[i] = core_.totals()[i] - before[i];
   pmu_.advance(gained, executed);
@@ -195,10 +288,13 @@ Expected<uint64_t> ModelMachine::execute_quietly(uint64_t instructions) {
 void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
   Pmi pmi;
   pmi.tsc = tsc();
-  pmi.ip = interpreter_.registers().ip;
-  pmi.global_status = pmu_.rdmsr(IA32_PERF_GLOBAL_STATUS).value_or(0);
+  pmi.ip = running_->registers().ip;
+  pmi.global_status = pmu_.rdmsr(plan.pmi.status_msr).value_or(0);
   pmi.global_ctrl = pmu_.rdmsr(IA32_PERF_GLOBAL_CTRL).value_or(0);
-  if (plan.pebs_index_address != 0) pmi.pebs_index = read_memory(plan.pebs_index_address);
+  const size_t field_bytes = std::min<size_t>(plan.pebs_field_bytes, sizeof(uint64_t));
+  if (plan.pebs_index_address != 0) {
+    pmi.pebs_index = read_field(plan.pebs_index_address, field_bytes);
+  }
   if (log.pmis.size() < plan.pmi.log_capacity) {
     log.pmis.push_back(pmi);
   } else {
@@ -206,17 +302,22 @@ void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
   }
   if (plan.pmi.clear_status) {
     // The bits of armed PEBS counters stay: clearing them races with the record (R24).
-    uint64_t pebs = pmu_.rdmsr(IA32_PEBS_ENABLE).value_or(0) & 0xFF;
+    uint64_t sampling = 0xFF | uint64_t{identity_.microarch->pebs_fixed_counters}
+                                   << pebs_enable::kFixedShift;
+    uint64_t pebs = pmu_.rdmsr(IA32_PEBS_ENABLE).value_or(0) & sampling;
     static_cast<void>(pmu_.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, pmi.global_status & ~pebs));
   }
   if (plan.pmi.rewind_index && plan.pebs_index_address != 0) {
-    uint64_t base = read_memory(plan.pebs_base_address);
-    memory_->write(plan.pebs_index_address, std::as_bytes(std::span(&base, 1)));
+    uint64_t base = read_field(plan.pebs_base_address, field_bytes);
+    linear_.write(plan.pebs_index_address, std::as_bytes(std::span(&base, 1)).first(field_bytes));
   }
   if (plan.pmi.restore_global_ctrl) {
     for (const MsrWrite& write : plan.enable) {
       if (write.msr == IA32_PERF_GLOBAL_CTRL) static_cast<void>(pmu_.wrmsr(write.msr, write.value));
     }
+  }
+  for (const MsrWrite& write : plan.pmi.acknowledge) {
+    static_cast<void>(pmu_.wrmsr(write.msr, write.value));
   }
   if (plan.pmi.unmask) {
     uint64_t entry = pmu_.rdmsr(IA32_X2APIC_LVT_PMI).value_or(0);

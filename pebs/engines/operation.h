@@ -70,6 +70,7 @@ struct State {
   model::Registers registers;
   uint64_t zero = 0;  // what a missing base or index reads
   uint64_t host_delta = 0;
+  uint64_t address_mask = ~uint64_t{0};  // what the mode leaves of an address
   model::Core* core = nullptr;
   GuestMemory* memory = nullptr;
   LazyFlags flags;
@@ -114,10 +115,13 @@ struct State {
       std::memcpy(reinterpret_cast<std::byte*>(this) + offset, &value, sizeof(T));
     }
   }
+  // In 32-bit mode a sum beyond 4 GiB is not an address yet: nothing stands there, so that it is never
+  // quick, and what is not quick takes linear().
   uint64_t effective(const Operation* op) const {
     return read<uint64_t>(op->base) + (read<uint64_t>(op->index) << op->scale) +
            static_cast<uint64_t>(op->displacement);
   }
+  uint64_t linear(const Operation* op) const { return effective(op) & address_mask; }
   template <typename T>
   T load(uint64_t address) const {
     T value;

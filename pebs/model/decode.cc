@@ -353,13 +353,18 @@ uint8_t condition_code(const ZydisDecodedInstruction& i) {
   }
 }
 
-const ZydisDecoder& decoder() {
-  static const ZydisDecoder instance = [] {
-    ZydisDecoder made;
-    ZydisDecoderInit(&made, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
-    return made;
-  }();
-  return instance;
+ZydisDecoder make_decoder(ZydisMachineMode mode, ZydisStackWidth stack) {
+  ZydisDecoder made;
+  ZydisDecoderInit(&made, mode, stack);
+  return made;
+}
+
+const ZydisDecoder& decoder(Mode mode) {
+  static const ZydisDecoder of_64_bit =
+      make_decoder(ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
+  static const ZydisDecoder of_32_bit =
+      make_decoder(ZYDIS_MACHINE_MODE_LEGACY_32, ZYDIS_STACK_WIDTH_32);
+  return mode == Mode::kLong ? of_64_bit : of_32_bit;
 }
 
 }  // namespace
@@ -378,10 +383,10 @@ uint8_t gpr_number(ZydisRegister reg) {
   return static_cast<uint8_t>(ZydisRegisterGetId(wide));
 }
 
-Expected<Decoded> decode(std::span<const std::byte> bytes, uint64_t address) {
+Expected<Decoded> decode(std::span<const std::byte> bytes, uint64_t address, Mode mode) {
   Decoded d{};
-  ZyanStatus status = ZydisDecoderDecodeFull(&decoder(), bytes.data(), bytes.size(), &d.instruction,
-                                             d.operands.data());
+  ZyanStatus status = ZydisDecoderDecodeFull(&decoder(mode), bytes.data(), bytes.size(),
+                                             &d.instruction, d.operands.data());
   if (ZYAN_FAILED(status)) {
     return fail(ErrorCode::kExecution,
                 fmt::format("no instruction at {:#x}: bytes {:02x}", address,
@@ -391,6 +396,7 @@ Expected<Decoded> decode(std::span<const std::byte> bytes, uint64_t address) {
                                       " ")));
   }
   InstructionFacts& f = d.facts;
+  f.mode = mode;
   f.address = address;
   f.length = d.instruction.length;
   f.branch = branch_kind(d);

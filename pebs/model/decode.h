@@ -17,6 +17,7 @@
 #include <string>
 
 #include "base/expected.h"
+#include "base/mode.h"
 #include "pebs/arch/fusion.h"
 #include "pebs/arch/microarch.h"
 #include "pebs/arch/signal.h"
@@ -47,6 +48,7 @@ struct Address {
 
 struct InstructionFacts {
   // Of the instruction alone.
+  Mode mode = Mode::kLong;
   uint64_t address = 0;
   uint64_t target = 0;  // of a direct branch
   uint8_t length = 0;
@@ -95,9 +97,10 @@ struct Decoded {
   InstructionFacts facts;
 };
 
-// Decodes the instruction that starts `bytes` and stands at `address`. kExecution when the bytes are no
-// instruction.
-Expected<Decoded> decode(std::span<const std::byte> bytes, uint64_t address);
+// Decodes the instruction of 64-bit or 32-bit mode that starts `bytes` and stands at `address`.
+// kExecution when the bytes are no instruction.
+Expected<Decoded> decode(std::span<const std::byte> bytes, uint64_t address,
+                         Mode mode = Mode::kLong);
 
 // The number 0–15 of the 64-bit register that contains a general register; kNoRegister for others.
 uint8_t gpr_number(ZydisRegister reg);

@@ -22,11 +22,24 @@ bool has_full_width(const Microarch& m) { return m.full_width_writes; }
 // Rows that follow SDM 18.9.1: an event without room is skipped entirely (D10). Nehalem's text says
 // only that nothing is written.
 bool skips_entirely(const Microarch& m) { return m.full_buffer_sets_ovf; }
+bool samples_below_64(const Microarch& m) { return m.minimum_period < 64; }
+bool has_load_latency(const Microarch& m) { return m.load_latency_counters != 0; }
+bool has_load_latency_enable(const Microarch& m) {
+  return has_load_latency(m) && m.load_latency_enable != 0;
+}
+// Rows whose load latency event excludes every other PEBS event (R32).
+bool load_latency_alone(const Microarch& m) {
+  for (const arch::Event& e : m.events) {
+    if (e.kind == arch::EventKind::kLoadLatency && e.taken_alone) return true;
+  }
+  return false;
+}
 bool coalesces(const Microarch& m) { return m.gp_counters_alone > m.gp_counters; }
 bool asserts_cmask(const Microarch& m) {
   return m.expectation(arch::kQualifierCmask) == arch::Expectation::kMustHold;
 }
 
+bool is_netburst(const Microarch& m) { return !m.architectural_perfmon(); }
 bool any_thread_exists(const Microarch& m) { return m.any_thread; }
 bool has_uncore_status(const Microarch& m) {
   return (arch::status_bits(m, m.gp_counters) & arch::status::kOvfUncore) != 0;
@@ -76,9 +89,7 @@ bool listed(const Microarch& m) {
 bool has_several_pebs_counters(const Microarch& m) {
   return (m.pebs_counters & (m.pebs_counters - 1)) != 0;
 }
-bool has_any_thread(const Microarch& m) { return m.any_thread; }
 bool records_status(const Microarch& m) { return m.record->global_status != arch::kAbsent; }
-bool has_load_latency(const Microarch& m) { return m.load_latency_counters != 0; }
 bool clears_global_ctrl(const Microarch& m) { return !m.streamlined_freeze(); }
 bool has_streamlined_freeze(const Microarch& m) { return m.streamlined_freeze(); }
 bool has_eventing_ip(const Microarch& m) { return m.record->eventing_ip != arch::kAbsent; }
@@ -94,12 +105,31 @@ bool has_data_address(const Microarch& m) {
 bool has_fixed_data_address(const Microarch& m) {
   return has_data_address(m) && !m.record->adaptive();
 }
+// Ice Lake and Golden Cove.
+bool has_adaptive_records(const Microarch& m) { return m.pebs_baseline; }
+bool splits_latency(const Microarch& m) { return m.record->cache_latency_shift != 0; }
+bool has_no_ll_en(const Microarch& m) {
+  return m.load_latency_event != 0 && m.load_latency_enable == 0;
+}
+bool has_retire_latency(const Microarch& m) { return m.pebs_timing_info; }
+bool samples_on_every_counter(const Microarch& m) { return m.pebs_counters == 0xFF; }
+bool has_fixed_pebs(const Microarch& m) { return m.pebs_fixed_counters != 0; }
+bool has_fixed_pdir(const Microarch& m) { return m.pdir_fixed_counter != 0; }
+bool has_pdist(const Microarch& m) { return m.pdist_counters != 0; }
+bool samples_any_event(const Microarch& m) { return m.pebs_any_event; }
+bool has_store_sample(const Microarch& m) { return m.store_sample_counter != 0; }
+bool has_metrics(const Microarch& m) { return m.perf_metrics; }
 
 size_t slot(Gpr reg) { return static_cast<size_t>(reg); }
 
 const Defect kDefects[] = {
+#include "pebs/model/defects_adaptive.inc"
+#include "pebs/model/defects_company.inc"
 #include "pebs/model/defects_counting.inc"
+#include "pebs/model/defects_errata.inc"
 #include "pebs/model/defects_generations.inc"
+#include "pebs/model/defects_legacy_mode.inc"
+#include "pebs/model/defects_netburst.inc"
 #include "pebs/model/defects_pmu_errata.inc"
 #include "pebs/model/defects_promises.inc"
 #include "pebs/model/defects_records.inc"

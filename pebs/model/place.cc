@@ -26,7 +26,8 @@ bool fuses(const InstructionFacts& first, const InstructionFacts& jump,
   return behaviour.fusion.fuses(
       kind, arch::condition_of_code(jump.condition), first.explicit_load,
       first.explicit_store && !behaviour.fuses_writes,
-      first.immediate && first.explicit_load && !behaviour.fuses_immediates);
+      first.immediate && first.explicit_load && !behaviour.fuses_immediates,
+      jump.mode == Mode::kLong);
 }
 
 }  // namespace

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "pebs/arch/msr.h"
+#include "pebs/model/netburst.h"
 #include "pebs/model/pmu_state.h"
 
 namespace skidproof::model {
@@ -27,12 +29,25 @@ void Pmu::State::reset() {
   fixed_ctrl = global_ctrl = global_status = pebs_enable = 0;
   sibling_clock = magic_selects = level_change_left = 0;
   load_latency_threshold = ds_area = debugctl = frontend = first_tsc = 0;
+  pebs_data_cfg = perf_metrics = lbr_ctl = 0;
+  fixed_sampling = {};
+  branches.clear();
   misc_enable = misc_enable::kPerfmonAvailable |
                 (behaviour.pebs_announced ? 0 : misc_enable::kPebsUnavailable);
   lvt_pmi = kResetLvt;
   pending = {};
-  pmi_pending = reloaded_once = false;
+  latched = {};
+  interrupts_due = records = pmis_raised = 0;
+  pmi_pending = pmi_follows = pmi_second = false;
+  reloaded_once = enabled_before = loses_overflow = false;
   refresh();
+}
+
+// What 64-bit code leaves in the registers is anything.
+void Pmu::State::set_mode(Mode mode) {
+  const bool enters = mode == Mode::kLong;
+  if (ia32e && !enters) left_by_64_bit_code = any_registers(random);
+  ia32e = enters && (ia32e || !behaviour.legacy_mode_sticks);
 }
 
 // --- What the registers mean
@@ -41,13 +56,9 @@ bool Pmu::State::pebs_eligible(unsigned n, const Event* event) const {
   const Counter& c = counters[n];
   if (((behaviour.pebs_counters >> n) & 1) == 0) return false;
   if (!behaviour.pebs_without_enable && ((pebs_enable >> n) & 1) == 0) return false;
-  // What P4 does not promise the model does not do.
-  if (event == nullptr || !event->precise()) return false;
-  bool restricted_elsewhere = behaviour.pebs_counters == uarch.pebs_counters;
-  if (restricted_elsewhere && ((event->pebs_counters >> n) & 1) == 0 &&
-      event->kind != EventKind::kPreciseStore) {
-    return false;
-  }
+  if (event == nullptr) return false;
+  // What P4 does not promise the model does not do, unless any event will do (R61).
+  if (!precise_on(n, *event) && !behaviour.adaptive.any_event) return false;
   if (event->kind == EventKind::kPreciseStore) {
     if (((behaviour.precise_store_counters >> n) & 1) == 0) return false;
     if (behaviour.precise_store_needs_enable && (pebs_enable & pebs_enable::kPreciseStore) == 0)
@@ -59,6 +70,33 @@ bool Pmu::State::pebs_eligible(unsigned n, const Event* event) const {
                  (c.select & evtsel::kInvert) != 0, (c.select & evtsel::kCmask) != 0);
   combination &= ~unsigned{behaviour.ignored_qualifiers};
   return combination == 0 || uarch.expectation(combination) == Expectation::kClassify;
+}
+
+bool Pmu::State::load_latency_enabled(unsigned n) const {
+  if (behaviour.load_latency_wants_cmask && (counters[n].select & evtsel::kCmask) == 0)
+    return false;
+  const bool own_bit = uarch.load_latency_enable != 0
+                           ? behaviour.load_latency_needs_enable
+                           : behaviour.adaptive.load_latency_needs_enable;
+  return !own_bit || ((pebs_enable >> (pebs_enable::kLoadLatencyShift + n)) & 1) != 0;
+}
+
+bool Pmu::State::pdir_works(unsigned n) const {
+  if (behaviour.pdir_needs_pmc0 && (pebs_enable & 1) == 0) return false;
+  if (!behaviour.pdir_with_freeze && (debugctl & debugctl::kFreezePerfmonOnPmi) != 0) return false;
+  return ((behaviour.pdir_counters >> n) & 1) != 0;
+}
+
+// Whether PEBS takes the event itself on this counter.
+bool Pmu::State::precise_on(unsigned n, const Event& event) const {
+  if (!event.precise()) return false;
+  if (event.kind == EventKind::kStoreSample) {
+    return ((behaviour.adaptive.store_sample_counters >> n) & 1) != 0;
+  }
+  const bool restricted_elsewhere = behaviour.pebs_counters == uarch.pebs_counters;
+  const bool anywhere = event.kind == EventKind::kLoadLatency && behaviour.load_latency_elsewhere;
+  return !restricted_elsewhere || ((event.pebs_counters >> n) & 1) != 0 || anywhere ||
+         event.kind == EventKind::kPreciseStore;
 }
 
 // Recomputes what a counter's select means under the present control registers.
@@ -83,9 +121,13 @@ void Pmu::State::resolve(unsigned n) {
   if ((c.select & evtsel::kInTx) != 0 && behaviour.generation.in_tx_filters) enabled = false;
   bool store_elsewhere = event != nullptr && event->kind == EventKind::kPreciseStore &&
                          ((behaviour.precise_store_counters >> n) & 1) != 0;
-  bool counted_here = event != nullptr && (((event->counters >> n) & 1) != 0 || store_elsewhere);
-  c.load_latency = event != nullptr && event->kind == EventKind::kLoadLatency &&
-                   ((pebs_enable >> (pebs_enable::kLoadLatencyShift + n)) & 1) != 0;
+  store_elsewhere |= event != nullptr && event->kind == EventKind::kStoreSample &&
+                     ((behaviour.adaptive.store_sample_counters >> n) & 1) != 0;
+  bool latency = event != nullptr && event->kind == EventKind::kLoadLatency;
+  bool elsewhere = store_elsewhere || (latency && behaviour.load_latency_elsewhere);
+  bool counted_here = event != nullptr && (((event->counters >> n) & 1) != 0 || elsewhere ||
+                                           !behaviour.counter_lists_hold);
+  c.load_latency = latency && load_latency_enabled(n);
   c.signal =
       event != nullptr && event->kind != EventKind::kLoadLatency ? event->signal : Signal::kNone;
   if (how.substitute.select != 0 && how.substitute.select == (c.select & 0xFFFF)) {
@@ -103,11 +145,14 @@ void Pmu::State::resolve(unsigned n) {
     c.any_thread = c.counting;
   }
   c.pebs = pebs_eligible(n, event);
-  c.pdir = c.pebs && event->kind == EventKind::kPdir && ((behaviour.pdir_counters >> n) & 1) != 0;
+  c.any_event = c.pebs && !precise_on(n, *event);
+  c.pdir = c.pebs && event->kind == EventKind::kPdir && pdir_works(n);
+  c.pdir |= c.pebs && !c.any_event && ((behaviour.adaptive.pdist_counters >> n) & 1) != 0;
+  c.store_sample = c.pebs && !c.any_event && event->kind == EventKind::kStoreSample;
   c.precise_store = c.pebs && event->kind == EventKind::kPreciseStore;
-  c.data_address = c.pebs && event->data_address;
-  c.store_status = c.pebs && event->l1_hit_bit;
-  if (!c.pebs) c.armed = false;
+  c.data_address = c.pebs && !c.any_event && event->data_address;
+  c.store_status = c.data_address && event->l1_hit_bit;
+  if (!c.pebs && !behaviour.arming_survives_disable) c.armed = false;
 }
 
 // Whether a counter with or without AnyThread counts the other logical processor, too (M36).
@@ -120,7 +165,8 @@ bool Pmu::State::counts_sibling(bool any_thread) const {
 void Pmu::State::refresh() {
   const CountingBehaviour& how = behaviour.counting;
   const uint32_t fixed_before = fixed_counting;
-  counting = fixed_counting = armed = sharing = fixed_sharing = 0;
+  const uint32_t could_record = armed & counting;
+  counting = fixed_counting = armed = fixed_armed = sharing = fixed_sharing = 0;
   step_needed = false;
   for (unsigned n = 0; n < kMaxCounters; ++n) {
     Counter& c = counters[n];
@@ -141,12 +187,18 @@ void Pmu::State::refresh() {
     bool global = ((enabled_counters() >> (status::kFixedShift + i)) & 1) != 0;
     if (!privilege || !(global || !how.fixed_needs_global)) continue;
     fixed_counting |= 1u << i;
+    resolve_fixed(i);
     if (how.any_thread_on_fixed && counts_sibling(field & fixed_ctrl::kAnyThread))
       fixed_sharing |= 1u << i;
   }
   if ((fixed_counting & ~fixed_before & 1) != 0 && sibling) fixed[0].add(how.fixed_start_extra);
   // Nothing counts any more: an assist that waited for the rest of a fused pair will not come.
-  if (counting == 0) pending = {};
+  if ((counting | fixed_counting) == 0) pending = {};
+  interrupts_due &= armed | static_cast<uint32_t>(pending.triggers);
+  branches_recorded = (pebs_data_cfg & adaptive::kBranches) != 0 && pebs_mask() != 0 &&
+                      (uarch.architectural_lbr() ? lbr_ctl : debugctl) & debugctl::kLbr;
+  if (branches_recorded) step_needed |= (counting | fixed_counting) != 0;
+  if (behaviour.record_at_disable) record_at_disable(could_record & ~counting);
 }
 
 // --- Counting, arming, triggering
@@ -193,7 +245,7 @@ uint64_t Pmu::State::noticed(Counter& c, uint64_t events) const {
 // Whether this instruction is the event that an armed counter waits for (R2).
 bool Pmu::State::triggers(Counter& c, const Retired& r, uint64_t events) {
   if (!c.armed || r.cycle < c.ready_cycle) return false;
-  if (events == 0 && !behaviour.record_without_event) return false;
+  if (events == 0 && !behaviour.record_without_event && !c.any_event) return false;
   if (c.events_to_go > 0) {
     --c.events_to_go;
     return false;
@@ -201,30 +253,58 @@ bool Pmu::State::triggers(Counter& c, const Retired& r, uint64_t events) {
   return true;
 }
 
+// Whether an overflow arms, and how many events pass before the one that is recorded. Every one
+// does, on a CPU that keeps R1.
+bool Pmu::State::arms(Counter& c) {
+  ++c.armings;
+  c.redundant = false;
+  bool late = behaviour.late_armings != 0 && c.armings % behaviour.late_armings == 0;
+  c.events_to_go = behaviour.extra_events + (late ? 1 : 0);
+  if (std::exchange(loses_overflow, false)) return false;
+  if (behaviour.lost_armings != 0 && c.armings % behaviour.lost_armings == 0) return false;
+  uint64_t least = c.pdir ? behaviour.pdir_least_period : behaviour.least_period;
+  return least == 0 || c.period() >= least;
+}
+
 // An overflow of counter n: status, interrupt, arming. True when the record belongs to this very
 // event.
 bool Pmu::State::overflowed(unsigned n, const Retired& r) {
   Counter& c = counters[n];
-  if (behaviour.overflow_sets_status) global_status |= bit(n + behaviour.counting.gp_status_offset);
+  if (behaviour.overflow_sets_status && (!c.pebs || behaviour.pebs_overflow_sets_status)) {
+    global_status |= bit(n + behaviour.counting.gp_status_offset);
+  }
   bool interrupts = (c.select & evtsel::kInt) != 0 || behaviour.counting.interrupts_without_int ||
                     (c.pebs && behaviour.pebs_overflow_interrupts);
-  if (interrupts && behaviour.overflow_interrupts) raise_pmi();
-  if (!c.pebs) return false;
+  if (interrupts && behaviour.overflow_interrupts) overflow_interrupt(n);
+  if (!c.pebs) {
+    if (behaviour.reload_without_record) reload_without_record(n);
+    return false;
+  }
+  if (!arms(c)) return false;
+  if (behaviour.threshold_interrupts_at_arming) announce_threshold();
   if (c.pdir || behaviour.record_on_overflow) return true;
   c.armed = true;
   c.ready_cycle = r.cycle + (behaviour.record_without_event ? 0 : behaviour.arm_cycles);
-  c.events_to_go = behaviour.extra_events;
   armed |= 1u << n;
   return false;
 }
 
-void Pmu::State::fixed_overflowed(unsigned i) {
+// An overflow of fixed counter i. True when the record belongs to this very event.
+bool Pmu::State::fixed_overflowed(unsigned i, const Retired& r) {
   if (behaviour.overflow_sets_status) {
     global_status |= bit(behaviour.counting.fixed_status_shift + i);
   }
-  bool interrupts =
-      (fixed_field(i) & fixed_ctrl::kPmi) != 0 || behaviour.counting.fixed_interrupts_without_pmi;
+  bool interrupts = (fixed_field(i) & fixed_ctrl::kPmi) != 0 ||
+                    behaviour.counting.fixed_interrupts_without_pmi ||
+                    (fixed_sampling[i].pebs && behaviour.pebs_overflow_interrupts);
   if (interrupts && behaviour.overflow_interrupts) raise_pmi();
+  FixedSampling& sampling = fixed_sampling[i];
+  if (!sampling.pebs) return false;
+  if (sampling.pdir || behaviour.record_on_overflow) return true;
+  sampling.armed = true;
+  sampling.ready_cycle = r.cycle + (sampling.shadowless ? 0 : behaviour.arm_cycles);
+  fixed_armed |= 1u << i;
+  return false;
 }
 
 // What a fixed counter gains.
@@ -260,22 +340,28 @@ void Pmu::State::retire(const Retired& r) {
     uint64_t threshold = behaviour.load_latency_threshold ? load_latency_threshold : 0;
     tagged = random.below(kLoadTagRate) == 0 && r.load.latency > threshold;
   }
-  uint32_t triggering = 0;
+  uint64_t triggering = 0;
   for (uint32_t rest = counting; rest != 0; rest &= rest - 1) {
     unsigned n = static_cast<unsigned>(__builtin_ctz(rest));
     Counter& c = counters[n];
     uint64_t events = contribution(c, r, tagged);
     if (c.any_thread) events = with_sibling(c.signal, c.select, events, cycles_of(r.counts));
     if (c.filter.used()) events = c.filter.feed(r.cycle, events, cycles_of(r.counts));
-    if (c.armed && triggers(c, r, events)) triggering |= 1u << n;
+    if (c.armed && triggers(c, r, events)) triggering |= bit(n);
     events = noticed(c, events);
-    if (events != 0 && c.count.add(events) && overflowed(n, r)) triggering |= 1u << n;
+    if (events != 0 && c.count.add(events) && overflowed(n, r)) triggering |= bit(n);
   }
   for (uint32_t rest = fixed_counting; rest != 0; rest &= rest - 1) {
     unsigned i = static_cast<unsigned>(__builtin_ctz(rest));
-    if (fixed[i].add(fixed_events(i, r.counts))) fixed_overflowed(i);
+    uint64_t events = fixed_events(i, r.counts);
+    if (((fixed_armed >> i) & 1) != 0 && fixed_triggers(i, r, events)) [[unlikely]] {
+      triggering |= bit(status::kFixedShift + i);
+    }
+    if (fixed[i].add(events) && fixed_overflowed(i, r)) triggering |= bit(status::kFixedShift + i);
   }
   if ((sharing | fixed_sharing) != 0) sibling_clock += cycles_of(r.counts);
+  if (branches_recorded) [[unlikely]]
+    note_branch(r);
   if (pending.instructions > 0) {
     pending.triggers |= triggering;
     if (--pending.instructions == 0) finish_assist(r);
@@ -283,7 +369,10 @@ void Pmu::State::retire(const Retired& r) {
     begin_assist(triggering, r);
   }
   if (r.store.valid) last_store_address = r.store.address;
-  if (!behaviour.registers_after) before = *r.after;
+  if (keeps_history) {
+    before = *r.after;
+    if (r.load.valid) last_load_address = r.load.address;
+  }
   last_ip = r.ip;
 }
 
@@ -310,7 +399,9 @@ void Pmu::State::raise_pmi() {
     pmi_pending = true;
     pmi_countdown = random.between(behaviour.pmi_skid_low, behaviour.pmi_skid_high);
   }
-  bool freeze = (debugctl & debugctl::kFreezePerfmonOnPmi) != 0;
+  if (behaviour.interrupt_sets_ovf_buffer) global_status |= status::kOvfBuffer;
+  bool freeze = (debugctl & debugctl::kFreezePerfmonOnPmi) != 0 &&
+                ++pmis_raised > behaviour.interrupts_before_freeze;
   if ((freeze && behaviour.freeze_clears_global_ctrl) || behaviour.freeze_always) {
     global_ctrl = 0;  // R52, architectural version 2–3
     refresh();
@@ -320,41 +411,90 @@ void Pmu::State::raise_pmi() {
   }
 }
 
-// --- Pmu
-
-Pmu::Pmu(const Microarch& microarch, Topology topology, Bus& bus, Behaviour behaviour,
-         uint64_t seed)
-    : state_(std::make_unique<State>(microarch, topology, bus, behaviour, seed)) {}
-Pmu::~Pmu() = default;
-
-Expected<uint64_t> Pmu::rdmsr(uint32_t msr) const { return state_->read(msr); }
-Expected<void> Pmu::wrmsr(uint32_t msr, uint64_t value) { return state_->write(msr, value); }
-
-Expected<uint64_t> Pmu::rdpmc(uint32_t index, bool user, bool cr4_pce) const {
-  return state_->rdpmc(index, user, cr4_pce);
+// With PEBS on the counter the assist comes first, then the threshold interrupt, then this one
+// (R34).
+void Pmu::State::overflow_interrupt(unsigned n) {
+  bool any = behaviour.overflow_interrupt == OverflowInterrupt::kAfterAnyAssist;
+  bool waits = counters[n].pebs && behaviour.overflow_interrupt != OverflowInterrupt::kAtOnce;
+  for (const Counter& c : counters) waits = waits || (any && c.counting && c.pebs);
+  if (waits) {
+    interrupts_due |= 1u << n;
+  } else {
+    raise_pmi();
+  }
 }
 
+// Raises what has waited for this assist; behind the threshold's it is an interrupt of its own.
+void Pmu::State::interrupts_after_assist(bool threshold) {
+  bool due = std::exchange(interrupts_due, 0) != 0;
+  if (threshold && behaviour.interrupt_repeats) pmi_follows = pmi_pending;
+  if (!due || (threshold && behaviour.overflow_interrupt == OverflowInterrupt::kWithThreshold))
+    return;
+  if (threshold && pmi_pending) {
+    pmi_follows = true;
+  } else {
+    raise_pmi();
+  }
+}
+
+// --- Pmu: NetBurst's registers are other ones, and rare enough to be asked for last.
+
+Pmu::Pmu(const Microarch& microarch, Topology topology, Bus& bus, Behaviour behaviour,
+         uint64_t seed) {
+  if (microarch.architectural_perfmon()) {
+    state_ = std::make_unique<State>(microarch, topology, bus, behaviour, seed);
+  } else {
+    netburst_ = std::make_unique<NetBurst>(microarch, bus, behaviour, seed);
+  }
+}
+Pmu::~Pmu() = default;
+
+Expected<uint64_t> Pmu::rdmsr(uint32_t msr) const {
+  return netburst_ ? netburst_->rdmsr(msr) : state_->read(msr);
+}
+Expected<void> Pmu::wrmsr(uint32_t msr, uint64_t value) {
+  return netburst_ ? netburst_->wrmsr(msr, value) : state_->write(msr, value);
+}
+
+Expected<uint64_t> Pmu::rdpmc(uint32_t index, bool user, bool cr4_pce) const {
+  return netburst_ ? netburst_->rdpmc(index, user, cr4_pce) : state_->rdpmc(index, user, cr4_pce);
+}
+
+void Pmu::set_mode(Mode mode) { netburst_ ? netburst_->set_mode(mode) : state_->set_mode(mode); }
+
 void Pmu::set_user(bool user) {
+  if (netburst_) return netburst_->set_user(user);
   if (state_->user == user) return;
   state_->user = user;
   state_->level_change_left = state_->behaviour.counting.lost_at_privilege;
   state_->refresh();
 }
 
-void Pmu::reset() { state_->reset(); }
-void Pmu::retire(const Retired& retired) { state_->retire(retired); }
+void Pmu::reset() { netburst_ ? netburst_->reset() : state_->reset(); }
+void Pmu::retire(const Retired& retired) {
+  if (netburst_) [[unlikely]]
+    return netburst_->retire(retired);
+  state_->retire(retired);
+}
 void Pmu::advance(const SignalCounts& counts, uint64_t instructions) {
+  if (netburst_) [[unlikely]]
+    return netburst_->advance(counts, instructions);
   state_->advance(counts, instructions);
 }
 
 bool Pmu::active() const {
+  if (netburst_) [[unlikely]]
+    return netburst_->active();
   const State& s = *state_;
   return s.counting != 0 || s.fixed_counting != 0 || s.pmi_pending || s.pending.instructions > 0;
 }
 
 uint64_t Pmu::quiet_instructions(uint64_t most_uops) const {
+  if (netburst_) [[unlikely]]
+    return netburst_->quiet_instructions(most_uops);
   const State& s = *state_;
-  if (s.step_needed || s.pending.instructions > 0 || (s.armed & s.counting) != 0) return 0;
+  if (s.step_needed || s.pending.instructions > 0 || ((s.armed & s.counting) | s.fixed_armed) != 0)
+    return 0;
   if (s.level_change_left > 0) [[unlikely]]
     return 0;
   uint64_t quiet = s.pmi_pending ? s.pmi_countdown : UINT64_MAX;
@@ -375,17 +515,29 @@ uint64_t Pmu::quiet_instructions(uint64_t most_uops) const {
   return quiet;
 }
 
-bool Pmu::interrupt_pending() const { return state_->pmi_pending; }
+bool Pmu::interrupt_pending() const {
+  return netburst_ ? netburst_->interrupt_pending() : state_->pmi_pending;
+}
 
 bool Pmu::take_interrupt() {
+  if (netburst_) [[unlikely]]
+    return netburst_->take_interrupt();
   State& s = *state_;
   if (!s.pmi_pending || s.pmi_countdown > 0) return false;
   s.pmi_pending = false;
+  bool second = std::exchange(s.pmi_second, false);
+  if (second && (s.lvt_pmi & lvt::kMasked) != 0 && s.behaviour.lvt_mask_honoured) return false;
   if (s.behaviour.counting.interrupts_twice) {
     s.pmi_pending = s.repeats_pmi = !s.repeats_pmi;
     if (s.pmi_pending) s.pmi_countdown = s.behaviour.pmi_skid_high;
   }
+  if (s.pmi_follows) {
+    s.pmi_follows = false;
+    s.pmi_pending = s.pmi_second = true;
+    s.pmi_countdown = s.random.between(s.behaviour.pmi_skid_low, s.behaviour.pmi_skid_high);
+  }
   if (s.behaviour.delivery_masks_lvt) s.lvt_pmi |= lvt::kMasked;
+  if (s.behaviour.delivery_clears_ovf_buffer) s.global_status &= ~status::kOvfBuffer;
   return true;
 }
 

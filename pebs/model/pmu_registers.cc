@@ -1,6 +1,8 @@
 // The PMU's registers: which exist, what a write keeps, what raises #GP.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "pebs/arch/msr.h"
 #include "pebs/arch/names.h"
 #include "pebs/arch/reserved.h"
@@ -34,6 +36,21 @@ uint64_t Pmu::State::counter_bits() const {
   return low_bits(behaviour.absent_global_bits_fault ? visible : kMaxCounters);
 }
 
+uint64_t Pmu::State::pebs_enable_bits() const {
+  uint64_t bits = writable_pebs_enable(uarch) | (behaviour.pebs_counters & counter_bits());
+  if (behaviour.adaptive.fixed_enable_refused) {
+    bits &= ~(uint64_t{uarch.pebs_fixed_counters} << pebs_enable::kFixedShift);
+  }
+  return bits;
+}
+
+bool Pmu::State::has_data_cfg() const {
+  return uarch.pebs_baseline && behaviour.adaptive.data_cfg_answers;
+}
+bool Pmu::State::has_metrics() const {
+  return uarch.perf_metrics && behaviour.adaptive.metrics_answer;
+}
+
 uint64_t Pmu::State::with_defects(uint32_t msr, uint64_t writable) const {
   const CountingBehaviour& how = behaviour.counting;
   if (how.lax.msr == family_of(msr)) writable |= how.lax.bits;
@@ -47,7 +64,7 @@ bool Pmu::State::has_alias(int n) const {
 }
 
 void Pmu::State::write_counter(unsigned n, uint64_t value) {
-  counters[n].count.value = value & counters[n].count.mask;
+  counters[n].load(value);
   if (behaviour.counting.counter_write_clears_status) global_status &= ~bit(n);
 }
 
@@ -64,6 +81,9 @@ Expected<uint64_t> Pmu::State::rdpmc(uint32_t index, bool in_user_mode, bool cr4
   if (index < visible) return counters[index].count.value & returned;
   if (index >= kFixed && index - kFixed < fixed_visible)
     return fixed[index - kFixed].value & returned;
+  constexpr uint32_t kMetrics = uint32_t{1} << 29;
+  if (index == kMetrics && has_metrics() && behaviour.adaptive.metrics_by_rdpmc)
+    return perf_metrics;
   if (!how.rdpmc_index_faults) return uint64_t{0};
   return refuse();
 }
@@ -107,6 +127,15 @@ Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
       return pebs_enable;
     case MSR_PEBS_LD_LAT_THRESHOLD:
       return load_latency_threshold;
+    case MSR_PEBS_DATA_CFG:
+      if (!has_data_cfg()) break;
+      return pebs_data_cfg;
+    case MSR_PERF_METRICS:
+      if (!has_metrics()) break;
+      return perf_metrics;
+    case MSR_ARCH_LBR_CTL:
+      if (!uarch.architectural_lbr()) break;
+      return lbr_ctl;
     case IA32_DS_AREA:
       return ds_area;
     case IA32_DEBUGCTL:
@@ -128,8 +157,9 @@ Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
     case IA32_X2APIC_LVT_PMI:
       return lvt_pmi;
     default:
-      return general_protection("RDMSR", msr, 0);
+      break;
   }
+  return general_protection("RDMSR", msr, 0);
 }
 
 // What a write to a select does besides, on broken CPUs.
@@ -220,8 +250,19 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       if (uarch.frontend_defined == 0) return refuse();
       return assign(frontend, uarch.frontend_defined | behaviour.generation.frontend_reserved);
     case IA32_PEBS_ENABLE:
-      return assign(pebs_enable,
-                    writable_pebs_enable(uarch) | (behaviour.pebs_counters & counter_bits()));
+      if (behaviour.toggling_loses_overflow && pebs_enable == 0 && value != 0) {
+        loses_overflow = std::exchange(enabled_before, true);
+      }
+      return assign(pebs_enable, pebs_enable_bits());
+    case MSR_PEBS_DATA_CFG:
+      if (!has_data_cfg()) return refuse();
+      return assign(pebs_data_cfg, writable_pebs_data_cfg(uarch));
+    case MSR_PERF_METRICS:
+      if (!has_metrics()) return refuse();
+      return assign(perf_metrics, ~uint64_t{0});
+    case MSR_ARCH_LBR_CTL:
+      if (!uarch.architectural_lbr()) return refuse();
+      return assign(lbr_ctl, lbr_ctl::kDefined);
     case MSR_PEBS_LD_LAT_THRESHOLD:
       return assign(load_latency_threshold, kWritableLoadLatencyThreshold);
     case IA32_DS_AREA:
@@ -231,6 +272,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       }
       ds_area = value;
       if (behaviour.counting.lost.msr == msr) ds_area &= ~behaviour.counting.lost.bits;
+      latched = {};
       return {};
     case IA32_DEBUGCTL:
       return assign(debugctl, writable_debugctl(uarch));
