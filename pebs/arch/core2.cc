@@ -4,6 +4,7 @@
 // Core Microarchitecture)", Tables 18-10, 18-11, 35-3.
 #include <array>
 
+#include "pebs/arch/errata_ids.h"
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/generations.h"
 
@@ -48,9 +49,6 @@ constexpr std::array kEvents = {
 constexpr std::array<CpuModel, 4> kModels = {
     {{.model = 0x0F}, {.model = 0x16}, {.model = 0x17}, {.model = 0x1D}}};
 
-// [Intel specification updates of the Core 2 class]
-constexpr std::array<std::string_view, 1> kErrata = {"W145"};
-
 constexpr Microarch core2() {
   return {
       .name = "core2",
@@ -88,7 +86,7 @@ constexpr Microarch core2() {
                  .dtlb_entries = 16,
                  .stlb_entries = 256,
                  .mispredict_penalty = 15},
-      .errata = kErrata,
+      .errata = kCore2Errata,
   };
 }
 
