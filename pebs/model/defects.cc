@@ -46,7 +46,7 @@ bool has_uncore_status(const Microarch& m) {
 }
 bool has_smm_freeze(const Microarch& m) { return m.smm_freeze; }
 bool takes_latency_threshold(const Microarch& m) { return m.load_latency_event != 0; }
-bool has_eight(const Microarch& m) { return m.gp_counters_alone > 4; }
+bool has_eight(const Microarch& m) { return m.architectural_perfmon() && m.gp_counters_alone > 4; }
 bool has_upper_aliases(const Microarch& m) { return has_eight(m) && m.full_width_writes; }
 bool counts_fused_pairs(const Microarch& m) {
   return std::any_of(m.events.begin(), m.events.end(),
