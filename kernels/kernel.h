@@ -66,6 +66,9 @@ struct Kernel {
   // The body uses registers or values that 64-bit mode alone has. Elsewhere a body serves 32-bit mode
   // as well: see kernels/jit/emitter.h.
   bool long_mode_only = false;
+  // The body uses string instructions: it may change RSI and RDI, and puts them back itself. How many
+  // loads and stores a repeated one counts as is not promised by anybody; the expectations take one.
+  bool string_instructions = false;
 };
 
 // Where a program is to stand: addresses in the machine's address space.

@@ -96,9 +96,8 @@ SKIDPROOF_TEST(PmuCycleFilters, AddUpToTheEvents, clause::M29) {
   const uint64_t events = code.total(kIterations).loads;
   uint64_t sum = 0;
   for (uint8_t cmask = 1; cmask <= 8; cmask = static_cast<uint8_t>(cmask + 2)) {
-    const Pair counted =
-        need(count_pair(machine(), *event, {.cmask = cmask},
-                        {.cmask = static_cast<uint8_t>(cmask + 1)}, code));
+    const Pair counted = need(count_pair(machine(), *event, {.cmask = cmask},
+                                         {.cmask = static_cast<uint8_t>(cmask + 1)}, code));
     VERIFY_LE(counted.second, counted.first) << "cmask " << int{cmask} << " and one more";
     sum += counted.first + counted.second;
   }

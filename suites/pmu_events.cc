@@ -1,6 +1,7 @@
 // Pre-defined architectural events, and the fixed counters beside them: they count what Table 18-1
 // names, and two ways to count the same agree.
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "harness/check/check.h"
@@ -53,8 +54,8 @@ SKIDPROOF_TEST(PmuEvents, CountEveryInstructionAndEveryBranch, clause::M47, clau
     const arch::Event* event = architectural(uarch(), number);
     SKIDPROOF_REQUIRE(available(machine(), number) && event != nullptr,
                       SkipCategory::kNotOnThisMicroarch, kNoEvent);
-    const uint64_t gained = need(count(machine(), 0, *event, code, 20)) -
-                            need(count(machine(), 0, *event, code, 10));
+    const uint64_t gained =
+        need(count(machine(), 0, *event, code, 20)) - need(count(machine(), 0, *event, code, 10));
     const Expectations ten = code.per_iteration * 10;
     VERIFY_EQ(gained, number == kInstructionsRetired ? ten.instructions : ten.branches())
         << event->name;
@@ -79,6 +80,23 @@ SKIDPROOF_TEST(PmuEvents, CountMispredictionsOfWhatCannotBePredicted, clause::M4
   VERIFY_GT(expected_half, kLength / 4);
   VERIFY_LT(expected_half, 3 * kLength / 4);
   VERIFY_LT(expected_never, kLength / 64);
+}
+
+// However often it repeats, and also when it does not at all.
+SKIDPROOF_TEST_OVER(PmuEvents, CountARepeatedInstructionOnce,
+                    over::product(over::words({"PMC0", "fixed0"}),
+                                  over::numbers("elements", {0, 1, 2, 3, 16, 512})),
+                    clause::R60) {
+  const arch::Event* event = counting_event(uarch(), Signal::kInstructions);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("string_fill", "elements=" + std::to_string(param().number()));
+  auto counted = [&](uint64_t iterations) {
+    SessionPlan plan = one_counter(plain_counter(0, *event), 1);
+    plan.fixed = {{.counter = 0}};
+    const Sampled sampled = need(sample(machine(), plan, code, iterations));
+    return param().word() == "PMC0" ? sampled.run.counters[0] : sampled.run.fixed[0];
+  };
+  VERIFY_EQ(counted(40) - counted(20), 20 * code.per_iteration.instructions);
 }
 
 // --- Two ways to count the same, started and stopped by one write

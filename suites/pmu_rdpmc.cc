@@ -64,8 +64,8 @@ SKIDPROOF_TEST(PmuRdpmc, RefusesCountersThatDoNotExist, clause::M32) {
   SKIDPROOF_REQUIRE(executes(machine().rdpmc({.index = 0})), SkipCategory::kMachineLimit, kNoRdpmc);
   const uint32_t gp = reported_counters(machine());
   const uint32_t fixed = machine().cpuid(0xA, 0).edx & 0x1F;
-  for (uint32_t index : {gp, gp + 1, uint32_t{31}, kFixed | fixed, kFixed | (fixed + 1),
-                         kFixed | uint32_t{31}}) {
+  for (uint32_t index :
+       {gp, gp + 1, uint32_t{31}, kFixed | fixed, kFixed | (fixed + 1), kFixed | uint32_t{31}}) {
     VERIFY_TRUE(need(refuses_rdpmc(machine(), {.index = index}))) << results::hex(index);
   }
 }

@@ -28,8 +28,8 @@ constexpr char kNoEvent[] = "no instruction event";
 // The overflow bits of every counter that exists.
 uint64_t overflow_bits(const Machine& machine) {
   const Machine::CpuidResult leaf = machine.cpuid(0xA, 0);
-  return arch::low_bits(leaf.eax >> 8 & 0xFF) |
-         arch::low_bits(leaf.edx & 0x1F) << arch::status::kFixedShift;
+  return arch::low_bits(leaf.eax >> 8 & 0xFF) | arch::low_bits(leaf.edx & 0x1F)
+                                                    << arch::status::kFixedShift;
 }
 
 unsigned fixed_counters(const Machine& machine) { return machine.cpuid(0xA, 0).edx & 0x1F; }
@@ -105,7 +105,8 @@ SKIDPROOF_TEST(PmuStatusBits, ShowEveryCounterAndNothingElse, clause::M35, claus
     expected |= bit(arch::status::kFixedShift + i);
   }
   const uint64_t all = overflow_bits(machine());
-  RunLog log = need(run_all(machine(), *event, program("alu_chain"), all, all_fixed(fixed), starts));
+  RunLog log =
+      need(run_all(machine(), *event, program("alu_chain"), all, all_fixed(fixed), starts));
   const uint64_t status = log.read.back();
   need(machine().wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, all));
   evidence("status", results::hex(status));
@@ -162,8 +163,8 @@ SKIDPROOF_TEST_OVER(PmuStatusBits, StayWhenSoftwareReprogrammes,
   const auto counter = static_cast<unsigned>(param().number());
   const std::string& step = param().word();
   SKIDPROOF_REQUIRE(reported_counters(machine()) > counter, SkipCategory::kMachineLimit, kAbsent);
-  SKIDPROOF_REQUIRE(step != "alias" || uarch().full_width_writes,
-                    SkipCategory::kNotOnThisMicroarch, "no full-width writes");
+  SKIDPROOF_REQUIRE(step != "alias" || uarch().full_width_writes, SkipCategory::kNotOnThisMicroarch,
+                    "no full-width writes");
   const arch::Event* event = counting_event(uarch(), Signal::kInstructions, counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   Sampled sampled = need(sample(machine(), overflowing(counter, *event), program("nop_sled"), 50));
@@ -215,6 +216,27 @@ SKIDPROOF_TEST_OVER(PmuStatusBits, EnableOneCounterEach,
   }
 }
 
+// CTR_Frz stops them all, whatever GLOBAL_CTRL enables, until it is reset.
+SKIDPROOF_TEST(PmuStatusBits, StopEveryCounterWhileFrozen, clause::R52, clause::M41) {
+  SKIDPROOF_REQUIRE(uarch().streamlined_freeze(), SkipCategory::kNotOnThisMicroarch,
+                    "before architectural version 4");
+  const arch::Event* event = counting_event(uarch(), Signal::kInstructions);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const unsigned gp = reported_counters(machine());
+  const unsigned fixed = fixed_counters(machine());
+  const uint64_t all = overflow_bits(machine());
+  const Program& code = program("alu_chain");
+  need(machine().wrmsr(arch::IA32_PERF_GLOBAL_STATUS_SET, arch::status::kCountersFrozen));
+  RunLog frozen = need(run_all(machine(), *event, code, all, all_fixed(fixed)));
+  need(machine().wrmsr(arch::IA32_PERF_GLOBAL_STATUS_RESET, arch::status::kCountersFrozen));
+  RunLog thawed = need(run_all(machine(), *event, code, all, all_fixed(fixed)));
+  for (unsigned n = 0; n < gp + fixed; ++n) {
+    VERIFY_EQ(frozen.read.at(n), 0u) << "counter " << n << " of both kinds";
+  }
+  VERIFY_GT(thawed.read.at(0), 0u);
+  VERIFY_GT(thawed.read.at(gp), 0u);
+}
+
 // One field of the fixed counters' control register at a time, its four bits each.
 SKIDPROOF_TEST_OVER(PmuStatusBits, GovernOneFixedCounterEach, over::numbers("fixed", {0, 1, 2}),
                     clause::M42, clause::M17, clause::M30) {
@@ -242,8 +264,8 @@ SKIDPROOF_TEST_OVER(PmuStatusBits, GovernOneFixedCounterEach, over::numbers("fix
     }
     Restore lvt(machine(), {arch::IA32_X2APIC_LVT_PMI});
     starts.push_back({arch::IA32_X2APIC_LVT_PMI, arch::lvt::kNmi});
-    RunLog log = need(run_all(machine(), *event, program("alu_chain"), global,
-                              field(governed, c.value), starts));
+    RunLog log = need(
+        run_all(machine(), *event, program("alu_chain"), global, field(governed, c.value), starts));
     const uint64_t status = log.read.back() >> arch::status::kFixedShift & arch::low_bits(fixed);
     need(machine().wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, global));
     VERIFY_EQ(status, c.counts ? bit(governed) : 0) << "field " << c.value;

@@ -77,7 +77,7 @@ class Usage(CliTest):
         self.assertIn("characterize", done.err)
 
     def test_help_is_not_an_error(self):
-        for verb in ([], ["run"], ["qualify"], ["list"], ["explain"], ["doctor"], ["characterize"], ["report"], ["traceability"]):
+        for verb in ([], ["run"], ["qualify"], ["fuzz"], ["list"], ["explain"], ["doctor"], ["characterize"], ["report"], ["traceability"]):
             done = self.skidproof(*verb, "--help")
             self.assertEqual(done.exit, 0, verb)
             self.assertIn("skidproof", done.out)
@@ -351,6 +351,56 @@ class Trouble(CliTest):
         )
         self.assertEqual(done.out.splitlines()[-1], "2")
         self.assertIn("stopped reading", done.err)
+
+
+class Fuzz(CliTest):
+    def fuzz_row(self, done):
+        rows = done.rows()
+        self.assert_valid(rows)
+        return [row for row in rows if row["type"] == "fuzz"][0]
+
+    def test_a_conforming_model_holds(self):
+        done = self.skidproof("fuzz", "--machine", MODEL, "--cases", "300", "--seed", "5", "--json", "-")
+        row = self.fuzz_row(done)
+        self.assertEqual(done.exit, 0, done.err)
+        self.assertEqual((row["held"], row["cases"], row["violation"]), (True, 300, {}))
+        self.assertGreater(row["exact_records"], 100)
+        self.assertGreater(row["refused"], 100)
+
+    def test_the_cases_do_not_depend_on_the_number_of_workers(self):
+        counts = []
+        for jobs in ("1", "3"):
+            done = self.skidproof("fuzz", "--machine", MODEL, "--cases", "900", "--jobs", jobs, "--json", "-")
+            row = self.fuzz_row(done)
+            counts.append([row[field] for field in ("cases", "runs", "records", "exact_records", "writes", "interrupts")])
+        self.assertEqual(*counts)
+
+    def test_a_violation_is_small_and_comes_again(self):
+        done = self.skidproof("fuzz", "--machine", MODEL, "--defect", "reset-off-by-one", "--out", "found")
+        self.assertEqual(done.exit, 1, done.err)
+        self.assertIn("VIOLATION", done.out)
+        replay = self.folder / "found" / "fuzz-1.json"
+        document = json.loads(replay.read_text())
+        self.assertLessEqual(len(document["instructions"]), 20)
+        again = self.skidproof("fuzz", "--replay", str(replay), "--json", "-")
+        self.assertEqual(again.exit, 1)
+        violation = self.fuzz_row(again)["violation"]
+        for field in ("check", "clause", "expected", "seen"):
+            self.assertEqual(violation[field], document[field])
+        innocent = self.skidproof("fuzz", "--replay", str(replay), "--machine", MODEL, "--json", "-")
+        self.assertEqual(innocent.exit, 0, innocent.err)
+
+    def test_what_cannot_be(self):
+        self.assert_refused(self.skidproof("fuzz", "--machine", "model:sandy-brige"), 64, "sandy-bridge")
+        self.assert_refused(self.skidproof("fuzz", "--defect", "skid-nne"), 64, "skid-none")
+        self.assert_refused(self.skidproof("fuzz", "--deadline", "5x"), 64, "--deadline")
+        self.assert_refused(self.skidproof("fuzz", "--replay", "nothing.json"), 64, "nothing.json")
+        self.assert_refused(self.skidproof("fuzz", "--machine", "native"), 77, "PMU")
+        broken = self.folder / "broken.json"
+        broken.write_text("{}")
+        done = self.skidproof("fuzz", "--replay", "broken.json")
+        self.assertEqual(done.exit, 64)
+        self.assertIn("this is no fuzz case", done.err)
 
 
 class Qualify(CliTest):

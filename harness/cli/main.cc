@@ -68,6 +68,7 @@ int run(int argc, char** argv) {
   add_run(app, invocation);
   add_characterize(app, invocation);
   add_qualify(app, invocation);
+  add_fuzz(app, invocation);
   add_report(app, invocation);
   add_traceability(app, invocation);
 

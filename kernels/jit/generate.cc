@@ -105,13 +105,15 @@ std::string text(const Expectations& e) {
 }
 
 // The kernel's code may write its scratch registers, and RSP by PUSH, POP, CALL and RET.
-Expected<void> check_registers(const std::vector<Decoded>& all, const Parts& parts) {
+Expected<void> check_registers(const std::vector<Decoded>& all, const Parts& parts,
+                               const Kernel& kernel) {
   for (const Decoded& decoded : all) {
     const Instruction& i = decoded.instruction;
     bool own = (i.address >= parts.setup && i.address < parts.setup_end) ||
                (i.address >= parts.top && i.address < parts.check) || i.address > parts.ret;
     if (!own) continue;
     GprMask allowed = kScratch;
+    if (kernel.string_instructions) allowed |= gpr_bit(6) | gpr_bit(7);  // rsi, rdi
     bool stack = i.flow == Flow::kCall || i.flow == Flow::kReturn || i.text.starts_with("push") ||
                  i.text.starts_with("pop");
     if (stack) allowed |= kStackPointer;
@@ -218,7 +220,7 @@ Expected<Program> build(const Kernel& kernel, const Params& params, const Placem
   program.marks = emitter.marks();
   std::vector<Decoded> decoded =
       SKIDPROOF_TRY(disassemble(program.code, program.code_address, program.mode));
-  SKIDPROOF_CHECK(check_registers(decoded, parts));
+  SKIDPROOF_CHECK(check_registers(decoded, parts, kernel));
   program.instructions.reserve(decoded.size());
   for (Decoded& one : decoded) program.instructions.push_back(std::move(one.instruction));
   SKIDPROOF_CHECK(check_marks(program));

@@ -48,6 +48,9 @@ constexpr std::array kEvents = {
 constexpr std::array<CpuModel, 4> kModels = {
     {{.model = 0x0F}, {.model = 0x16}, {.model = 0x17}, {.model = 0x1D}}};
 
+// [Intel specification updates of the Core 2 class]
+constexpr std::array<std::string_view, 1> kErrata = {"W145"};
+
 constexpr Microarch core2() {
   return {
       .name = "core2",
@@ -60,8 +63,8 @@ constexpr Microarch core2() {
       .fixed_counters = 3,
       .fixed_width = 40,
       .full_width_writes = false,
-      .lbr_format = 2,      // 64-bit EIP
-      .smm_freeze = false,  // Figure 18-49 has it from Nehalem on
+      .lbr_format = 2,                   // 64-bit EIP
+      .smm_freeze = false,               // Figure 18-49 has it from Nehalem on
       .perfevtsel_defined = 0xFFDFFFFF,  // AnyThread comes with version 3 (Figures 18-1, 18-6)
       .any_thread = false,
       .pebs_counters = internal::kPmc0,  // Table 18-11
@@ -85,6 +88,7 @@ constexpr Microarch core2() {
                  .dtlb_entries = 16,
                  .stlb_entries = 256,
                  .mispredict_penalty = 15},
+      .errata = kErrata,
   };
 }
 

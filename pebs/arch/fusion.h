@@ -15,6 +15,14 @@ constexpr Condition condition_of_code(unsigned tttn) {
   return static_cast<Condition>((tttn & 0xF) >> 1);
 }
 
+// What a micro-fused instruction with an indexed address does at issue. (R73, R74)
+enum class IndexedFusion : uint8_t {
+  kUnstated,     // no source says; the model splits it in two
+  kNever,        // always split in two
+  kTwoOperands,  // stays fused when its destination is read and written; three-operand VEX forms, ADC,
+                 // SBB and CMOVcc are split
+};
+
 // For each first class, the set of condition families that it fuses with (bit n = Condition n), and
 // the operand forms in which it does. [semantics R64–R69]
 struct FusionRules {

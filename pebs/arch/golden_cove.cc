@@ -60,7 +60,8 @@ constexpr std::array kArchitecturalEvents = {
 // of every type together.
 constexpr std::array kCommonEvents = {
     on_fixed(0, kFixed.pebs("INST_RETIRED.ANY", 0x00, 0x01, Signal::kInstructions)),
-    on_fixed(0, kFixed.pebs("INST_RETIRED.PREC_DIST", 0x00, 0x01, Signal::kInstructions, EventKind::kPdir)),
+    on_fixed(0, kFixed.pebs("INST_RETIRED.PREC_DIST", 0x00, 0x01, Signal::kInstructions,
+                            EventKind::kPdir)),
     kPmc1To7.pebs("INST_RETIRED.ANY_P", 0xC0, 0x00, Signal::kInstructions),
     kPmc1To7.pebs("INST_RETIRED.NOP", 0xC0, 0x02, Signal::kNops),
     kPmc1To7.pebs("INST_RETIRED.REP_ITERATION", 0xC0, 0x08, Signal::kNone),
@@ -82,9 +83,12 @@ constexpr std::array kCommonEvents = {
     kAnywhere.pebs("BR_MISP_RETIRED.COND", 0xC5, 0x11, Signal::kMispredictsConditional),
     kAnywhere.pebs("BR_MISP_RETIRED.NEAR_TAKEN", 0xC5, 0x20, Signal::kMispredictsTaken),
     kAnywhere.pebs("BR_MISP_RETIRED.INDIRECT", 0xC5, 0x80, Signal::kNone),
-    data_address(kPmc0.pebs("MEM_TRANS_RETIRED.STORE_SAMPLE", 0xCD, 0x02, Signal::kStores, EventKind::kStoreSample)),
-    data_address(kPmc0To3.pebs("MEM_INST_RETIRED.STLB_MISS_LOADS", 0xD0, 0x11, Signal::kStlbMissLoads)),
-    data_store(kPmc0To3.pebs("MEM_INST_RETIRED.STLB_MISS_STORES", 0xD0, 0x12, Signal::kStlbMissStores)),
+    data_address(kPmc0.pebs("MEM_TRANS_RETIRED.STORE_SAMPLE", 0xCD, 0x02, Signal::kStores,
+                            EventKind::kStoreSample)),
+    data_address(
+        kPmc0To3.pebs("MEM_INST_RETIRED.STLB_MISS_LOADS", 0xD0, 0x11, Signal::kStlbMissLoads)),
+    data_store(
+        kPmc0To3.pebs("MEM_INST_RETIRED.STLB_MISS_STORES", 0xD0, 0x12, Signal::kStlbMissStores)),
     data_address(kPmc0To3.pebs("MEM_INST_RETIRED.LOCK_LOADS", 0xD0, 0x21, Signal::kLockedLoads)),
     data_address(kPmc0To3.pebs("MEM_INST_RETIRED.SPLIT_LOADS", 0xD0, 0x41, Signal::kSplitLoads)),
     data_store(kPmc0To3.pebs("MEM_INST_RETIRED.SPLIT_STORES", 0xD0, 0x42, Signal::kSplitStores)),
@@ -101,8 +105,10 @@ constexpr std::array kCommonEvents = {
     data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_MISS", 0xD2, 0x01, Signal::kNone)),
     data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_NO_FWD", 0xD2, 0x02, Signal::kNone)),
     data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_FWD", 0xD2, 0x04, Signal::kNone)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, Signal::kLoadsL3Hit)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_L3_MISS_RETIRED.LOCAL_DRAM", 0xD3, 0x01, Signal::kLoadsL3Miss)),
+    data_address(
+        kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, Signal::kLoadsL3Hit)),
+    data_address(
+        kPmc0To3.pebs("MEM_LOAD_L3_MISS_RETIRED.LOCAL_DRAM", 0xD3, 0x01, Signal::kLoadsL3Miss)),
     data_address(kPmc0To3.pebs("MEM_LOAD_MISC_RETIRED.UC", 0xD4, 0x04, Signal::kNone)),
     // The slots of the fixed counter are no signal of the core model.
     on_fixed(3, kFixed.pebs("TOPDOWN.SLOTS", 0x00, 0x04, Signal::kNone)),
@@ -125,9 +131,17 @@ constexpr std::array kSapphireRapidsEvents = {
     kPmc0To3.pebs("MEM_LOAD_L3_MISS_RETIRED.REMOTE_PMM", 0xD3, 0x10, Signal::kNone),
 };
 
-constexpr auto kAlderLakeTable = join(kArchitecturalEvents, kCommonEvents, kAlderLakeEvents);
+// Counting only: the slots of the fused domain.
+constexpr List kCountingOnly{.counters = internal::kPmc0To7,
+                             .source = "intel/perfmon ADL V1.40, SPR"};
+constexpr std::array kSlotEvents = {
+    kCountingOnly.counting("UOPS_RETIRED.SLOTS", 0xC2, 0x02, Signal::kUops),
+};
+
+constexpr auto kAlderLakeTable =
+    join(kArchitecturalEvents, kSlotEvents, kCommonEvents, kAlderLakeEvents);
 constexpr auto kSapphireRapidsTable =
-    join(kArchitecturalEvents, kCommonEvents, kSapphireRapidsEvents);
+    join(kArchitecturalEvents, kSlotEvents, kCommonEvents, kSapphireRapidsEvents);
 
 // Alder Lake, Raptor Lake. [Linux 6.12 intel-family.h]
 constexpr std::array<CpuModel, 5> kAlderLakeModels = {

@@ -70,16 +70,20 @@ constexpr std::array kCommonEvents = {
     kAnywhere.pebs("BR_INST_RETIRED.CONDITIONAL", 0xC4, 0x01, Signal::kConditional),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_CALL", 0xC4, 0x02, Signal::kNearCalls),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_CALL_R3", 0xC4, 0x02, Signal::kNearCalls),
-    kAnywhere.pebs("BR_INST_RETIRED.ALL_BRANCHES_PEBS", 0xC4, 0x04, Signal::kBranches, EventKind::kPebsOnly),
+    kAnywhere.pebs("BR_INST_RETIRED.ALL_BRANCHES_PEBS", 0xC4, 0x04, Signal::kBranches,
+                   EventKind::kPebsOnly),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_RETURN", 0xC4, 0x08, Signal::kNearReturns),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_TAKEN", 0xC4, 0x20, Signal::kNearTaken),
     kAnywhere.pebs("BR_MISP_RETIRED.CONDITIONAL", 0xC5, 0x01, Signal::kMispredictsConditional),
-    kAnywhere.pebs("BR_MISP_RETIRED.ALL_BRANCHES_PEBS", 0xC5, 0x04, Signal::kMispredicts, EventKind::kPebsOnly),
+    kAnywhere.pebs("BR_MISP_RETIRED.ALL_BRANCHES_PEBS", 0xC5, 0x04, Signal::kMispredicts,
+                   EventKind::kPebsOnly),
     kAnywhere.pebs("BR_MISP_RETIRED.NEAR_TAKEN", 0xC5, 0x20, Signal::kMispredictsTaken),
     kAnywhere.pebs("HLE_RETIRED.ABORTED", 0xC8, 0x04, Signal::kNone),
     kAnywhere.pebs("RTM_RETIRED.ABORTED", 0xC9, 0x04, Signal::kNone),
-    data_address(kPmc0To3.pebs("MEM_UOPS_RETIRED.STLB_MISS_LOADS", 0xD0, 0x11, Signal::kStlbMissLoads)),
-    data_store(kPmc0To3.pebs("MEM_UOPS_RETIRED.STLB_MISS_STORES", 0xD0, 0x12, Signal::kStlbMissStores)),
+    data_address(
+        kPmc0To3.pebs("MEM_UOPS_RETIRED.STLB_MISS_LOADS", 0xD0, 0x11, Signal::kStlbMissLoads)),
+    data_store(
+        kPmc0To3.pebs("MEM_UOPS_RETIRED.STLB_MISS_STORES", 0xD0, 0x12, Signal::kStlbMissStores)),
     data_address(kPmc0To3.pebs("MEM_UOPS_RETIRED.LOCK_LOADS", 0xD0, 0x21, Signal::kLockedLoads)),
     data_address(kPmc0To3.pebs("MEM_UOPS_RETIRED.SPLIT_LOADS", 0xD0, 0x41, Signal::kSplitLoads)),
     data_store(kPmc0To3.pebs("MEM_UOPS_RETIRED.SPLIT_STORES", 0xD0, 0x42, Signal::kSplitStores)),
@@ -91,12 +95,17 @@ constexpr std::array kCommonEvents = {
     data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_RETIRED.L1_MISS", 0xD1, 0x08, Signal::kNone)),
     data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_RETIRED.L2_MISS", 0xD1, 0x10, Signal::kNone)),
     data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_RETIRED.L3_MISS", 0xD1, 0x20, Signal::kLoadsL3Miss)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_RETIRED.HIT_LFB", 0xD1, 0x40, Signal::kLoadsFillBuffer)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_L3_HIT_RETIRED.XSNP_MISS", 0xD2, 0x01, Signal::kNone)),
+    data_address(
+        kPmc0To3.pebs("MEM_LOAD_UOPS_RETIRED.HIT_LFB", 0xD1, 0x40, Signal::kLoadsFillBuffer)),
+    data_address(
+        kPmc0To3.pebs("MEM_LOAD_UOPS_L3_HIT_RETIRED.XSNP_MISS", 0xD2, 0x01, Signal::kNone)),
     data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_L3_HIT_RETIRED.XSNP_HIT", 0xD2, 0x02, Signal::kNone)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_L3_HIT_RETIRED.XSNP_HITM", 0xD2, 0x04, Signal::kNone)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_L3_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, Signal::kLoadsL3Hit)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_L3_MISS_RETIRED.LOCAL_DRAM", 0xD3, 0x01, Signal::kLoadsL3Miss)),
+    data_address(
+        kPmc0To3.pebs("MEM_LOAD_UOPS_L3_HIT_RETIRED.XSNP_HITM", 0xD2, 0x04, Signal::kNone)),
+    data_address(
+        kPmc0To3.pebs("MEM_LOAD_UOPS_L3_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, Signal::kLoadsL3Hit)),
+    data_address(kPmc0To3.pebs("MEM_LOAD_UOPS_L3_MISS_RETIRED.LOCAL_DRAM", 0xD3, 0x01,
+                               Signal::kLoadsL3Miss)),
     alone(kLoadLatency.pebs("MEM_TRANS_RETIRED.LOAD_LATENCY", 0xCD, 0x01, Signal::kLoads,
                             EventKind::kLoadLatency)),
 };
@@ -142,8 +151,16 @@ constexpr Microarch shared() {
       // ds.c].
       .disputed_qualifiers = 1u << (kQualifierInvert | kQualifierCmask),
       .fusion = kSandyBridgeFusion,
+      .indexed_fusion = IndexedFusion::kTwoOperands,
   };
 }
+
+// Of Haswell, HSD29 being BJ122; and those that Broadwell has under numbers of its own: HSD140 as
+// BDM61, HSD91 as BDM38, SKL117 as BDM120. [RemembERR; Linux 6.12 core.c; intel/perfmon HSW, BDW]
+constexpr std::array<std::string_view, 5> kHaswellErrata = {"BJ122", "HSD140", "HSD143", "HSD73",
+                                                            "HSD91"};
+constexpr std::array<std::string_view, 5> kBroadwellErrata = {"BDM126", "BDM62", "HSD140", "HSD91",
+                                                              "SKL117"};
 
 constexpr Microarch haswell() {
   Microarch row = shared();
@@ -153,6 +170,7 @@ constexpr Microarch haswell() {
   row.fixed_cycles_minimum_period = 32;  // Linux 6.12 core.c hsw_limit_period
   row.pdir_minimum_period = 100;         // errata HSD143, HSM154
   row.events = kHaswellTable;
+  row.errata = kHaswellErrata;
   row.caches = {.l2_latency = 12,
                 .l3_bytes = 8 << 20,
                 .l3_latency = 34,
@@ -172,6 +190,7 @@ constexpr Microarch broadwell() {
   row.pdir_minimum_period = 128;
   row.pdir_period_multiple = 64;
   row.events = kBroadwellTable;
+  row.errata = kBroadwellErrata;
   row.caches = {.l2_latency = 12,
                 .l3_bytes = 8 << 20,
                 .l3_latency = 38,

@@ -31,8 +31,8 @@ constexpr List kAnywhere{.counters = internal::kPmc0To7,
 constexpr List kPmc0To3{.counters = internal::kPmc0To3,
                         .pebs_counters = internal::kPmc0To3,
                         .source = "intel/perfmon ICL V1.24"};
-constexpr List kFixed{.source =
-                          "intel/perfmon ICL V1.24; Linux 6.12 ds.c intel_icl_pebs_event_constraints"};
+constexpr List kFixed{
+    .source = "intel/perfmon ICL V1.24; Linux 6.12 ds.c intel_icl_pebs_event_constraints"};
 
 // The LLC events count code fetches, prefetches and speculative requests, which the core model does
 // not have; counting its retired loads alone would put misses above references.
@@ -49,7 +49,8 @@ constexpr std::array kArchitecturalEvents = {
 // of every type together.
 constexpr std::array kListedEvents = {
     on_fixed(0, kFixed.pebs("INST_RETIRED.ANY", 0x00, 0x01, Signal::kInstructions)),
-    on_fixed(0, kFixed.pebs("INST_RETIRED.PREC_DIST", 0x00, 0x01, Signal::kInstructions, EventKind::kPdir)),
+    on_fixed(0, kFixed.pebs("INST_RETIRED.PREC_DIST", 0x00, 0x01, Signal::kInstructions,
+                            EventKind::kPdir)),
     kAnywhere.pebs("INST_RETIRED.ANY_P", 0xC0, 0x00, Signal::kInstructions),
     kAnywhere.pebs("INST_RETIRED.NOP", 0xC0, 0x02, Signal::kNops),
     kAnywhere.pebs("BR_INST_RETIRED.ALL_BRANCHES", 0xC4, 0x00, Signal::kBranches),
@@ -70,8 +71,10 @@ constexpr std::array kListedEvents = {
     kAnywhere.pebs("BR_MISP_RETIRED.NEAR_TAKEN", 0xC5, 0x20, Signal::kMispredictsTaken),
     kAnywhere.pebs("BR_MISP_RETIRED.INDIRECT", 0xC5, 0x80, Signal::kNone),
     kAnywhere.pebs("RTM_RETIRED.ABORTED", 0xC9, 0x04, Signal::kNone),
-    data_address(kPmc0To3.pebs("MEM_INST_RETIRED.STLB_MISS_LOADS", 0xD0, 0x11, Signal::kStlbMissLoads)),
-    data_store(kPmc0To3.pebs("MEM_INST_RETIRED.STLB_MISS_STORES", 0xD0, 0x12, Signal::kStlbMissStores)),
+    data_address(
+        kPmc0To3.pebs("MEM_INST_RETIRED.STLB_MISS_LOADS", 0xD0, 0x11, Signal::kStlbMissLoads)),
+    data_store(
+        kPmc0To3.pebs("MEM_INST_RETIRED.STLB_MISS_STORES", 0xD0, 0x12, Signal::kStlbMissStores)),
     data_address(kPmc0To3.pebs("MEM_INST_RETIRED.LOCK_LOADS", 0xD0, 0x21, Signal::kLockedLoads)),
     data_address(kPmc0To3.pebs("MEM_INST_RETIRED.SPLIT_LOADS", 0xD0, 0x41, Signal::kSplitLoads)),
     data_store(kPmc0To3.pebs("MEM_INST_RETIRED.SPLIT_STORES", 0xD0, 0x42, Signal::kSplitStores)),
@@ -88,7 +91,8 @@ constexpr std::array kListedEvents = {
     data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_MISS", 0xD2, 0x01, Signal::kNone)),
     data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_HIT", 0xD2, 0x02, Signal::kNone)),
     data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_HITM", 0xD2, 0x04, Signal::kNone)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, Signal::kLoadsL3Hit)),
+    data_address(
+        kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, Signal::kLoadsL3Hit)),
     data_address(kPmc0To3.pebs("MEM_LOAD_MISC_RETIRED.UC", 0xD4, 0x04, Signal::kNone)),
     // The slots of the fixed counter are no signal of the core model.
     on_fixed(3, kFixed.pebs("TOPDOWN.SLOTS", 0x00, 0x04, Signal::kNone)),
@@ -97,7 +101,13 @@ constexpr std::array kListedEvents = {
                          EventKind::kLoadLatency)),
 };
 
-constexpr auto kTable = join(kArchitecturalEvents, kListedEvents);
+// Counting only: the slots of the fused domain.
+constexpr List kCountingOnly{.counters = internal::kPmc0To7, .source = "intel/perfmon ICL V1.24"};
+constexpr std::array kSlotEvents = {
+    kCountingOnly.counting("UOPS_RETIRED.SLOTS", 0xC2, 0x02, Signal::kUops),
+};
+
+constexpr auto kTable = join(kArchitecturalEvents, kSlotEvents, kListedEvents);
 
 // Ice Lake, Tiger Lake, Rocket Lake, clients and servers. [Linux 6.12 intel-family.h]
 constexpr std::array<CpuModel, 8> kModels = {{{.model = 0x7D},

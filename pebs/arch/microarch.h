@@ -97,6 +97,7 @@ struct Microarch {
   bool data_source_tlb_lock_bits = false;  // bits 4, 5 of the data source (SNB+, Table 18-33)
   bool data_source_block_bits = false;     // bits 6, 7: data and address blocked
   bool full_buffer_sets_ovf = false;       // R45: seed 004 (SNB) against seed 000 (NHM)
+  bool threshold_by_equality = false;      // D6a: an index past the threshold may not interrupt
   uint16_t minimum_period = 1;             // R41
   uint16_t fixed_cycles_minimum_period = 1;  // of fixed counter 1 (R41)
   uint16_t pdir_minimum_period = 1;          // R41
@@ -108,8 +109,9 @@ struct Microarch {
 
   std::span<const Event> events;  // counting and precise, published encodings
   FusionRules fusion;
+  IndexedFusion indexed_fusion = IndexedFusion::kUnstated;
   CacheGeometry caches;
-  std::span<const std::string_view> errata;  // published ids of errata that this row's parts have
+  std::span<const std::string_view> errata;  // published ids that this row's parts have
 
   // CPUID leaf 0AH, IA32_PERFEVTSELx and the global registers exist. NetBurst has ESCRs and CCCRs
   // instead (pebs/arch/netburst.h).
@@ -127,6 +129,12 @@ struct Microarch {
   // CTR_FRZ and LBR_FRZ, and IA32_PERF_GLOBAL_STATUS_SET and _INUSE (architectural version 4).
   constexpr bool streamlined_freeze() const { return perfmon_version >= 4; }
 
+  constexpr bool has_erratum(std::string_view id) const {
+    for (std::string_view known : errata) {
+      if (known == id) return true;
+    }
+    return false;
+  }
   Expectation expectation(unsigned combination) const {
     return (disputed_qualifiers >> combination) & 1 ? Expectation::kClassify
                                                     : Expectation::kMustHold;

@@ -5,6 +5,7 @@
 // lists intel/perfmon NHM-EP V4 and WSM-EP-DP V5; errata as noted.
 #include <array>
 
+#include "pebs/arch/errata_ids.h"
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/generations.h"
 

@@ -6,6 +6,7 @@
 // Linux.
 #include <array>
 
+#include "pebs/arch/errata_ids.h"
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/generations.h"
 
@@ -168,6 +169,7 @@ constexpr Microarch shared() {
       // ds.c].
       .disputed_qualifiers = 1u << (kQualifierInvert | kQualifierCmask),
       .fusion = kSandyBridgeFusion,
+      .indexed_fusion = IndexedFusion::kNever,
   };
 }
 

@@ -61,22 +61,27 @@ constexpr std::array kArchitecturalEvents = {
 // signals (L1_MISS, L2_MISS, loads and stores together) are no part of the core model.
 constexpr std::array kListedEvents = {
     kPdir.pebs("INST_RETIRED.PREC_DIST", 0xC0, 0x01, Signal::kInstructions, EventKind::kPdir),
-    kNotPmc1.cycles("INST_RETIRED.TOTAL_CYCLES_PS", 0xC0, 0x01, Signal::kInstructions, 10, true, EventKind::kPebsOnly),
+    kNotPmc1.cycles("INST_RETIRED.TOTAL_CYCLES_PS", 0xC0, 0x01, Signal::kInstructions, 10, true,
+                    EventKind::kPebsOnly),
     kAnywhere.pebs("INST_RETIRED.NOP", 0xC0, 0x02, Signal::kNops),
     kAnywhere.pebs("BR_INST_RETIRED.CONDITIONAL", 0xC4, 0x01, Signal::kConditional),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_CALL", 0xC4, 0x02, Signal::kNearCalls),
-    kAnywhere.pebs("BR_INST_RETIRED.ALL_BRANCHES_PEBS", 0xC4, 0x04, Signal::kBranches, EventKind::kPebsOnly),
+    kAnywhere.pebs("BR_INST_RETIRED.ALL_BRANCHES_PEBS", 0xC4, 0x04, Signal::kBranches,
+                   EventKind::kPebsOnly),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_RETURN", 0xC4, 0x08, Signal::kNearReturns),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_TAKEN", 0xC4, 0x20, Signal::kNearTaken),
     kAnywhere.pebs("BR_INST_RETIRED.FAR_BRANCH", 0xC4, 0x40, Signal::kNone),
     kAnywhere.pebs("BR_MISP_RETIRED.CONDITIONAL", 0xC5, 0x01, Signal::kMispredictsConditional),
     kAnywhere.pebs("BR_MISP_RETIRED.NEAR_CALL", 0xC5, 0x02, Signal::kMispredictsNearCall),
-    kAnywhere.pebs("BR_MISP_RETIRED.ALL_BRANCHES_PEBS", 0xC5, 0x04, Signal::kMispredicts, EventKind::kPebsOnly),
+    kAnywhere.pebs("BR_MISP_RETIRED.ALL_BRANCHES_PEBS", 0xC5, 0x04, Signal::kMispredicts,
+                   EventKind::kPebsOnly),
     kAnywhere.pebs("BR_MISP_RETIRED.NEAR_TAKEN", 0xC5, 0x20, Signal::kMispredictsTaken),
     kAnywhere.pebs("HLE_RETIRED.ABORTED", 0xC8, 0x04, Signal::kNone),
     kAnywhere.pebs("RTM_RETIRED.ABORTED", 0xC9, 0x04, Signal::kNone, EventKind::kPebsOnly),
-    data_address(kPmc0To3.pebs("MEM_INST_RETIRED.STLB_MISS_LOADS", 0xD0, 0x11, Signal::kStlbMissLoads)),
-    data_store(kPmc0To3.pebs("MEM_INST_RETIRED.STLB_MISS_STORES", 0xD0, 0x12, Signal::kStlbMissStores)),
+    data_address(
+        kPmc0To3.pebs("MEM_INST_RETIRED.STLB_MISS_LOADS", 0xD0, 0x11, Signal::kStlbMissLoads)),
+    data_store(
+        kPmc0To3.pebs("MEM_INST_RETIRED.STLB_MISS_STORES", 0xD0, 0x12, Signal::kStlbMissStores)),
     data_address(kPmc0To3.pebs("MEM_INST_RETIRED.LOCK_LOADS", 0xD0, 0x21, Signal::kLockedLoads)),
     data_address(kPmc0To3.pebs("MEM_INST_RETIRED.SPLIT_LOADS", 0xD0, 0x41, Signal::kSplitLoads)),
     data_store(kPmc0To3.pebs("MEM_INST_RETIRED.SPLIT_STORES", 0xD0, 0x42, Signal::kSplitStores)),
@@ -93,7 +98,8 @@ constexpr std::array kListedEvents = {
     data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_MISS", 0xD2, 0x01, Signal::kNone)),
     data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_HIT", 0xD2, 0x02, Signal::kNone)),
     data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_HITM", 0xD2, 0x04, Signal::kNone)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, Signal::kLoadsL3Hit)),
+    data_address(
+        kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, Signal::kLoadsL3Hit)),
     data_address(kPmc0To3.pebs("MEM_LOAD_MISC_RETIRED.UC", 0xD4, 0x04, Signal::kNone)),
     // In Table 18-56 only.
     kAnywhere.pebs("OTHER_ASSISTS.ANY", 0xC1, 0x3F, Signal::kNone),
@@ -102,7 +108,13 @@ constexpr std::array kListedEvents = {
                             EventKind::kLoadLatency)),
 };
 
-constexpr auto kTable = join(kArchitecturalEvents, kListedEvents);
+// Counting only: the slots of the fused domain.
+constexpr List kCountingOnly{.counters = internal::kPmc0To7, .source = "intel/perfmon SKL V59"};
+constexpr std::array kSlotEvents = {
+    kCountingOnly.counting("UOPS_RETIRED.RETIRE_SLOTS", 0xC2, 0x02, Signal::kUops),
+};
+
+constexpr auto kTable = join(kArchitecturalEvents, kSlotEvents, kListedEvents);
 
 // Skylake, Kaby Lake, Coffee Lake, Cascade Lake, Comet Lake. [Linux 6.12 intel-family.h]
 constexpr std::array<CpuModel, 7> kModels = {{{.model = 0x4E},
@@ -112,6 +124,9 @@ constexpr std::array<CpuModel, 7> kModels = {{{.model = 0x4E},
                                               {.model = 0x9E},
                                               {.model = 0xA5},
                                               {.model = 0xA6}}};
+
+// [RemembERR; intel/perfmon SKL]
+constexpr std::array<std::string_view, 3> kErrata = {"SKL44", "SKL90", "SKL117"};
 
 // [SDM Tables 18-53, 18-54]
 constexpr Microarch skylake() {
@@ -148,6 +163,7 @@ constexpr Microarch skylake() {
       .disputed_qualifiers = 1u << (kQualifierInvert | kQualifierCmask),
       .events = kTable,
       .fusion = kSandyBridgeFusion,
+      .indexed_fusion = IndexedFusion::kTwoOperands,
       .caches = {.l2_ways = 4,
                  .l2_latency = 12,
                  .l3_bytes = 8 << 20,
@@ -155,6 +171,7 @@ constexpr Microarch skylake() {
                  .stlb_entries = 1536,
                  .stlb_ways = 12,
                  .mispredict_penalty = 16},
+      .errata = kErrata,
   };
 }
 

@@ -14,10 +14,11 @@ namespace skidproof::engines {
 
 class BlockBuilder {
  public:
-  BlockBuilder(const GuestMemory& memory, const arch::Microarch& microarch, Accounting accounting,
-               Mode mode)
+  BlockBuilder(const GuestMemory& memory, const arch::Microarch& microarch,
+               const model::CoreBehaviour& behaviour, Accounting accounting, Mode mode)
       : memory_(memory),
         microarch_(microarch),
+        behaviour_(behaviour),
         modelled_(accounting == Accounting::kCore),
         mode_(mode) {}
 
@@ -37,6 +38,7 @@ class BlockBuilder {
 
   const GuestMemory& memory_;
   const arch::Microarch& microarch_;
+  model::CoreBehaviour behaviour_;
   bool modelled_;
   Mode mode_;
 };

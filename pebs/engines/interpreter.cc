@@ -18,13 +18,13 @@ namespace skidproof::engines {
 // execution is cut into runs and steps.
 struct Interpreter::Machinery {
   Machinery(GuestMemory& guest, model::Core& the_core, const arch::Microarch& microarch,
-            Accounting a, Mode m)
+            const model::CoreBehaviour& behaviour, Accounting a, Mode m)
       : memory(guest),
         core(the_core),
         accounting(a),
         mode(m),
         return_address(m == Mode::kLong ? kSentinel : kSentinel32),
-        builder(guest, microarch, a, m) {
+        builder(guest, microarch, behaviour, a, m) {
     if (m != Mode::kLong) state.address_mask = UINT32_MAX;
     state.host_delta = guest.host_delta();
     state.core = &the_core;
@@ -109,8 +109,8 @@ Expected<Block*> Interpreter::Machinery::find(uint64_t target) {
     if (!built) return tl::make_unexpected(std::move(built).error());
     found = built->get();
     for (const model::InstructionFacts& facts : found->facts) {
-      if (facts.uops <= most_uops) continue;
-      most_uops = facts.uops;
+      if (facts.slots <= most_uops) continue;
+      most_uops = facts.slots;
       raised_most_uops = true;
     }
     blocks.emplace(target, std::move(*built));
@@ -228,6 +228,7 @@ void Interpreter::Machinery::collect(arch::SignalCounts& counts) {
     block->executions = 0;
   }
   state.touched = nullptr;
+  counts[arch::index(arch::Signal::kInstructions)] += std::exchange(state.extra_instructions, 0);
 }
 
 // Puts execution in front of the instruction that faulted and says what happened.
@@ -250,7 +251,11 @@ Error Interpreter::Machinery::fault(arch::SignalCounts& counts) {
 
 Interpreter::Interpreter(GuestMemory& memory, model::Core& core, const arch::Microarch& microarch,
                          Accounting accounting, Mode mode)
-    : machinery_(std::make_unique<Machinery>(memory, core, microarch, accounting, mode)) {}
+    : Interpreter(memory, core, microarch, model::core_behaviour_of(microarch), accounting, mode) {}
+Interpreter::Interpreter(GuestMemory& memory, model::Core& core, const arch::Microarch& microarch,
+                         const model::CoreBehaviour& behaviour, Accounting accounting, Mode mode)
+    : machinery_(
+          std::make_unique<Machinery>(memory, core, microarch, behaviour, accounting, mode)) {}
 Interpreter::~Interpreter() = default;
 
 Expected<void> Interpreter::load(const Program& program) {
@@ -341,6 +346,8 @@ Expected<void> Interpreter::step(model::Retired& retired) {
   uint64_t clock = m.core.clock();
   retired.counts = {};
   auto outcome = m.execute_one(retired.counts, clock);
+  retired.counts[arch::index(arch::Signal::kInstructions)] +=
+      std::exchange(m.state.extra_instructions, 0);
   m.settle(retired.counts, clock);
   m.publish();
   SKIDPROOF_CHECK(std::move(outcome));

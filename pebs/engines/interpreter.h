@@ -13,6 +13,7 @@
 #include "pebs/arch/microarch.h"
 #include "pebs/engines/guest_memory.h"
 #include "pebs/model/core.h"
+#include "pebs/model/core_behaviour.h"
 #include "pebs/model/retired.h"
 
 namespace skidproof::engines {
@@ -25,7 +26,7 @@ enum class Accounting : uint8_t { kCore, kBare };
 // core.cycle() is the same whichever mixture of run() and step() executed it.
 //
 // Not emulated, each a hard error that names the instruction: privileged and system instructions, x87,
-// REP strings, segment overrides, AVX-512, exceptions (a #DE, an unaligned MOVAPS). A program that writes
+// string instructions but STOS, segment overrides, AVX-512, exceptions (a #DE, an unaligned MOVAPS). A program that writes
 // its own code, or any code block, is an error too.
 class Interpreter {
  public:
@@ -33,6 +34,10 @@ class Interpreter {
   // lies below 4 GiB.
   Interpreter(GuestMemory& memory, model::Core& core, const arch::Microarch& microarch,
               Accounting accounting = Accounting::kCore, Mode mode = Mode::kLong);
+  // The same on a core that decides otherwise than the microarch says.
+  Interpreter(GuestMemory& memory, model::Core& core, const arch::Microarch& microarch,
+              const model::CoreBehaviour& behaviour, Accounting accounting = Accounting::kCore,
+              Mode mode = Mode::kLong);
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;

@@ -106,7 +106,7 @@ class ModelMachine final : public Machine {
         core_(microarch, derive_seed(options.seed, "core")),
         pmu_(microarch, {.sibling_thread = options.sibling_thread}, linear_, behaviour,
              options.seed),
-        interpreter_(*memory_, core_, microarch) {}
+        interpreter_(*memory_, core_, microarch, behaviour.core) {}
 
   const Identity& identity() const override { return identity_; }
   CpuidResult cpuid(uint32_t leaf, uint32_t subleaf) const override;

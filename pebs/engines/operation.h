@@ -94,6 +94,9 @@ struct State {
   const Operation* fault_at = nullptr;
   uint64_t fault_address = 0;
 
+  // Repetitions that a broken CPU counts as instructions of their own.
+  uint64_t extra_instructions = 0;
+
   alignas(32) std::array<std::array<uint64_t, 4>, 16> vectors{};
 
   template <typename T>
@@ -235,6 +238,9 @@ void arrange_vector(const model::Decoded& decoded, Operation& op);
 // The place in State of a general or vector register.
 uint16_t offset_of(ZydisRegister reg);
 Handler select_branch(const model::Decoded& decoded, const Selection& selection);
+// STOS in its widths, alone or repeated; select_string is asked for nothing else.
+bool is_string(const model::Decoded& decoded);
+Handler select_string(const model::Decoded& decoded, const Selection& selection);
 // A macro-fused pair as one operation: `first` with its operands, `second`'s condition.
 Handler select_pair(const model::Decoded& first, const model::Decoded& second,
                     const Selection& selection);

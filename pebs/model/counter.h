@@ -61,14 +61,22 @@ struct Counter {
   bool pebs = false;           // an overflow arms PEBS
   bool pdir = false;           // records the overflowing event itself
   bool precise_store = false;  // records the next store's data
+  bool data_address = false;   // records the address of the access (DataLA)
+  bool store_status = false;   // … and of a store whether it hit the L1
   CycleFilter filter;
   uint64_t since_extra = 0;  // … that a miscounting CPU counted twice
-  uint64_t since_loss = 0;  // events since the last one that a miscounting CPU lost
+  uint64_t since_loss = 0;   // events since the last one that a miscounting CPU lost
+  uint64_t start = 0;        // the value last written or loaded: −period
 
   // PEBS between overflow and record.
   bool armed = false;
   uint64_t ready_cycle = 0;   // armed from this cycle on
   uint32_t events_to_go = 0;  // qualifying events to let pass first
+  uint32_t armings = 0;       // overflows so far, for a CPU that arms wrongly
+  bool redundant = false;     // armed again by its own record
+
+  void load(uint64_t value) { count.value = start = value & count.mask; }
+  uint64_t period() const { return (uint64_t{0} - start) & count.mask; }
 };
 
 }  // namespace skidproof::model

@@ -197,7 +197,8 @@ void note_memory(const ZydisDecodedOperand& operand, InstructionFacts& f) {
   bool writes = operand.actions & ZYDIS_OPERAND_ACTION_MASK_WRITE;
   f.loads += reads;
   f.stores += writes;
-  if (operand.visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN) {
+  if (operand.visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN &&
+      operand.mem.base == ZYDIS_REGISTER_RSP) {
     f.stack_load |= reads;
     f.stack_store |= writes;
     return;
@@ -281,6 +282,28 @@ void note_flags(const Decoded& d, InstructionFacts& f) {
   f.flags_written = written;
 }
 
+// R74: two operands, the first a register that is read and written (or a store), and none of the
+// exceptions.
+bool keeps_indexed(const Decoded& d) {
+  switch (d.instruction.mnemonic) {
+    case ZYDIS_MNEMONIC_ADC:
+    case ZYDIS_MNEMONIC_SBB:
+      return false;
+    default:
+      break;
+  }
+  return d.instruction.meta.category != ZYDIS_CATEGORY_CMOV &&
+         d.instruction.operand_count_visible <= 2;
+}
+
+bool rip_relative(const Decoded& d) {
+  for (unsigned n = 0; n < d.instruction.operand_count_visible; ++n) {
+    const ZydisDecodedOperand& o = d.operands[n];
+    if (o.type == ZYDIS_OPERAND_TYPE_MEMORY && o.mem.base == ZYDIS_REGISTER_RIP) return true;
+  }
+  return false;
+}
+
 void note_costs(const Decoded& d, InstructionFacts& f) {
   Cost cost = f.simd || d.instruction.mnemonic == ZYDIS_MNEMONIC_VZEROUPPER
                   ? vector_cost(d.instruction.mnemonic)
@@ -294,11 +317,29 @@ void note_costs(const Decoded& d, InstructionFacts& f) {
   }
   // A plain load has nothing to un-laminate; a load with an operation and a store do.
   bool moves = d.instruction.meta.category == ZYDIS_CATEGORY_DATAXFER && !f.explicit_store;
-  f.unlaminated = f.has_address && f.address_of.index != kNoRegister && !moves;
-  if (f.unlaminated) ++cost.uops;
+  f.indexed = f.has_address && f.address_of.index != kNoRegister && !moves;
+  f.keeps_indexed = keeps_indexed(d);
+  f.rip_immediate = f.has_address && f.immediate && rip_relative(d);
   f.uops = cost.uops;
   f.latency = cost.latency;
   f.occupancy = cost.occupancy;
+}
+
+// Instructions that set flags and never fuse.
+void note_near_firsts(const Decoded& d, InstructionFacts& f) {
+  switch (d.instruction.mnemonic) {
+    case ZYDIS_MNEMONIC_OR:
+    case ZYDIS_MNEMONIC_XOR:
+      f.bitwise = true;
+      break;
+    case ZYDIS_MNEMONIC_NEG:
+    case ZYDIS_MNEMONIC_ADC:
+    case ZYDIS_MNEMONIC_SBB:
+      f.arithmetic = true;
+      break;
+    default:
+      f.arithmetic = d.instruction.meta.category == ZYDIS_CATEGORY_SHIFT;
+  }
 }
 
 uint8_t condition_code(const ZydisDecodedInstruction& i) {
@@ -366,6 +407,7 @@ Expected<Decoded> decode(std::span<const std::byte> bytes, uint64_t address, Mod
   f.nop = d.instruction.mnemonic == ZYDIS_MNEMONIC_NOP;
   f.non_temporal = is_non_temporal(d.instruction.mnemonic);
   f.fusion = fusion_class(d.instruction.mnemonic);
+  note_near_firsts(d, f);
   note_operands(d, f);
   f.locked = (d.instruction.attributes & ZYDIS_ATTRIB_HAS_LOCK) ||
              (d.instruction.mnemonic == ZYDIS_MNEMONIC_XCHG && f.has_address);
@@ -390,51 +432,6 @@ std::string text_of(const Decoded& decoded) {
                                   decoded.instruction.operand_count_visible, text.data(),
                                   text.size(), decoded.facts.address, nullptr);
   return text.data();
-}
-
-void place(std::span<InstructionFacts> block, const arch::Microarch& microarch) {
-  const unsigned width = std::max(1u, microarch.caches.retire_width);
-  for (size_t n = 0; n < block.size(); ++n) {
-    InstructionFacts& f = block[n];
-    f.fused_with_next = f.fused_with_previous = false;
-    f.slots = f.uops;
-    unsigned held = f.occupancy * width;
-    bool chained = n > 0 && f.chain != kNoRegister && (block[n - 1].writes >> f.chain & 1);
-    unsigned latency = 0;  // of what nothing hides, in slots
-    if (chained) latency = f.latency * width;
-    if (f.dependent_load) latency += microarch.caches.l1_latency * width;
-    if (latency > f.slots) held = std::max(held, latency - f.slots);
-    f.stall = static_cast<uint16_t>(std::min(held, 128 * width));
-    if (n == 0 || f.branch != Branch::kConditional) continue;
-    InstructionFacts& first = block[n - 1];
-    if (microarch.fusion.fuses(first.fusion, arch::condition_of_code(f.condition),
-                               first.explicit_load, first.explicit_store,
-                               first.immediate && first.explicit_load, f.mode == Mode::kLong)) {
-      first.fused_with_next = true;
-      f.fused_with_previous = true;
-      f.slots = 0;
-    }
-  }
-}
-
-void add_static_counts(const InstructionFacts& f, arch::SignalCounts& counts) {
-  auto add = [&](Signal signal, uint64_t n) { counts[arch::index(signal)] += n; };
-  add(Signal::kInstructions, 1);
-  add(Signal::kUops, f.slots);
-  add(Signal::kMacroFused, f.fused_with_next);
-  add(Signal::kNops, f.nop);
-  add(Signal::kSimd, f.simd);
-  add(Signal::kLoads, f.loads);
-  add(Signal::kStores, f.stores);
-  add(Signal::kLockedLoads, f.locked && f.loads > 0);
-  if (f.branch == Branch::kNone) return;
-  bool call = f.branch == Branch::kCall || f.branch == Branch::kIndirectCall;
-  bool conditional = f.branch == Branch::kConditional;
-  add(Signal::kBranches, 1);
-  add(Signal::kConditional, conditional);
-  add(Signal::kNearCalls, call);
-  add(Signal::kNearReturns, f.branch == Branch::kReturn);
-  add(Signal::kNearTaken, !conditional);
 }
 
 }  // namespace skidproof::model

@@ -296,7 +296,7 @@ void NetBurst::record(const Retired& r) {
   armed_ = 0;
   if (!ia32e_ && !behaviour_.legacy_mode_records) return;
   const bool wide = ia32e_ ? behaviour_.netburst.long_layout : !behaviour_.netburst.legacy_layout;
-  DebugStore ds(bus_, wide ? uarch_ : legacy_, behaviour_, ds_area_);
+  DebugStore ds(bus_, wide ? uarch_ : legacy_, behaviour_, ds_area_, latched_);
   if (!ds.load()) return;
   if (ds.full() && behaviour_.wraps_when_full) ds.wrap();
   if (!ds.room()) return;

@@ -74,6 +74,7 @@ class NetBurst {
   std::array<Slot, arch::netburst::kCounters> slots_;
   std::array<uint64_t, 0x42> escrs_{};  // by address from 3A0H; not all of them exist
   uint64_t pebs_enable_ = 0, matrix_ = 0, precise_event_ = 0, ds_area_ = 0, debugctl_ = 0;
+  LatchedBounds latched_;
   uint64_t lvt_pmi_ = arch::kResetLvt;
   bool user_ = false, ia32e_ = true;
 

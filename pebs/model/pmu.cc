@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "pebs/arch/msr.h"
 #include "pebs/model/netburst.h"
@@ -27,12 +28,15 @@ void Pmu::State::reset() {
   for (CountRegister& f : fixed) f = {0, fixed_counter_mask(uarch)};
   fixed_ctrl = global_ctrl = global_status = pebs_enable = 0;
   sibling_clock = magic_selects = level_change_left = 0;
-  load_latency_threshold = ds_area = debugctl = 0;
+  load_latency_threshold = ds_area = debugctl = frontend = first_tsc = 0;
   misc_enable = misc_enable::kPerfmonAvailable |
                 (behaviour.pebs_announced ? 0 : misc_enable::kPebsUnavailable);
   lvt_pmi = kResetLvt;
   pending = {};
-  pmi_pending = reloaded_once = false;
+  latched = {};
+  interrupts_due = records = pmis_raised = 0;
+  pmi_pending = pmi_follows = pmi_second = false;
+  reloaded_once = enabled_before = loses_overflow = false;
   refresh();
 }
 
@@ -52,7 +56,8 @@ bool Pmu::State::pebs_eligible(unsigned n, const Event* event) const {
   // What P4 does not promise the model does not do.
   if (event == nullptr || !event->precise()) return false;
   bool restricted_elsewhere = behaviour.pebs_counters == uarch.pebs_counters;
-  if (restricted_elsewhere && ((event->pebs_counters >> n) & 1) == 0 &&
+  bool anywhere = event->kind == EventKind::kLoadLatency && behaviour.load_latency_elsewhere;
+  if (restricted_elsewhere && ((event->pebs_counters >> n) & 1) == 0 && !anywhere &&
       event->kind != EventKind::kPreciseStore) {
     return false;
   }
@@ -69,6 +74,19 @@ bool Pmu::State::pebs_eligible(unsigned n, const Event* event) const {
   return combination == 0 || uarch.expectation(combination) == Expectation::kClassify;
 }
 
+bool Pmu::State::load_latency_enabled(unsigned n) const {
+  if (behaviour.load_latency_wants_cmask && (counters[n].select & evtsel::kCmask) == 0)
+    return false;
+  return !behaviour.load_latency_needs_enable ||
+         ((pebs_enable >> (pebs_enable::kLoadLatencyShift + n)) & 1) != 0;
+}
+
+bool Pmu::State::pdir_works(unsigned n) const {
+  if (behaviour.pdir_needs_pmc0 && (pebs_enable & 1) == 0) return false;
+  if (!behaviour.pdir_with_freeze && (debugctl & debugctl::kFreezePerfmonOnPmi) != 0) return false;
+  return ((behaviour.pdir_counters >> n) & 1) != 0;
+}
+
 // Recomputes what a counter's select means under the present control registers.
 void Pmu::State::resolve(unsigned n) {
   Counter& c = counters[n];
@@ -83,15 +101,19 @@ void Pmu::State::resolve(unsigned n) {
                    (c.select & (user != how.privilege_swapped ? evtsel::kUsr : evtsel::kOs)) != 0;
   bool own_enable = (c.select & evtsel::kEnable) != 0 || !how.own_enable_needed;
   unsigned enabling_bit = how.global_ctrl_crossed ? n ^ 1 : n;
-  bool enabled =
-      own_enable && (((global_ctrl >> enabling_bit) & 1) != 0 || !behaviour.enable_needs_global);
+  bool enabled = own_enable && (((enabled_counters() >> enabling_bit) & 1) != 0 ||
+                                !behaviour.enable_needs_global);
   if ((c.select & evtsel::kOs) == 0 && ((how.upper_usr_only_dead >> n) & 1) != 0) enabled = false;
   if (how.needs_magic_selects && magic_selects != kAllMagicSelects) enabled = false;
+  // No program of the model is ever inside a transaction.
+  if ((c.select & evtsel::kInTx) != 0 && behaviour.generation.in_tx_filters) enabled = false;
   bool store_elsewhere = event != nullptr && event->kind == EventKind::kPreciseStore &&
                          ((behaviour.precise_store_counters >> n) & 1) != 0;
-  bool counted_here = event != nullptr && (((event->counters >> n) & 1) != 0 || store_elsewhere);
-  c.load_latency = event != nullptr && event->kind == EventKind::kLoadLatency &&
-                   ((pebs_enable >> (pebs_enable::kLoadLatencyShift + n)) & 1) != 0;
+  bool latency = event != nullptr && event->kind == EventKind::kLoadLatency;
+  bool elsewhere = store_elsewhere || (latency && behaviour.load_latency_elsewhere);
+  bool counted_here = event != nullptr && (((event->counters >> n) & 1) != 0 || elsewhere ||
+                                           !behaviour.counter_lists_hold);
+  c.load_latency = latency && load_latency_enabled(n);
   c.signal =
       event != nullptr && event->kind != EventKind::kLoadLatency ? event->signal : Signal::kNone;
   if (how.substitute.select != 0 && how.substitute.select == (c.select & 0xFFFF)) {
@@ -109,9 +131,11 @@ void Pmu::State::resolve(unsigned n) {
     c.any_thread = c.counting;
   }
   c.pebs = pebs_eligible(n, event);
-  c.pdir = c.pebs && event->kind == EventKind::kPdir && ((behaviour.pdir_counters >> n) & 1) != 0;
+  c.pdir = c.pebs && event->kind == EventKind::kPdir && pdir_works(n);
   c.precise_store = c.pebs && event->kind == EventKind::kPreciseStore;
-  if (!c.pebs) c.armed = false;
+  c.data_address = c.pebs && event->data_address;
+  c.store_status = c.pebs && event->l1_hit_bit;
+  if (!c.pebs && !behaviour.arming_survives_disable) c.armed = false;
 }
 
 // Whether a counter with or without AnyThread counts the other logical processor, too (M36).
@@ -124,6 +148,7 @@ bool Pmu::State::counts_sibling(bool any_thread) const {
 void Pmu::State::refresh() {
   const CountingBehaviour& how = behaviour.counting;
   const uint32_t fixed_before = fixed_counting;
+  const uint32_t could_record = armed & counting;
   counting = fixed_counting = armed = sharing = fixed_sharing = 0;
   step_needed = false;
   for (unsigned n = 0; n < kMaxCounters; ++n) {
@@ -142,7 +167,7 @@ void Pmu::State::refresh() {
         (field & (user != how.privilege_swapped ? fixed_ctrl::kUsr : fixed_ctrl::kOs)) != 0;
     if (!how.fixed_privilege_filters && (field & (fixed_ctrl::kUsr | fixed_ctrl::kOs)) != 0)
       privilege = true;
-    bool global = ((global_ctrl >> (status::kFixedShift + i)) & 1) != 0;
+    bool global = ((enabled_counters() >> (status::kFixedShift + i)) & 1) != 0;
     if (!privilege || !(global || !how.fixed_needs_global)) continue;
     fixed_counting |= 1u << i;
     if (how.any_thread_on_fixed && counts_sibling(field & fixed_ctrl::kAnyThread))
@@ -151,6 +176,8 @@ void Pmu::State::refresh() {
   if ((fixed_counting & ~fixed_before & 1) != 0 && sibling) fixed[0].add(how.fixed_start_extra);
   // Nothing counts any more: an assist that waited for the rest of a fused pair will not come.
   if (counting == 0) pending = {};
+  interrupts_due &= armed | pending.triggers;
+  if (behaviour.record_at_disable) record_at_disable(could_record & ~counting);
 }
 
 // --- Counting, arming, triggering
@@ -205,19 +232,38 @@ bool Pmu::State::triggers(Counter& c, const Retired& r, uint64_t events) {
   return true;
 }
 
+// Whether an overflow arms, and how many events pass before the one that is recorded. Every one
+// does, on a CPU that keeps R1.
+bool Pmu::State::arms(Counter& c) {
+  ++c.armings;
+  c.redundant = false;
+  bool late = behaviour.late_armings != 0 && c.armings % behaviour.late_armings == 0;
+  c.events_to_go = behaviour.extra_events + (late ? 1 : 0);
+  if (std::exchange(loses_overflow, false)) return false;
+  if (behaviour.lost_armings != 0 && c.armings % behaviour.lost_armings == 0) return false;
+  uint64_t least = c.pdir ? behaviour.pdir_least_period : behaviour.least_period;
+  return least == 0 || c.period() >= least;
+}
+
 // An overflow of counter n: status, interrupt, arming. True when the record belongs to this very
 // event.
 bool Pmu::State::overflowed(unsigned n, const Retired& r) {
   Counter& c = counters[n];
-  if (behaviour.overflow_sets_status) global_status |= bit(n + behaviour.counting.gp_status_offset);
+  if (behaviour.overflow_sets_status && (!c.pebs || behaviour.pebs_overflow_sets_status)) {
+    global_status |= bit(n + behaviour.counting.gp_status_offset);
+  }
   bool interrupts = (c.select & evtsel::kInt) != 0 || behaviour.counting.interrupts_without_int ||
                     (c.pebs && behaviour.pebs_overflow_interrupts);
-  if (interrupts && behaviour.overflow_interrupts) raise_pmi();
-  if (!c.pebs) return false;
+  if (interrupts && behaviour.overflow_interrupts) overflow_interrupt(n);
+  if (!c.pebs) {
+    if (behaviour.reload_without_record) reload_without_record(n);
+    return false;
+  }
+  if (!arms(c)) return false;
+  if (behaviour.threshold_interrupts_at_arming) announce_threshold();
   if (c.pdir || behaviour.record_on_overflow) return true;
   c.armed = true;
   c.ready_cycle = r.cycle + (behaviour.record_without_event ? 0 : behaviour.arm_cycles);
-  c.events_to_go = behaviour.extra_events;
   armed |= 1u << n;
   return false;
 }
@@ -287,7 +333,11 @@ void Pmu::State::retire(const Retired& r) {
     begin_assist(triggering, r);
   }
   if (r.store.valid) last_store_address = r.store.address;
-  if (!behaviour.registers_after) before = *r.after;
+  if (keeps_history) {
+    before = *r.after;
+    if (r.load.valid) last_load_address = r.load.address;
+  }
+  last_ip = r.ip;
 }
 
 void Pmu::State::advance(const SignalCounts& counts, uint64_t instructions) {
@@ -313,11 +363,41 @@ void Pmu::State::raise_pmi() {
     pmi_pending = true;
     pmi_countdown = random.between(behaviour.pmi_skid_low, behaviour.pmi_skid_high);
   }
-  bool freeze =
-      (debugctl & debugctl::kFreezePerfmonOnPmi) != 0 && behaviour.freeze_clears_global_ctrl;
-  if (freeze || behaviour.freeze_always) {
+  if (behaviour.interrupt_sets_ovf_buffer) global_status |= status::kOvfBuffer;
+  bool freeze = (debugctl & debugctl::kFreezePerfmonOnPmi) != 0 &&
+                ++pmis_raised > behaviour.interrupts_before_freeze;
+  if ((freeze && behaviour.freeze_clears_global_ctrl) || behaviour.freeze_always) {
     global_ctrl = 0;  // R52, architectural version 2–3
     refresh();
+  } else if (freeze && behaviour.generation.streamlined_freeze) {
+    global_status |= status::kCountersFrozen;
+    refresh();
+  }
+}
+
+// With PEBS on the counter the assist comes first, then the threshold interrupt, then this one
+// (R34).
+void Pmu::State::overflow_interrupt(unsigned n) {
+  bool any = behaviour.overflow_interrupt == OverflowInterrupt::kAfterAnyAssist;
+  bool waits = counters[n].pebs && behaviour.overflow_interrupt != OverflowInterrupt::kAtOnce;
+  for (const Counter& c : counters) waits = waits || (any && c.counting && c.pebs);
+  if (waits) {
+    interrupts_due |= 1u << n;
+  } else {
+    raise_pmi();
+  }
+}
+
+// Raises what has waited for this assist; behind the threshold's it is an interrupt of its own.
+void Pmu::State::interrupts_after_assist(bool threshold) {
+  bool due = std::exchange(interrupts_due, 0) != 0;
+  if (threshold && behaviour.interrupt_repeats) pmi_follows = pmi_pending;
+  if (!due || (threshold && behaviour.overflow_interrupt == OverflowInterrupt::kWithThreshold))
+    return;
+  if (threshold && pmi_pending) {
+    pmi_follows = true;
+  } else {
+    raise_pmi();
   }
 }
 
@@ -408,11 +488,19 @@ bool Pmu::take_interrupt() {
   State& s = *state_;
   if (!s.pmi_pending || s.pmi_countdown > 0) return false;
   s.pmi_pending = false;
+  bool second = std::exchange(s.pmi_second, false);
+  if (second && (s.lvt_pmi & lvt::kMasked) != 0 && s.behaviour.lvt_mask_honoured) return false;
   if (s.behaviour.counting.interrupts_twice) {
     s.pmi_pending = s.repeats_pmi = !s.repeats_pmi;
     if (s.pmi_pending) s.pmi_countdown = s.behaviour.pmi_skid_high;
   }
+  if (s.pmi_follows) {
+    s.pmi_follows = false;
+    s.pmi_pending = s.pmi_second = true;
+    s.pmi_countdown = s.random.between(s.behaviour.pmi_skid_low, s.behaviour.pmi_skid_high);
+  }
   if (s.behaviour.delivery_masks_lvt) s.lvt_pmi |= lvt::kMasked;
+  if (s.behaviour.delivery_clears_ovf_buffer) s.global_status &= ~status::kOvfBuffer;
   return true;
 }
 

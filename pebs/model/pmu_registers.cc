@@ -1,6 +1,8 @@
 // The PMU's registers: which exist, what a write keeps, what raises #GP.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "pebs/arch/msr.h"
 #include "pebs/arch/names.h"
 #include "pebs/arch/reserved.h"
@@ -47,7 +49,7 @@ bool Pmu::State::has_alias(int n) const {
 }
 
 void Pmu::State::write_counter(unsigned n, uint64_t value) {
-  counters[n].count.value = value & counters[n].count.mask;
+  counters[n].load(value);
   if (behaviour.counting.counter_write_clears_status) global_status &= ~bit(n);
 }
 
@@ -62,9 +64,29 @@ Expected<uint64_t> Pmu::State::rdpmc(uint32_t index, bool in_user_mode, bool cr4
   constexpr uint32_t kFixed = uint32_t{1} << 30;
   if (!how.rdpmc_fixed) index &= ~kFixed;
   if (index < visible) return counters[index].count.value & returned;
-  if (index >= kFixed && index - kFixed < fixed_visible) return fixed[index - kFixed].value & returned;
+  if (index >= kFixed && index - kFixed < fixed_visible)
+    return fixed[index - kFixed].value & returned;
   if (!how.rdpmc_index_faults) return uint64_t{0};
   return refuse();
+}
+
+// IA32_PERF_GLOBAL_INUSE: selects that name an event, fixed counters with a ring enabled, and
+// whether anything may interrupt. [SDM 18.2.4.3]
+uint64_t Pmu::State::in_use() const {
+  uint64_t bits = 0;
+  bool pmi = (pebs_enable & 0xFF) != 0;
+  for (unsigned n = 0; n < visible; ++n) {
+    const uint64_t select = counters[n].select;
+    bool shown = !behaviour.generation.in_use_needs_enable || (select & evtsel::kEnable) != 0;
+    if ((select & 0xFF) != 0 && shown) bits |= bit(n);
+    pmi |= (select & evtsel::kInt) != 0;
+  }
+  for (unsigned i = 0; i < fixed_visible; ++i) {
+    const uint64_t field = (fixed_ctrl >> (4 * i)) & 0xF;
+    if ((field & (fixed_ctrl::kOs | fixed_ctrl::kUsr)) != 0) bits |= bit(status::kFixedShift + i);
+    pmi |= (field & fixed_ctrl::kPmi) != 0;
+  }
+  return (bits | (pmi ? arch::in_use::kPmi : 0)) & ~behaviour.generation.in_use_hidden;
 }
 
 Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
@@ -93,6 +115,15 @@ Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
       return debugctl;
     case IA32_MISC_ENABLE:
       return misc_enable;
+    case IA32_PERF_GLOBAL_STATUS_SET:
+      if (!uarch.streamlined_freeze()) return general_protection("RDMSR", msr, 0);
+      return 0;
+    case IA32_PERF_GLOBAL_INUSE:
+      if (!uarch.streamlined_freeze()) return general_protection("RDMSR", msr, 0);
+      return in_use();
+    case MSR_PEBS_FRONTEND:
+      if (uarch.frontend_defined == 0) return general_protection("RDMSR", msr, 0);
+      return frontend;
     case IA32_PERF_CAPABILITIES:
       return (perf_capabilities(uarch) & ~behaviour.hidden_capabilities) |
              behaviour.counting.invented_capabilities;
@@ -139,7 +170,9 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
   }
   if (int n = in_range(msr, IA32_PERFEVTSEL0); n >= 0 && present(n)) {
     note_select(static_cast<unsigned>(n), value);
-    return assign(counters[n].select, writable_perfevtsel(uarch));
+    const bool in_txcp = uarch.tsx && behaviour.generation.in_txcp_everywhere;
+    return assign(counters[n].select, writable_perfevtsel(uarch, static_cast<unsigned>(n)) |
+                                          (in_txcp ? evtsel::kInTxCp : 0));
   }
   if (msr >= IA32_FIXED_CTR0 && msr < IA32_FIXED_CTR0 + fixed_visible) {
     CountRegister& f = fixed[msr - IA32_FIXED_CTR0];
@@ -168,20 +201,42 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       if (!behaviour.ovf_buffer_clears) clear &= ~status::kOvfBuffer;
       if (behaviour.counting.ovf_ctrl_clears_next) clear |= clear << 1;
       clear &= ~behaviour.counting.ovf_ctrl_deaf;
+      if (!behaviour.generation.status_reset_unfreezes) clear &= ~status::kCountersFrozen;
       if (behaviour.ovf_ctrl_clears) global_status &= ~clear;
+      if ((clear & status::kCountersFrozen) != 0) refresh();
       return {};
     }
+    case IA32_PERF_GLOBAL_STATUS_SET: {
+      if (!uarch.streamlined_freeze()) return refuse();
+      uint64_t settable =
+          settable_status(uarch, visible) | behaviour.generation.status_set_reserved;
+      if (!checked(value, settable)) return refuse();
+      if (behaviour.generation.status_set_sets) global_status |= value & settable;
+      refresh();
+      return {};
+    }
+    case IA32_PERF_GLOBAL_INUSE:
+      if (behaviour.generation.in_use_read_only || !uarch.streamlined_freeze()) return refuse();
+      return {};
+    case MSR_PEBS_FRONTEND:
+      if (uarch.frontend_defined == 0) return refuse();
+      return assign(frontend, uarch.frontend_defined | behaviour.generation.frontend_reserved);
     case IA32_PEBS_ENABLE:
+      if (behaviour.toggling_loses_overflow && pebs_enable == 0 && value != 0) {
+        loses_overflow = std::exchange(enabled_before, true);
+      }
       return assign(pebs_enable,
                     writable_pebs_enable(uarch) | (behaviour.pebs_counters & counter_bits()));
     case MSR_PEBS_LD_LAT_THRESHOLD:
       return assign(load_latency_threshold, kWritableLoadLatencyThreshold);
     case IA32_DS_AREA:
       if (behaviour.reserved_bits_fault && !canonical(value)) {
-        if ((value & ~with_defects(msr, 0)) != 0 || behaviour.counting.lax.msr != msr) return refuse();
+        if ((value & ~with_defects(msr, 0)) != 0 || behaviour.counting.lax.msr != msr)
+          return refuse();
       }
       ds_area = value;
       if (behaviour.counting.lost.msr == msr) ds_area &= ~behaviour.counting.lost.bits;
+      latched = {};
       return {};
     case IA32_DEBUGCTL:
       return assign(debugctl, writable_debugctl(uarch));

@@ -42,6 +42,8 @@ inline uint64_t cycles_of(const SignalCounts& counts) { return counts[index(Sign
 struct PendingAssist {
   unsigned instructions = 0;  // still to retire; 0: nothing waits
   uint32_t triggers = 0;
+  uint64_t ip = 0;         // of the instruction that caused it
+  uint64_t ip_before = 0;  // of the one before, kept only for a defect
   Access load, store;
 };
 
@@ -55,6 +57,7 @@ struct Pmu::State {
         visible(std::min<unsigned>(gp_counters(microarch, topology.sibling_thread),
                                    decisions.answering_counters)),
         fixed_visible(std::min<unsigned>(microarch.fixed_counters, decisions.answering_fixed)),
+        keeps_history(!decisions.registers_after || decisions.load_latency_lag != 0),
         random(derive_seed(seed, "pmu")) {
     reset();
   }
@@ -65,12 +68,13 @@ struct Pmu::State {
   bool sibling;            // another logical processor shares the core, and is busy
   unsigned visible;        // CPUID.0AH:EAX[15:8]
   unsigned fixed_visible;  // CPUID.0AH:EDX[4:0]
+  bool keeps_history;      // a defect asks for what was before an instruction
   Random random;
 
   std::array<Counter, kMaxCounters> counters;
   std::array<CountRegister, kMaxFixed> fixed;
   uint64_t fixed_ctrl = 0, global_ctrl = 0, global_status = 0, pebs_enable = 0;
-  uint64_t load_latency_threshold = 0, ds_area = 0, debugctl = 0;
+  uint64_t load_latency_threshold = 0, ds_area = 0, debugctl = 0, frontend = 0;
   uint64_t misc_enable = misc_enable::kPerfmonAvailable;
   uint64_t lvt_pmi = kResetLvt;
   bool user = false;
@@ -87,16 +91,26 @@ struct Pmu::State {
 
   PendingAssist pending;
   bool reloaded_once = false;
-  uint64_t last_store_address = 0;
-  Registers before;  // registers before the instruction, kept only for a defect
+  bool enabled_before = false;  // IA32_PEBS_ENABLE was not 0 before
+  bool loses_overflow = false;  // the next one arms nothing
+  uint32_t records = 0;         // written so far, for a CPU that repeats some
+  LatchedBounds latched;        // for a CPU that does not read them again
+  uint64_t last_store_address = 0, last_load_address = 0;
+  Registers before;             // registers before the instruction
+  uint32_t interrupts_due = 0;  // overflow interrupts that wait for their counter's assist (R34)
+  uint64_t last_ip = 0;         // of the instruction before, kept only for a defect
+  uint64_t first_tsc = 0;       // of the first record, used only by a defect
   bool pmi_pending = false;
+  bool pmi_follows = false;  // a second one waits for the delivery of the first
+  bool pmi_second = false;   // the pending one is such a second one
+  uint32_t pmis_raised = 0;
   uint64_t pmi_countdown = 0;  // instructions
   bool repeats_pmi = false;
   uint64_t sibling_clock = 0;      // cycles of which the sibling's events were counted
   uint64_t level_change_left = 0;  // instructions that a change of privilege level still hides
   uint64_t fixed_since_loss = 0;
-  uint64_t reference_parts = 0;    // hundredths of a reference cycle
-  uint32_t magic_selects = 0;      // those of kMagicSelects that were written
+  uint64_t reference_parts = 0;  // hundredths of a reference cycle
+  uint32_t magic_selects = 0;    // those of kMagicSelects that were written
 
   void reset();
   void set_mode(Mode mode);
@@ -115,6 +129,13 @@ struct Pmu::State {
   void note_select(unsigned n, uint64_t value);
   bool has_alias(int n) const;
   uint64_t with_defects(uint32_t msr, uint64_t writable) const;
+  uint64_t in_use() const;
+  // What GLOBAL_CTRL enables: nothing while the counters are frozen.
+  uint64_t enabled_counters() const {
+    bool frozen =
+        (global_status & status::kCountersFrozen) != 0 && behaviour.generation.frozen_counters_stop;
+    return frozen ? global_ctrl & behaviour.counting.never_frozen : global_ctrl;
+  }
   bool checked(uint64_t value, uint64_t writable) const {
     return !behaviour.reserved_bits_fault || (value & ~writable) == 0;
   }
@@ -130,12 +151,31 @@ struct Pmu::State {
   bool triggers(Counter& c, const Retired& r, uint64_t events);
   bool overflowed(unsigned n, const Retired& r);
   void fixed_overflowed(unsigned i);
+  bool load_latency_enabled(unsigned n) const;
+  bool pdir_works(unsigned n) const;
+  bool arms(Counter& c);
+  void overflow_interrupt(unsigned n);
+  void interrupts_after_assist(bool threshold);
+  void reload_without_record(unsigned n);
+  void announce_threshold();
+  void record_at_disable(uint32_t which);
+  bool redundant(uint32_t triggering);
   void begin_assist(uint32_t triggering, const Retired& r);
   void finish_assist(const Retired& r);
   uint64_t recorded_ip(const Retired& r) const;
   RecordData record_data(uint32_t triggering, const Retired& r, const Access& load,
                          const Access& store) const;
-  void skip_assist(const DebugStore& ds);
+  void add_generation_fields(RecordData& data, uint32_t triggering, const Retired& r);
+  void add_data_address(RecordData& data, const Counter& c, const Access& load,
+                        const Access& store) const;
+  // The PEBS counters whose overflow a record represents: those that overflowed by now.
+  uint32_t represented_by(uint32_t triggering) const {
+    return (static_cast<uint32_t>(global_status & 0xFF) | triggering) &
+           (static_cast<uint32_t>(pebs_enable & 0xFF) | triggering);
+  }
+  void load_fields(RecordData& data, unsigned n, const Access& load) const;
+  void store_fields(RecordData& data, const Access& store) const;
+  void skip_assist(DebugStore& ds);
   void after_record(uint32_t triggering, DebugStore& ds);
   void reload(uint32_t represented, uint32_t overflow, const DebugStore& ds);
   void disarm(uint32_t which);
