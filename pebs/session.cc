@@ -22,12 +22,13 @@ constexpr size_t kSlackRecords = 4;
 
 uint64_t width_mask(unsigned width) { return minus_period(1, width); }
 
-uint64_t fixed_control(const std::vector<FixedSetup>& fixed) {
+uint64_t fixed_control(const std::vector<FixedSetup>& fixed, const Microarch& uarch) {
   uint64_t control = 0;
   for (const FixedSetup& f : fixed) {
     uint64_t field = (f.os ? fixed_ctrl::kOs : 0) | (f.usr ? fixed_ctrl::kUsr : 0) |
                      (f.interrupt ? fixed_ctrl::kPmi : 0);
     control |= fixed_ctrl::field(f.counter, field);
+    if (f.adaptive && uarch.pebs_baseline) control |= fixed_ctrl::adaptive(f.counter);
   }
   return control;
 }
@@ -40,6 +41,9 @@ uint64_t pebs_enable_bits(const SessionPlan& plan, const Microarch& uarch) {
       enable |= bit(pebs_enable::kLoadLatencyShift + c.counter);
     if (c.precise_store) enable |= pebs_enable::kPreciseStore;
   }
+  for (const FixedSetup& f : plan.fixed) {
+    if (f.pebs) enable |= bit(pebs_enable::kFixedShift + f.counter);
+  }
   return plan.pebs_enable.value_or(enable);
 }
 
@@ -50,7 +54,20 @@ uint64_t global_control(const SessionPlan& plan) {
   return control;
 }
 
+uint64_t data_config(const SessionPlan& plan) {
+  return plan.pebs_data_cfg.value_or(adaptive::kMemory | adaptive::kGprs);
+}
+
 }  // namespace
+
+size_t SessionPlan::record_bytes(const arch::Microarch& microarch) const {
+  return microarch.pebs_baseline ? adaptive::record_bytes(data_config(*this))
+                                 : microarch.record->bytes;
+}
+
+uint64_t FixedSetup::start(unsigned width) const {
+  return period != 0 ? minus_period(period, width) : initial & width_mask(width);
+}
 
 CounterSetup CounterSetup::of(unsigned counter, const arch::Event& event, uint64_t period,
                               bool pebs) {
@@ -93,15 +110,15 @@ struct Session::State {
     std::memcpy(ds.host.data() + offset, &value, layout().field_bytes);
   }
   // A reset slot has 64 bits (40 of them used) even where addresses have 32.
-  uint64_t slot(unsigned counter) const {
+  uint64_t slot(uint32_t offset) const {
     uint64_t value = 0;
-    std::memcpy(&value, ds.host.data() + layout().gp_reset(counter), sizeof value);
+    std::memcpy(&value, ds.host.data() + offset, sizeof value);
     return value;
   }
-  void set_slot(unsigned counter, uint64_t value) {
-    std::memcpy(ds.host.data() + layout().gp_reset(counter), &value, sizeof value);
+  void set_slot(uint32_t offset, uint64_t value) {
+    std::memcpy(ds.host.data() + offset, &value, sizeof value);
   }
-  size_t record_bytes() const { return record().bytes; }
+  size_t record_bytes() const { return plan.record_bytes(*uarch); }
   size_t allocated_bytes() const { return (plan.buffer_records + kSlackRecords) * record_bytes(); }
   uint64_t initial_value(const CounterSetup& c) const {
     return c.initial.value_or(minus_period(c.period, uarch->gp_width));
@@ -162,7 +179,11 @@ void Session::State::write_ds_area() {
   set_field(layout.pebs_threshold, threshold);
   for (const CounterSetup& c : plan.counters) {
     if (c.counter >= layout.resets) continue;
-    set_slot(c.counter, c.reset.value_or(initial_value(c)));
+    set_slot(layout.gp_reset(c.counter), c.reset.value_or(initial_value(c)));
+  }
+  for (const FixedSetup& f : plan.fixed) {
+    if (f.counter >= layout.fixed_resets) continue;
+    set_slot(layout.fixed_counter_reset(f.counter), f.reset.value_or(f.start(uarch->fixed_width)));
   }
 }
 
@@ -178,7 +199,7 @@ std::vector<MsrWrite> Session::State::counter_writes() const {
     writes.push_back({alias + c.counter, value});
   }
   for (const FixedSetup& f : plan.fixed) {
-    writes.push_back({IA32_FIXED_CTR0 + f.counter, f.initial & width_mask(uarch->fixed_width)});
+    writes.push_back({IA32_FIXED_CTR0 + f.counter, f.start(uarch->fixed_width)});
   }
   return writes;
 }
@@ -205,6 +226,15 @@ Expected<void> Session::State::programme() {
   SKIDPROOF_CHECK(set(IA32_DS_AREA, ds.address));
   uint64_t debugctl_value = SKIDPROOF_TRY(machine->rdmsr(IA32_DEBUGCTL));
   debugctl_value &= ~debugctl::kFreezePerfmonOnPmi;
+  if (uarch->pebs_baseline && (data_config(plan) & adaptive::kBranches) != 0) {
+    // Without them the branch group holds nothing.
+    if (uarch->architectural_lbr()) {
+      SKIDPROOF_CHECK(set(MSR_ARCH_LBR_CTL,
+                          lbr_ctl::kEnable | lbr_ctl::kOs | lbr_ctl::kUsr | lbr_ctl::kBranchTypes));
+    } else {
+      debugctl_value |= debugctl::kLbr;
+    }
+  }
   if (plan.freeze_on_pmi) debugctl_value |= debugctl::kFreezePerfmonOnPmi;
   SKIDPROOF_CHECK(set(IA32_DEBUGCTL, debugctl_value));
   SKIDPROOF_CHECK(set(IA32_X2APIC_LVT_PMI, SKIDPROOF_TRY(lvt_entry())));
@@ -216,9 +246,11 @@ Expected<void> Session::State::programme() {
   }
   for (const FixedSetup& f : plan.fixed) SKIDPROOF_CHECK(save(IA32_FIXED_CTR0 + f.counter));
   if (load_latency) SKIDPROOF_CHECK(set(MSR_PEBS_LD_LAT_THRESHOLD, plan.load_latency_threshold));
-  SKIDPROOF_CHECK(set(IA32_FIXED_CTR_CTRL, fixed_control(plan.fixed)));
+  SKIDPROOF_CHECK(set(IA32_FIXED_CTR_CTRL, fixed_control(plan.fixed, *uarch)));
+  if (uarch->pebs_baseline) SKIDPROOF_CHECK(set(MSR_PEBS_DATA_CFG, data_config(plan)));
   for (const CounterSetup& c : plan.counters) {
-    SKIDPROOF_CHECK(set(IA32_PERFEVTSEL0 + c.counter, c.select_msr()));
+    const uint64_t adaptive_bit = c.adaptive && uarch->pebs_baseline ? evtsel::kAdaptive : 0;
+    SKIDPROOF_CHECK(set(IA32_PERFEVTSEL0 + c.counter, c.select_msr() | adaptive_bit));
   }
   return {};
 }
@@ -363,7 +395,13 @@ uint64_t Session::base() const { return state_->field(state_->layout().pebs_base
 uint64_t Session::index() const { return state_->field(state_->layout().pebs_index); }
 uint64_t Session::maximum() const { return state_->field(state_->layout().pebs_maximum); }
 uint64_t Session::threshold() const { return state_->field(state_->layout().pebs_threshold); }
-uint64_t Session::reset_slot(unsigned counter) const { return state_->slot(counter); }
+uint64_t Session::reset_slot(unsigned counter) const {
+  return state_->slot(state_->layout().gp_reset(counter));
+}
+uint64_t Session::fixed_reset_slot(unsigned counter) const {
+  return state_->slot(state_->layout().fixed_counter_reset(counter));
+}
+size_t Session::record_bytes() const { return state_->record_bytes(); }
 void Session::set_base(uint64_t address) { state_->set_field(state_->layout().pebs_base, address); }
 void Session::set_index(uint64_t address) {
   state_->set_field(state_->layout().pebs_index, address);
@@ -374,7 +412,12 @@ void Session::set_threshold(uint64_t address) {
 void Session::set_maximum(uint64_t address) {
   state_->set_field(state_->layout().pebs_maximum, address);
 }
-void Session::set_reset_slot(unsigned counter, uint64_t value) { state_->set_slot(counter, value); }
+void Session::set_reset_slot(unsigned counter, uint64_t value) {
+  state_->set_slot(state_->layout().gp_reset(counter), value);
+}
+void Session::set_fixed_reset_slot(unsigned counter, uint64_t value) {
+  state_->set_slot(state_->layout().fixed_counter_reset(counter), value);
+}
 uint64_t Session::ds_address() const { return state_->ds.address; }
 std::span<const std::byte> Session::ds_bytes() const {
   return state_->ds.host.first(arch::kDsAllocation);

@@ -56,7 +56,7 @@ SKIDPROOF_TEST_OVER(PebsBuffer, MovesTheIndexByWholeRecords, over::numbers("reco
 
   evidence("index-moved", session.index() - start);
   VERIFY_EQ(start, session.base());
-  VERIFY_EQ(session.index() - start, records * uarch().record->bytes);
+  VERIFY_EQ(session.index() - start, records * record_bytes(uarch()));
   VERIFY_EQ(written(session.after_index()), 0u) << "bytes behind the index";
   VERIFY_GT(written(whole_buffer(session)), 0u) << "bytes of records";
   session.set_index(start);
@@ -98,7 +98,7 @@ SKIDPROOF_TEST_OVER(PebsBuffer, WritesNoByteAtOrPastAnUnalignedMaximum,
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   SessionPlan plan = one_counter(0, *event, period, kWhole + 4);
-  plan.maximum_bytes = kWhole * uarch().record->bytes + param().number();
+  plan.maximum_bytes = kWhole * record_bytes(uarch()) + param().number();
 
   Sampled sampled = need(sample(machine(), plan, code, iterations_for_exactly(kWhole + 3, period)));
 
@@ -122,7 +122,7 @@ SKIDPROOF_TEST_OVER(PebsBuffer, SkipsEventsWhileItIsFull, over::counters({0, 1, 
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
   SessionPlan plan = one_counter(counter, *event, period, 8);
   plan.maximum_records = 2;
-  plan.index_bytes = 2 * uarch().record->bytes;
+  plan.index_bytes = 2 * record_bytes(uarch());
 
   Sampled sampled = need(sample(machine(), plan, code, iterations));
 
@@ -210,7 +210,7 @@ SKIDPROOF_TEST(PebsBuffer, ReportsWhatAnIndexBelowTheBaseDoes, clause::R47, clau
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   Session session = need(Session::open(machine(), one_counter(0, *event, period, 8)));
   const uint64_t start = session.index();
-  const uint64_t size = uarch().record->bytes;
+  const uint64_t size = record_bytes(uarch());
   need(session.run(code, iterations_for_exactly(3, period)));
   VERIFY_EQ(session.index() - start, 3 * size) << "with the index at the base";
   session.rewind();

@@ -203,6 +203,8 @@ SKIDPROOF_TEST(PebsLoadLatency, TellsLoadsThatMissTheStlb, clause::P14, clause::
 SKIDPROOF_TEST(PebsLoadLatency, NeedsBothOfItsEnableBits, clause::P10) {
   SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
                     kNoFacility);
+  SKIDPROOF_REQUIRE(uarch().load_latency_enable != 0, SkipCategory::kNotOnThisMicroarch,
+                    "there is no LL_EN");
   const Program& chase = program("pointer_chase", kResident);
   unsigned counter = latency_counter(uarch());
   SessionPlan plan = latency_plan(uarch(), counter, kLeastThreshold);

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "pebs/arch/microarch.h"
+#include "pebs/model/adaptive_behaviour.h"
 #include "pebs/model/core_behaviour.h"
 #include "pebs/model/counting_behaviour.h"
 #include "pebs/model/generation_behaviour.h"
@@ -92,6 +93,7 @@ struct Behaviour {
   NetBurstBehaviour netburst;
   CountingBehaviour counting;      // registers and plain counting
   CoreBehaviour core;              // fusion
+  AdaptiveBehaviour adaptive;      // adaptive records and the counters that came with them
   GenerationBehaviour generation;  // what later generations add
 
   // Counters and their MSRs.

@@ -105,10 +105,25 @@ bool has_data_address(const Microarch& m) {
 bool has_fixed_data_address(const Microarch& m) {
   return has_data_address(m) && !m.record->adaptive();
 }
+// Ice Lake and Golden Cove.
+bool has_adaptive_records(const Microarch& m) { return m.pebs_baseline; }
+bool splits_latency(const Microarch& m) { return m.record->cache_latency_shift != 0; }
+bool has_no_ll_en(const Microarch& m) {
+  return m.load_latency_event != 0 && m.load_latency_enable == 0;
+}
+bool has_retire_latency(const Microarch& m) { return m.pebs_timing_info; }
+bool samples_on_every_counter(const Microarch& m) { return m.pebs_counters == 0xFF; }
+bool has_fixed_pebs(const Microarch& m) { return m.pebs_fixed_counters != 0; }
+bool has_fixed_pdir(const Microarch& m) { return m.pdir_fixed_counter != 0; }
+bool has_pdist(const Microarch& m) { return m.pdist_counters != 0; }
+bool samples_any_event(const Microarch& m) { return m.pebs_any_event; }
+bool has_store_sample(const Microarch& m) { return m.store_sample_counter != 0; }
+bool has_metrics(const Microarch& m) { return m.perf_metrics; }
 
 size_t slot(Gpr reg) { return static_cast<size_t>(reg); }
 
 const Defect kDefects[] = {
+#include "pebs/model/defects_adaptive.inc"
 #include "pebs/model/defects_company.inc"
 #include "pebs/model/defects_counting.inc"
 #include "pebs/model/defects_errata.inc"
