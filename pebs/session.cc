@@ -62,7 +62,7 @@ uint64_t data_config(const SessionPlan& plan) {
 
 size_t SessionPlan::record_bytes(const arch::Microarch& microarch) const {
   return microarch.pebs_baseline ? adaptive::record_bytes(data_config(*this))
-                                 : microarch.record->bytes;
+                                 : microarch.record_in(mode).bytes;
 }
 
 uint64_t FixedSetup::start(unsigned width) const {
@@ -209,7 +209,8 @@ Expected<void> Session::State::programme_netburst() {
   for (uint32_t msr : netburst_registers(plan)) SKIDPROOF_CHECK(save(msr));
   for (const MsrWrite& w : netburst_stop(plan)) SKIDPROOF_CHECK(set(w.msr, w.value));
   SKIDPROOF_CHECK(set(IA32_DS_AREA, ds.address));
-  SKIDPROOF_CHECK(set(IA32_X2APIC_LVT_PMI, SKIDPROOF_TRY(lvt_entry())));
+  const uint64_t lvt_value = SKIDPROOF_TRY(lvt_entry());
+  SKIDPROOF_CHECK(set(IA32_X2APIC_LVT_PMI, lvt_value));
   for (const MsrWrite& w : netburst_select(plan)) SKIDPROOF_CHECK(set(w.msr, w.value));
   return {};
 }
@@ -237,7 +238,8 @@ Expected<void> Session::State::programme() {
   }
   if (plan.freeze_on_pmi) debugctl_value |= debugctl::kFreezePerfmonOnPmi;
   SKIDPROOF_CHECK(set(IA32_DEBUGCTL, debugctl_value));
-  SKIDPROOF_CHECK(set(IA32_X2APIC_LVT_PMI, SKIDPROOF_TRY(lvt_entry())));
+  const uint64_t lvt_value = SKIDPROOF_TRY(lvt_entry());
+  SKIDPROOF_CHECK(set(IA32_X2APIC_LVT_PMI, lvt_value));
   bool load_latency = false;
   for (const CounterSetup& c : plan.counters) {
     SKIDPROOF_CHECK(set(IA32_PERFEVTSEL0 + c.counter, 0));
