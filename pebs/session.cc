@@ -62,7 +62,7 @@ uint64_t data_config(const SessionPlan& plan) {
 
 size_t SessionPlan::record_bytes(const arch::Microarch& microarch) const {
   return microarch.pebs_baseline ? adaptive::record_bytes(data_config(*this))
-                                 : microarch.record->bytes;
+                                 : microarch.record_in(mode).bytes;
 }
 
 uint64_t FixedSetup::start(unsigned width) const {
@@ -134,7 +134,8 @@ struct Session::State {
   Expected<void> allocate();
   void write_ds_area();
   Expected<void> programme();
-  Expected<void> programme_debug_store();
+  Expected<void> programme_netburst();
+  Expected<uint64_t> lvt_entry() const;
   void switch_on_and_off(RunPlan& run, bool restart) const;
   std::vector<MsrWrite> counter_writes() const;
   Expected<SessionRun> run(const Program& program, uint64_t iterations, bool restart);
@@ -203,25 +204,27 @@ std::vector<MsrWrite> Session::State::counter_writes() const {
   return writes;
 }
 
-// What every PMU has: the DS area and the interrupt.
-Expected<void> Session::State::programme_debug_store() {
-  SKIDPROOF_CHECK(set(IA32_PEBS_ENABLE, 0));
+// NetBurst, or what else has no event selects.
+Expected<void> Session::State::programme_netburst() {
+  for (uint32_t msr : netburst_registers(plan)) SKIDPROOF_CHECK(save(msr));
+  for (const MsrWrite& w : netburst_stop(plan)) SKIDPROOF_CHECK(set(w.msr, w.value));
   SKIDPROOF_CHECK(set(IA32_DS_AREA, ds.address));
-  uint64_t lvt_value = SKIDPROOF_TRY(machine->rdmsr(IA32_X2APIC_LVT_PMI)) & lvt::kVector;
-  lvt_value |= lvt::kNmi | (plan.mask_interrupts ? lvt::kMasked : 0);
-  return set(IA32_X2APIC_LVT_PMI, lvt_value);
+  const uint64_t lvt_value = SKIDPROOF_TRY(lvt_entry());
+  SKIDPROOF_CHECK(set(IA32_X2APIC_LVT_PMI, lvt_value));
+  for (const MsrWrite& w : netburst_select(plan)) SKIDPROOF_CHECK(set(w.msr, w.value));
+  return {};
+}
+
+Expected<uint64_t> Session::State::lvt_entry() const {
+  const uint64_t vector = SKIDPROOF_TRY(machine->rdmsr(IA32_X2APIC_LVT_PMI)) & lvt::kVector;
+  return vector | lvt::kNmi | (plan.mask_interrupts ? lvt::kMasked : 0);
 }
 
 Expected<void> Session::State::programme() {
-  if (!uarch->architectural_perfmon()) {
-    for (uint32_t msr : netburst_registers(plan)) SKIDPROOF_CHECK(save(msr));
-    for (const MsrWrite& w : netburst_stop(plan)) SKIDPROOF_CHECK(machine->wrmsr(w.msr, w.value));
-    SKIDPROOF_CHECK(programme_debug_store());
-    for (const MsrWrite& w : netburst_select(plan)) SKIDPROOF_CHECK(machine->wrmsr(w.msr, w.value));
-    return {};
-  }
+  if (!uarch->architectural_perfmon()) return programme_netburst();
   SKIDPROOF_CHECK(set(IA32_PERF_GLOBAL_CTRL, 0));
-  SKIDPROOF_CHECK(programme_debug_store());
+  SKIDPROOF_CHECK(set(IA32_PEBS_ENABLE, 0));
+  SKIDPROOF_CHECK(set(IA32_DS_AREA, ds.address));
   uint64_t debugctl_value = SKIDPROOF_TRY(machine->rdmsr(IA32_DEBUGCTL));
   debugctl_value &= ~debugctl::kFreezePerfmonOnPmi;
   if (uarch->pebs_baseline && (data_config(plan) & adaptive::kBranches) != 0) {
@@ -235,6 +238,8 @@ Expected<void> Session::State::programme() {
   }
   if (plan.freeze_on_pmi) debugctl_value |= debugctl::kFreezePerfmonOnPmi;
   SKIDPROOF_CHECK(set(IA32_DEBUGCTL, debugctl_value));
+  const uint64_t lvt_value = SKIDPROOF_TRY(lvt_entry());
+  SKIDPROOF_CHECK(set(IA32_X2APIC_LVT_PMI, lvt_value));
   bool load_latency = false;
   for (const CounterSetup& c : plan.counters) {
     SKIDPROOF_CHECK(set(IA32_PERFEVTSEL0 + c.counter, 0));
