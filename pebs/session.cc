@@ -31,11 +31,12 @@ uint64_t fixed_control(const std::vector<FixedSetup>& fixed) {
   return control;
 }
 
-uint64_t pebs_enable_bits(const SessionPlan& plan) {
+uint64_t pebs_enable_bits(const SessionPlan& plan, const Microarch& uarch) {
   uint64_t enable = 0;
   for (const CounterSetup& c : plan.counters) {
     if (c.pebs) enable |= bit(c.counter);
-    if (c.load_latency) enable |= bit(pebs_enable::kLoadLatencyShift + c.counter);
+    if (c.load_latency && uarch.load_latency_enable != 0)
+      enable |= bit(pebs_enable::kLoadLatencyShift + c.counter);
     if (c.precise_store) enable |= pebs_enable::kPreciseStore;
   }
   return plan.pebs_enable.value_or(enable);
@@ -86,6 +87,15 @@ struct Session::State {
   }
   void set_field(uint32_t offset, uint64_t value) {
     std::memcpy(ds.host.data() + offset, &value, uarch->ds.field_bytes);
+  }
+  // A reset slot has 64 bits (40 of them used) even where addresses have 32.
+  uint64_t slot(unsigned counter) const {
+    uint64_t value = 0;
+    std::memcpy(&value, ds.host.data() + uarch->ds.gp_reset(counter), sizeof value);
+    return value;
+  }
+  void set_slot(unsigned counter, uint64_t value) {
+    std::memcpy(ds.host.data() + uarch->ds.gp_reset(counter), &value, sizeof value);
   }
   size_t record_bytes() const { return uarch->record->bytes; }
   size_t allocated_bytes() const { return (plan.buffer_records + kSlackRecords) * record_bytes(); }
@@ -143,7 +153,7 @@ void Session::State::write_ds_area() {
   set_field(layout.pebs_threshold, threshold);
   for (const CounterSetup& c : plan.counters) {
     if (c.counter >= layout.resets) continue;
-    set_field(layout.reset + c.counter * layout.reset_stride, c.reset.value_or(initial_value(c)));
+    set_slot(c.counter, c.reset.value_or(initial_value(c)));
   }
 }
 
@@ -204,7 +214,7 @@ Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterat
     run.enable = {{IA32_PEBS_ENABLE, 0}, {IA32_PERF_GLOBAL_OVF_CTRL, clearable()}};
     for (const MsrWrite& write : counter_writes()) run.enable.push_back(write);
   }
-  run.enable.push_back({IA32_PEBS_ENABLE, pebs_enable_bits(plan)});
+  run.enable.push_back({IA32_PEBS_ENABLE, pebs_enable_bits(plan, *uarch)});
   run.enable.push_back({IA32_PERF_GLOBAL_CTRL, global_control(plan)});
   // PEBS_ENABLE stays for resume(); close() clears it (R39: GLOBAL_CTRL first).
   run.disable = {{IA32_PERF_GLOBAL_CTRL, 0}};
@@ -303,10 +313,7 @@ uint64_t Session::base() const { return state_->field(state_->uarch->ds.pebs_bas
 uint64_t Session::index() const { return state_->field(state_->uarch->ds.pebs_index); }
 uint64_t Session::maximum() const { return state_->field(state_->uarch->ds.pebs_maximum); }
 uint64_t Session::threshold() const { return state_->field(state_->uarch->ds.pebs_threshold); }
-uint64_t Session::reset_slot(unsigned counter) const {
-  const arch::DsLayout& layout = state_->uarch->ds;
-  return state_->field(layout.reset + counter * layout.reset_stride);
-}
+uint64_t Session::reset_slot(unsigned counter) const { return state_->slot(counter); }
 void Session::set_base(uint64_t address) {
   state_->set_field(state_->uarch->ds.pebs_base, address);
 }
@@ -319,10 +326,7 @@ void Session::set_threshold(uint64_t address) {
 void Session::set_maximum(uint64_t address) {
   state_->set_field(state_->uarch->ds.pebs_maximum, address);
 }
-void Session::set_reset_slot(unsigned counter, uint64_t value) {
-  const arch::DsLayout& layout = state_->uarch->ds;
-  state_->set_field(layout.reset + counter * layout.reset_stride, value);
-}
+void Session::set_reset_slot(unsigned counter, uint64_t value) { state_->set_slot(counter, value); }
 uint64_t Session::ds_address() const { return state_->ds.address; }
 std::span<const std::byte> Session::ds_bytes() const {
   return state_->ds.host.first(arch::kDsAllocation);

@@ -254,9 +254,8 @@ SKIDPROOF_TEST_OVER(PebsPdirInCompany, GivesNoRecordWithoutAnOverflow, over::cou
                     SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters("store"));
   constexpr uint64_t kInstructions = 1000;
-  const SessionPlan plan =
-      in_company(uarch(), CounterSetup::of(pdir, *distribution, kInstructions), *stores, other,
-                 usable_period(uarch(), kWishedPeriod));
+  const SessionPlan plan = in_company(uarch(), CounterSetup::of(pdir, *distribution, kInstructions),
+                                      *stores, other, usable_period(uarch(), kWishedPeriod));
 
   Sampled sampled = need(sample(machine(), plan, code, 100));
 
@@ -282,15 +281,15 @@ SKIDPROOF_TEST(PebsPdirInCompany, RecordsTheOverflowingEventWithTheFreezeArmed, 
   plan.fixed = {{.counter = 0}};  // instructions retired
   plan.freeze_on_pmi = true;
 
-  Sampled sampled = need(
-      sample(machine(), plan, code, kRecords * kPeriod / code.per_iteration.instructions + 1));
+  Sampled sampled =
+      need(sample(machine(), plan, code, kRecords * kPeriod / code.per_iteration.instructions + 1));
 
   const uint64_t mask = arch::gp_counter_mask(uarch());
   const uint64_t records = sampled.records().size();
   const uint64_t rest = (sampled.run.counters[0] - minus_period(kPeriod, uarch().gp_width)) & mask;
   const uint64_t accounted = records * kPeriod + rest;
-  const uint64_t missing = std::max(sampled.run.fixed[0], accounted) -
-                           std::min(sampled.run.fixed[0], accounted);
+  const uint64_t missing =
+      std::max(sampled.run.fixed[0], accounted) - std::min(sampled.run.fixed[0], accounted);
   evidence("records", records);
   evidence("missing", missing);
   VERIFY_GE(records, kRecords * 9 / 10);

@@ -33,7 +33,8 @@ uint64_t part_of_record(const arch::Microarch& microarch, uint64_t sixteenths) {
 // index reaches the threshold by becoming equal to it or by being beyond it (D6); on Core 2 the test
 // is nominally for equality, so beyond it the outcome is reported (D6a).
 SKIDPROOF_TEST_OVER(PebsEdges, InterruptWhenTheIndexIsAtTheThresholdOrPastIt,
-                    over::numbers("start-index=", {2, 3, 4}), clause::D6, clause::D6a, clause::R44) {
+                    over::numbers("start-index=", {2, 3, 4}), clause::D6, clause::D6a,
+                    clause::R44) {
   const arch::Event* event = precise_event(uarch(), Signal::kLoads);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters("load"));
@@ -117,9 +118,9 @@ SKIDPROOF_TEST_OVER(PebsEdges, HoldEveryRecordThatEndsBelowTheMaximum,
   const uint64_t past = sampled.session.maximum() - sampled.session.base();
   sampled.session.set_index(sampled.session.base());
   std::span<const std::byte> behind = sampled.session.after_index().subspan(past);
-  VERIFY_TRUE(std::all_of(behind.begin(), behind.end(),
-                          [](std::byte b) { return b == Session::kFill; }))
-      << "a byte at or past the maximum";
+  VERIFY_TRUE(std::all_of(behind.begin(), behind.end(), [](std::byte b) {
+    return b == Session::kFill;
+  })) << "a byte at or past the maximum";
 }
 
 // --- Skipped events

@@ -50,8 +50,7 @@ SKIDPROOF_TEST_OVER(PebsFields, HoldCanonicalAddresses, over::words({"bytes=8K",
   SKIDPROOF_REQUIRE(has_load_latency(uarch()), SkipCategory::kNotOnThisMicroarch, kNoLatency);
   const Program& chase = program("pointer_chase", param().word());
 
-  Sampled sampled =
-      need(sample(machine(), latency_plan(uarch()), chase, iterations_of(uarch())));
+  Sampled sampled = need(sample(machine(), latency_plan(uarch()), chase, iterations_of(uarch())));
 
   uint64_t inside = 0;
   for (Record record : sampled.records()) {

@@ -19,9 +19,9 @@ constexpr char kNoEvent[] = "no precise load event on PMC0";
 
 // 16 to 256: the edges of powers of two, and each of the low six bits on its own.
 std::vector<Param> periods() {
-  return over::numbers("period=", {16, 17, 20, 24, 31, 32, 33, 40, 48, 63, 64, 65, 66, 68, 72, 80,
-                                   95, 96, 99, 100, 101, 112, 127, 128, 129, 160, 192, 224, 255,
-                                   256});
+  return over::numbers("period=",
+                       {16, 17, 20, 24, 31,  32,  33,  40,  48,  63,  64,  65,  66,  68,  72,
+                        80, 95, 96, 99, 100, 101, 112, 127, 128, 129, 160, 192, 224, 255, 256});
 }
 
 }  // namespace
@@ -59,8 +59,8 @@ SKIDPROOF_TEST_OVER(PebsPeriods, CostTimeAndNothingElse,
                     "the microarch does not sustain this period");
   const Program& code = program("sparse_event", sparse_parameters("load"));
   const uint64_t iterations = iterations_for_exactly(30, period);
-  Sampled counted = need(sample(machine(), one_counter(plain_counter(0, *event), 1), code,
-                                iterations));
+  Sampled counted =
+      need(sample(machine(), one_counter(plain_counter(0, *event), 1), code, iterations));
   const uint64_t events = counted.run.counters[0];
   const Exact expected = exact(uarch(), events, period, period);
   need(counted.session.close());
@@ -96,8 +96,8 @@ SKIDPROOF_TEST_OVER(PebsPeriods, AreKeptByThePreciseDistribution, periods(), cla
   SessionPlan plan = one_counter(counter, *event, period, 2 * kRecords);
   plan.fixed = {{.counter = 0}};  // instructions retired
 
-  Sampled sampled = need(
-      sample(machine(), plan, code, kRecords * period / code.per_iteration.instructions + 1));
+  Sampled sampled =
+      need(sample(machine(), plan, code, kRecords * period / code.per_iteration.instructions + 1));
 
   const uint64_t records = sampled.records().size();
   const uint64_t mask = arch::gp_counter_mask(uarch());
@@ -105,11 +105,14 @@ SKIDPROOF_TEST_OVER(PebsPeriods, AreKeptByThePreciseDistribution, periods(), cla
   const uint64_t accounted = records * period + rest;
   const uint64_t missing =
       std::max(sampled.run.fixed[0], accounted) - std::min(sampled.run.fixed[0], accounted);
-  const bool sustained = period >= uarch().minimum_period;
+  const bool sustained = period >= uarch().minimum_period &&
+                         period >= uarch().pdir_minimum_period &&
+                         period % uarch().pdir_period_multiple == 0;
   evidence("expectation", sustained ? "exact" : "classified");
   evidence("records", records);
   evidence("missing", missing);
   VERIFY_EQ(sampled.records().remainder_bytes(), 0u);
+  VERIFY_LE(records * period, sampled.run.fixed[0] + period) << "a record without an overflow";
   if (!sustained) return;
   VERIFY_GE(records, kRecords * 9 / 10);
   VERIFY_LT(missing, records / 2) << "an event that passes before each record is one missing";

@@ -125,7 +125,8 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, KeepsTheBufferWhenACounterIsWrittenWhileI
   const MsrWrite late =
       counter ? MsrWrite{arch::IA32_PMC0, minus_period(period / 2, uarch().gp_width)}
               : MsrWrite{arch::IA32_PERFEVTSEL0, CounterSetup::of(0, *taken, period).select_msr()};
-  need(machine().run(code, with({{IA32_PEBS_ENABLE, bit(0)}, {IA32_PERF_GLOBAL_CTRL, bit(0)}, late})));
+  need(machine().run(code,
+                     with({{IA32_PEBS_ENABLE, bit(0)}, {IA32_PERF_GLOBAL_CTRL, bit(0)}, late})));
 
   const uint64_t moved = session.index() - session.base();
   evidence("records", moved / uarch().record->bytes);

@@ -34,11 +34,7 @@ class DebugStore {
  public:
   DebugStore(Bus& bus, const arch::Microarch& microarch, const Behaviour& behaviour,
              uint64_t address, LatchedBounds& latched)
-      : bus_(bus),
-        uarch_(microarch),
-        behaviour_(behaviour),
-        address_(address),
-        latched_(latched) {}
+      : bus_(bus), uarch_(microarch), behaviour_(behaviour), address_(address), latched_(latched) {}
 
   // False when the management area is not mapped: the assist then does nothing.
   bool load();

@@ -5,6 +5,7 @@ namespace skidproof::model {
 Behaviour behaviour_of(const arch::Microarch& microarch) {
   Behaviour b;
   b.full_width_bits = microarch.gp_width;
+  b.answering_fixed = microarch.fixed_counters;
   b.pebs_counters = microarch.pebs_counters;
   b.fused_pair_skid = microarch.fused_pair_skid;
   for (unsigned i = 0; i < arch::kGprs; ++i) b.gpr_source[i] = static_cast<uint8_t>(i);

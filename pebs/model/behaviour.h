@@ -13,7 +13,7 @@ namespace skidproof::model {
 
 // When the index makes the assist write nothing.
 enum class Bounds : uint8_t {
-  kRecordMustFit,   // index + size > maximum: nothing at or past the maximum is written (R48)
+  kRecordMustFit,       // index + size > maximum: nothing at or past the maximum is written (R48)
   kIndexAtMaximum,      // only index >= maximum: a record may hang over the end
   kIndexEqualsMaximum,  // only index == maximum
   kIndexPastMaximum,    // only index > maximum: one record begins at the maximum
@@ -52,6 +52,7 @@ enum class Redundant : uint8_t {
   kNowAndThen,           // for one record in eight
   kPdirNotAlone,         // PDIR while another counter does PEBS
   kLoadLatencyNotAlone,  // load latency while another counter does PEBS
+  kLowSixBits,           // PDIR unless the low six bits of the period are 0
 };
 
 // When the interrupt of an overflow (INT) is raised, if PEBS is about.
@@ -74,6 +75,8 @@ struct Behaviour {
   bool status_write_faults = true;        // GLOBAL_STATUS is read-only
   uint32_t lost_events = 0;               // one event in this many is not counted; 0: none
   bool privilege_filters = true;          // USR and OS select what is counted
+  bool pebs_privilege_filters = true;     // … of a PEBS counter
+  bool upper_counters_filter = true;      // PMC4–7 count with USR alone
   bool enable_needs_global = true;        // GLOBAL_CTRL AND EN
   uint8_t answering_counters = 8;         // of those that CPUID reports, how many answer
   uint8_t running_counters = 8;           // … and how many count
@@ -85,15 +88,16 @@ struct Behaviour {
   uint64_t hidden_capabilities = 0;       // bits missing from IA32_PERF_CAPABILITIES (M5)
 
   // Status.
-  bool overflow_sets_status = true;       // R4
-  bool pebs_overflow_sets_status = true;  // R18: armed, not yet triggered, it shows 1
-  bool record_clears_status = true;       // R17
-  bool record_clears_all_status = false;  // also of counters that are not PEBS-enabled
-  bool ovf_ctrl_clears = true;            // write 1 to clear
-  bool ovf_ctrl_clears_all = false;       // whatever is written
-  bool ovf_buffer_clears = true;          // R22: by bit 62
-  bool ovf_buffer_sticky = true;          // R22: stays until cleared
-  bool threshold_sets_ovf_buffer = true;  // R21
+  bool overflow_sets_status = true;         // R4
+  bool pebs_overflow_sets_status = true;    // R18: armed, not yet triggered, it shows 1
+  bool record_clears_status = true;         // R17
+  bool record_clears_all_status = false;    // also of counters that are not PEBS-enabled
+  bool ovf_ctrl_clears = true;              // write 1 to clear
+  bool ovf_ctrl_clears_all = false;         // whatever is written
+  bool ovf_buffer_clears = true;            // R22: by bit 62
+  bool ovf_buffer_sticky = true;            // R22: stays until cleared
+  bool threshold_sets_ovf_buffer = true;    // R21
+  bool ovf_buffer_needs_freeze = false;     // only with FREEZE_PERFMON_ON_PMI
   bool interrupt_sets_ovf_buffer = false;   // R21: every interrupt does
   bool delivery_clears_ovf_buffer = false;  // the handler finds no reason (R55)
 
@@ -109,27 +113,28 @@ struct Behaviour {
   bool arming_survives_disable = false;  // R39
   bool record_at_disable = false;        // R39: what is armed records when it is stopped
   bool toggling_loses_overflow = false;  // the first one after PEBS_ENABLE was 0 and set again
-  bool record_on_overflow = false;    // ordinary events recorded at N instead of N+1 (R2)
-  bool record_without_event = false;  // the record comes with the next instruction (R3)
-  bool pebs_without_enable = false;   // records although PEBS_EN_PMCn is clear
-  uint16_t pebs_counters = 0x0F;      // R36
-  uint8_t ignored_qualifiers = 0;     // arch::kQualifier… bits that do not invalidate PEBS (R33)
+  bool record_on_overflow = false;       // ordinary events recorded at N instead of N+1 (R2)
+  bool record_without_event = false;     // the record comes with the next instruction (R3)
+  bool pebs_without_enable = false;      // records although PEBS_EN_PMCn is clear
+  uint16_t pebs_counters = 0x0F;         // R36
+  uint8_t ignored_qualifiers = 0;  // arch::kQualifier… bits that do not invalidate PEBS (R33)
 
   // What is recorded.
   uint8_t fused_pair_skid = 2;   // R12
   int8_t skid_instructions = 1;  // 0: the eventing instruction itself; 2: one too many
   uint32_t skid_jitter = 0;      // one record in this many lies one instruction further; 0: none
+  uint8_t one_level_skid = 0;    // more for a memory event with OS or USR alone
   uint8_t fused_extra_skid = 0;  // more instructions after a fused pair
   bool taken_branch_ip_is_target = true;          // R9
   bool registers_after = true;                    // R5: state after the instruction
   std::array<uint8_t, arch::kGprs> gpr_source{};  // which register goes into each slot
   bool flags_recorded = true;
-  bool status_before_assist = true;  // R16
-  bool status_all_counters = true;   // R16: whether PEBS-enabled or not
-  bool status_fixed_counters = true;      // R16, R23
-  bool status_of_lowest_only = false;     // of several that trigger together (R26)
-  uint8_t data_address_bits = 64;         // of the data linear address
-  uint8_t record_alignment = 1;           // records are written at a multiple of it (D1)
+  bool status_before_assist = true;    // R16
+  bool status_all_counters = true;     // R16: whether PEBS-enabled or not
+  bool status_fixed_counters = true;   // R16, R23
+  bool status_of_lowest_only = false;  // of several that trigger together (R26)
+  uint8_t data_address_bits = 64;      // of the data linear address
+  uint8_t record_alignment = 1;        // records are written at a multiple of it (D1)
 
   // PDIR, precise store, load latency.
   uint16_t pdir_counters = 0;              // Table 18-31
@@ -142,36 +147,37 @@ struct Behaviour {
   bool precise_store_zero_latency = true;  // A8H written 0
   bool load_latency_threshold = true;      // only above MSR_PEBS_LD_LAT_THRESHOLD
   bool load_latency_source = true;
-  uint8_t load_latency_source_offset = 0;   // added to the encoding of Table 18-24 (P13)
-  bool load_latency_status_bits = true;     // STLB miss and lock (P14)
-  bool load_latency_value = true;           // A8H (P17)
-  int8_t load_latency_lag = 0;              // −1: address of the load before
-  bool load_latency_needs_enable = true;    // LL_EN_PMCn (P10)
-  bool load_latency_wants_cmask = false;    // P15: works with CMASK 0
-  bool load_latency_elsewhere = false;      // on every PEBS counter, without a latency there (P16)
-  bool pdir_needs_pmc0 = false;             // PEBS_ENABLE[0] too (P6)
-  bool pdir_with_freeze = true;             // works with FREEZE_PERFMON_ON_PMI
-  uint64_t pdir_least_period = 0;           // as least_period, for PDIR
+  uint8_t load_latency_source_offset = 0;  // added to the encoding of Table 18-24 (P13)
+  bool load_latency_status_bits = true;    // STLB miss and lock (P14)
+  bool load_latency_value = true;          // A8H (P17)
+  bool load_latency_needs_core = false;    // none while a sibling thread shares the core
+  int8_t load_latency_lag = 0;             // −1: address of the load before
+  bool load_latency_needs_enable = true;   // LL_EN_PMCn (P10)
+  bool load_latency_wants_cmask = false;   // P15: works with CMASK 0
+  bool load_latency_elsewhere = false;     // on every PEBS counter, without a latency there (P16)
+  bool pdir_needs_pmc0 = false;            // PEBS_ENABLE[0] too (P6)
+  bool pdir_with_freeze = true;            // works with FREEZE_PERFMON_ON_PMI
+  uint64_t pdir_least_period = 0;          // as least_period, for PDIR
 
   // The DS area.
   Bounds bounds = Bounds::kRecordMustFit;
-  bool latched = false;              // base, maximum and threshold are read once (R42)
-  bool lower_bound = true;           // index below base is out of bounds
-  bool low_index_to_base = false;    // … and is set to the base (R47)
-  bool low_index_reloads = false;    // … and the skipped event reloads (D14)
-  bool skip_reloads = false;         // R46: a skipped event reloads nothing
-  bool skip_clears_status = false;   // R46
+  bool latched = false;                 // base, maximum and threshold are read once (R42)
+  bool lower_bound = true;              // index below base is out of bounds
+  bool low_index_to_base = false;       // … and is set to the base (R47)
+  bool low_index_reloads = false;       // … and the skipped event reloads (D14)
+  bool skip_reloads = false;            // R46: a skipped event reloads nothing
+  bool skip_clears_status = false;      // R46
   bool skip_clears_all_status = false;  // of counters without PEBS too (D16)
   bool skip_clears_count = false;       // D15: it counts on
   bool skip_moves_index = false;        // D11
   bool skip_interrupts = false;         // D13
-  bool full_sets_ovf_buffer = true;  // R45, D12
-  bool full_interrupts = false;      // R45: no PMI for a full buffer
+  bool full_sets_ovf_buffer = true;     // R45, D12
+  bool full_interrupts = false;         // R45: no PMI for a full buffer
   bool full_clears_ovf_buffer = false;  // D12, R22
   bool wraps_when_full = false;         // R47a: not circular
   bool wraps_at_threshold = false;      // D13a
-  bool resumes_after_rewind = true;  // R49
-  int16_t index_step = 0;            // added to the record size in the index update
+  bool resumes_after_rewind = true;     // R49
+  int16_t index_step = 0;               // added to the record size in the index update
   bool index_updates = true;
 
   // Reload.
@@ -183,14 +189,14 @@ struct Behaviour {
   bool reload_needs_status = false;     // only with the status bit still set (R24)
   bool reload_without_record = false;   // of counters whose event PEBS does not take (P4)
   uint8_t reload_low_bits_dropped = 0;  // of the slot (R41)
-  int64_t reload_bias = 0;           // added to the slot's value
-  bool reload_truncates_32 = false;  // only 32 bits of the slot are used
+  int64_t reload_bias = 0;              // added to the slot's value
+  bool reload_truncates_32 = false;     // only 32 bits of the slot are used
 
   // Interrupts.
   ThresholdTest threshold = ThresholdTest::kAfterUpdate;
   bool lvt_mask_honoured = true;
-  bool delivery_masks_lvt = true;   // R51
-  bool overflow_interrupts = true;  // INT of a counter
+  bool delivery_masks_lvt = true;                                             // R51
+  bool overflow_interrupts = true;                                            // INT of a counter
   OverflowInterrupt overflow_interrupt = OverflowInterrupt::kAfterOwnAssist;  // R34, R27
   bool threshold_interrupts_at_arming = false;  // R28: before the assist
   bool interrupt_repeats = false;               // the threshold's comes twice

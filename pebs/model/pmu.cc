@@ -47,6 +47,8 @@ bool Pmu::State::pebs_eligible(unsigned n, const Event* event) const {
   // What P4 does not promise the model does not do.
   if (event == nullptr || !event->precise()) return false;
   bool restricted_elsewhere = behaviour.pebs_counters == uarch.pebs_counters;
+  if (event->kind == EventKind::kLoadLatency && behaviour.load_latency_needs_core && sibling_thread)
+    return false;
   bool anywhere = event->kind == EventKind::kLoadLatency && behaviour.load_latency_elsewhere;
   if (restricted_elsewhere && ((event->pebs_counters >> n) & 1) == 0 && !anywhere &&
       event->kind != EventKind::kPreciseStore) {
@@ -78,13 +80,21 @@ bool Pmu::State::pdir_works(unsigned n) const {
   return ((behaviour.pdir_counters >> n) & 1) != 0;
 }
 
+// Whether USR and OS let it count at the present level.
+bool Pmu::State::counts_level(unsigned n) const {
+  const uint64_t select = counters[n].select;
+  if (!behaviour.privilege_filters) return true;
+  if (!behaviour.pebs_privilege_filters && ((pebs_enable >> n) & 1) != 0) return true;
+  if (!behaviour.upper_counters_filter && n >= 4 && (select & evtsel::kOs) == 0) return false;
+  return (select & (user ? evtsel::kUsr : evtsel::kOs)) != 0;
+}
+
 // Recomputes what a counter's select means under the present control registers.
 void Pmu::State::resolve(unsigned n) {
   Counter& c = counters[n];
   const Event* event =
       uarch.event(static_cast<uint8_t>(c.select), static_cast<uint8_t>(c.select >> 8));
-  bool privilege =
-      !behaviour.privilege_filters || (c.select & (user ? evtsel::kUsr : evtsel::kOs)) != 0;
+  bool privilege = counts_level(n);
   bool enabled = (c.select & evtsel::kEnable) != 0 &&
                  (((global_ctrl >> n) & 1) != 0 || !behaviour.enable_needs_global);
   bool store_elsewhere = event != nullptr && event->kind == EventKind::kPreciseStore &&
@@ -281,7 +291,8 @@ void Pmu::State::overflow_interrupt(unsigned n) {
 void Pmu::State::interrupts_after_assist(bool threshold) {
   bool due = std::exchange(interrupts_due, 0) != 0;
   if (threshold && behaviour.interrupt_repeats) pmi_follows = pmi_pending;
-  if (!due || (threshold && behaviour.overflow_interrupt == OverflowInterrupt::kWithThreshold)) return;
+  if (!due || (threshold && behaviour.overflow_interrupt == OverflowInterrupt::kWithThreshold))
+    return;
   if (threshold && pmi_pending) {
     pmi_follows = true;
   } else {

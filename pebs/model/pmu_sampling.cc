@@ -1,6 +1,4 @@
 // From an armed counter to the record behind it: the assist, the status, the reload.
-#include <utility>
-
 #include "pebs/arch/msr.h"
 #include "pebs/model/pmu_state.h"
 
@@ -21,6 +19,9 @@ void Pmu::State::begin_assist(uint32_t triggering, const Retired& r) {
       (behaviour.skid_instructions > 1 ? static_cast<unsigned>(behaviour.skid_instructions) - 1
                                        : 0) +
       (jitter ? 1 : 0);
+  if (behaviour.one_level_skid != 0 && one_level_memory_event(triggering)) {
+    wait += behaviour.one_level_skid;
+  }
   if (r.fused_with_next) {
     wait += behaviour.fused_extra_skid;
     if (behaviour.fused_pair_skid > 1) wait += behaviour.fused_pair_skid - 1u;
@@ -62,9 +63,9 @@ RecordData Pmu::State::record_data(uint32_t triggering, const Retired& r, const 
 void Pmu::State::load_fields(RecordData& data, unsigned n, const Access& load) const {
   bool published = ((uarch.load_latency_counters >> n) & 1) != 0;
   data.data_address = behaviour.load_latency_lag < 0 ? last_load_address : load.address;
-  data.latency =
-      behaviour.load_latency_value && (published || !behaviour.load_latency_elsewhere) ? load.latency
-                                                                                      : 0;
+  data.latency = behaviour.load_latency_value && (published || !behaviour.load_latency_elsewhere)
+                     ? load.latency
+                     : 0;
   data.data_source = 0;
   if (behaviour.load_latency_source) {
     data.data_source = (load.source + behaviour.load_latency_source_offset) & 0xF;
@@ -118,8 +119,9 @@ void Pmu::State::skip_assist(DebugStore& ds) {
 void Pmu::State::after_record(uint32_t triggering, DebugStore& ds) {
   uint32_t overflow = static_cast<uint32_t>(global_status & 0xFF) | triggering;
   uint32_t represented = overflow & (static_cast<uint32_t>(pebs_enable & 0xFF) | triggering);
-  uint32_t loaded =
-      behaviour.reload_needs_status ? represented & static_cast<uint32_t>(global_status) : represented;
+  uint32_t loaded = behaviour.reload_needs_status
+                        ? represented & static_cast<uint32_t>(global_status)
+                        : represented;
   if (!behaviour.ovf_buffer_sticky) global_status &= ~status::kOvfBuffer;
   if (behaviour.record_clears_status) global_status &= ~uint64_t{represented};
   if (behaviour.record_clears_all_status) global_status &= status::kOvfBuffer;
@@ -131,71 +133,19 @@ void Pmu::State::after_record(uint32_t triggering, DebugStore& ds) {
   }
   if (ds.full()) {
     if (behaviour.full_sets_ovf_buffer) global_status |= status::kOvfBuffer;
-    if (behaviour.full_clears_ovf_buffer) global_status &= ~status::kOvfBuffer;
     if (behaviour.full_interrupts) raise_pmi();
   }
   bool threshold = ds.reached_threshold();
   if (threshold) {
-    if (behaviour.threshold_sets_ovf_buffer) global_status |= status::kOvfBuffer;
+    bool frozen = (debugctl & debugctl::kFreezePerfmonOnPmi) != 0;
+    if (behaviour.threshold_sets_ovf_buffer && (frozen || !behaviour.ovf_buffer_needs_freeze)) {
+      global_status |= status::kOvfBuffer;
+    }
     raise_pmi();
     if (behaviour.wraps_at_threshold) ds.wrap();
   }
+  if (ds.full() && behaviour.full_clears_ovf_buffer) global_status &= ~status::kOvfBuffer;
   interrupts_after_assist(threshold);
-}
-
-// Whether the counters that this record was for stay armed, and give one more for nothing.
-bool Pmu::State::redundant(uint32_t triggering) {
-  if (behaviour.redundant == Redundant::kNever) return false;
-  Counter& c = counters[static_cast<unsigned>(__builtin_ctz(triggering))];
-  if (std::exchange(c.redundant, false)) return false;
-  bool alone = true;
-  for (unsigned n = 0; n < kMaxCounters; ++n) {
-    alone = alone && (!counters[n].pebs || !counters[n].counting || ((triggering >> n) & 1) != 0);
-  }
-  switch (behaviour.redundant) {
-    case Redundant::kNowAndThen:
-      c.redundant = ++records % 8 == 0;
-      break;
-    case Redundant::kPdirNotAlone:
-      c.redundant = c.pdir && !alone;
-      break;
-    case Redundant::kLoadLatencyNotAlone:
-      c.redundant = c.load_latency && !alone;
-      break;
-    case Redundant::kNever:
-      break;
-  }
-  if (c.redundant) {
-    for (unsigned n = 0; n < kMaxCounters; ++n) counters[n].armed |= ((triggering >> n) & 1) != 0;
-    armed |= triggering;
-  }
-  return c.redundant;
-}
-
-// R28, broken: the interrupt of the record to come.
-void Pmu::State::announce_threshold() {
-  DebugStore ds(bus, uarch, behaviour, ds_area, latched);
-  if (!ds.load() || !ds.next_reaches_threshold()) return;
-  if (behaviour.threshold_sets_ovf_buffer) global_status |= status::kOvfBuffer;
-  raise_pmi();
-}
-
-// P4, broken: an overflow that PEBS does not take loads the counter all the same.
-void Pmu::State::reload_without_record(unsigned n) {
-  DebugStore ds(bus, uarch, behaviour, ds_area, latched);
-  if (((pebs_enable >> n) & 1) == 0 || !ds.load()) return;
-  counters[n].load(ds.reset_value(n));
-}
-
-// R39, broken: what was armed when it was stopped records in the code that stopped it. That is the
-// machine's own, of which the model knows nothing: the registers are zero.
-void Pmu::State::record_at_disable(uint32_t which) {
-  if (which == 0) return;
-  DebugStore ds(bus, uarch, behaviour, ds_area, latched);
-  if (!ds.load() || !ds.room()) return;
-  RecordData data;
-  data.global_status = global_status;
-  if (ds.store(data, Registers{})) after_record(which, ds);
 }
 
 void Pmu::State::reload(uint32_t represented, uint32_t overflow, const DebugStore& ds) {

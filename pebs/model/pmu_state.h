@@ -23,10 +23,11 @@ namespace skidproof::model {
 using namespace arch;
 
 inline constexpr unsigned kMaxCounters = 8;
-inline constexpr unsigned kMaxFixed = 3;
+inline constexpr unsigned kMaxFixed = 4;
 
+// The last, TOPDOWN.SLOTS, is no signal of the core model.
 inline constexpr Signal kFixedSignals[kMaxFixed] = {Signal::kInstructions, Signal::kCycles,
-                                                    Signal::kReferenceCycles};
+                                                    Signal::kReferenceCycles, Signal::kNone};
 
 // An assist that waits for instructions to retire: the second half of a fused pair.
 struct PendingAssist {
@@ -44,6 +45,7 @@ struct Pmu::State {
         visible(std::min<unsigned>(gp_counters(microarch, topology.sibling_thread),
                                    decisions.answering_counters)),
         fixed_visible(std::min<unsigned>(microarch.fixed_counters, decisions.answering_fixed)),
+        sibling_thread(topology.sibling_thread),
         keeps_history(!decisions.registers_after || decisions.load_latency_lag != 0),
         random(derive_seed(seed, "pmu")) {
     reset();
@@ -54,7 +56,8 @@ struct Pmu::State {
   Behaviour behaviour;
   unsigned visible;        // CPUID.0AH:EAX[15:8]
   unsigned fixed_visible;  // CPUID.0AH:EDX[4:0]
-  bool keeps_history;      // a defect asks for what was before an instruction
+  bool sibling_thread;
+  bool keeps_history;  // a defect asks for what was before an instruction
   Random random;
 
   std::array<Counter, kMaxCounters> counters;
@@ -78,11 +81,11 @@ struct Pmu::State {
   uint32_t records = 0;         // written so far, for a CPU that repeats some
   LatchedBounds latched;        // for a CPU that does not read them again
   uint64_t last_store_address = 0, last_load_address = 0;
-  Registers before;  // registers before the instruction
+  Registers before;             // registers before the instruction
   uint32_t interrupts_due = 0;  // overflow interrupts that wait for their counter's assist (R34)
   bool pmi_pending = false;
-  bool pmi_follows = false;     // a second one waits for the delivery of the first
-  bool pmi_second = false;      // the pending one is such a second one
+  bool pmi_follows = false;  // a second one waits for the delivery of the first
+  bool pmi_second = false;   // the pending one is such a second one
   uint32_t pmis_raised = 0;
   uint64_t pmi_countdown = 0;  // instructions
 
@@ -108,6 +111,7 @@ struct Pmu::State {
   void fixed_overflowed(unsigned i);
   bool load_latency_enabled(unsigned n) const;
   bool pdir_works(unsigned n) const;
+  bool counts_level(unsigned n) const;
   bool arms(Counter& c);
   void overflow_interrupt(unsigned n);
   void interrupts_after_assist(bool threshold);
@@ -115,6 +119,7 @@ struct Pmu::State {
   void announce_threshold();
   void record_at_disable(uint32_t which);
   bool redundant(uint32_t triggering);
+  bool one_level_memory_event(uint32_t triggering) const;
   void begin_assist(uint32_t triggering, const Retired& r);
   void finish_assist(const Retired& r);
   uint64_t recorded_ip(const Retired& r) const;
