@@ -81,7 +81,8 @@ constexpr Microarch core2() {
       .load_latency_counters = 0,
       .load_latency_event = 0,
       .fused_pair_skid = 1,
-      .full_buffer_sets_ovf = true,  // 18.4.2 words OvfBuffer as 18.9.1 does (R21, R45)
+      .full_buffer_sets_ovf = true,   // 18.4.2 words OvfBuffer as 18.9.1 does (R21, R45)
+      .threshold_by_equality = true,  // by the words of errata AR64 and W127 (D6a)
       // Linux samples INSTR_RETIRED.ANY_P with CMASK 16 and INV as a precise cycle event [Linux
       // 6.12 ds.c].
       .disputed_qualifiers = 1u << (kQualifierInvert | kQualifierCmask),

@@ -14,8 +14,8 @@
 
 namespace skidproof::arch {
 
-// Core 2 class, W.
-inline constexpr std::array<std::string_view, 1> kCore2Errata = {"W145"};
+// Core 2, by the documents for Xeon 3000 (AR), Xeon 5100 (AG) and the class (W).
+inline constexpr std::array<std::string_view, 4> kCore2Errata = {"AG69", "AR63", "AR64", "W145"};
 // Intel Core i7-900 Desktop Processor, AAJ. AAK100 is the Xeon's number of what Linux works around
 // on every Nehalem.
 inline constexpr std::array<std::string_view, 4> kNehalemErrata = {"AAJ74", "AAJ75", "AAJ80",
@@ -27,14 +27,15 @@ inline constexpr std::array<std::string_view, 9> kSandyBridgeErrata = {
 inline constexpr std::array<std::string_view, 4> kIvyBridgeErrata = {"BV51", "BV85", "BJ122",
                                                                      "BJ136"};
 // 4th Generation Intel Core Processor Family, Desktop, HSD; BJ122 as HSD29.
-inline constexpr std::array<std::string_view, 5> kHaswellErrata = {"HSD73", "HSD91", "HSD140",
-                                                                   "HSD143", "BJ122"};
-// 5th Generation Intel Core Processor Family, Mobile, BDM; HSD91 as BDM38, HSD140 as BDM61, SKL117
+inline constexpr std::array<std::string_view, 9> kHaswellErrata = {
+    "HSD73", "HSD91", "HSD110", "HSD140", "HSD143", "HSD159", "HSD169", "HSD171", "BJ122"};
+// 5th Generation Intel Core Processor Family, BDD, and the mobile parts, BDM; HSD91 as BDM38, HSD140 as BDM61, SKL117
 // as BDM120.
-inline constexpr std::array<std::string_view, 5> kBroadwellErrata = {"BDM62", "BDM126", "HSD91",
-                                                                     "HSD140", "SKL117"};
+inline constexpr std::array<std::string_view, 8> kBroadwellErrata = {
+    "BDD102", "BDD113", "BDM55", "BDM62", "BDM126", "HSD91", "HSD140", "SKL117"};
 // 6th Generation Intel Processor Family, SKL.
-inline constexpr std::array<std::string_view, 3> kSkylakeErrata = {"SKL44", "SKL90", "SKL117"};
+inline constexpr std::array<std::string_view, 5> kSkylakeErrata = {"SKL44", "SKL90", "SKL104",
+                                                                   "SKL117", "SKL128"};
 
 }  // namespace skidproof::arch
 

@@ -57,6 +57,8 @@ bool Pmu::State::pebs_eligible(unsigned n, const Event* event) const {
   if (((behaviour.pebs_counters >> n) & 1) == 0) return false;
   if (!behaviour.pebs_without_enable && ((pebs_enable >> n) & 1) == 0) return false;
   if (event == nullptr) return false;
+  if (event->kind == EventKind::kLoadLatency && behaviour.load_latency_needs_core && sibling)
+    return false;
   // What P4 does not promise the model does not do, unless any event will do (R61).
   if (!precise_on(n, *event) && !behaviour.adaptive.any_event) return false;
   if (event->kind == EventKind::kPreciseStore) {
@@ -99,6 +101,15 @@ bool Pmu::State::precise_on(unsigned n, const Event& event) const {
          event.kind == EventKind::kPreciseStore;
 }
 
+// Whether USR and OS let it count at the present level.
+bool Pmu::State::counts_level(unsigned n) const {
+  const uint64_t select = counters[n].select;
+  if (!behaviour.privilege_filters) return true;
+  if (!behaviour.pebs_privilege_filters && ((pebs_enable >> n) & 1) != 0) return true;
+  const bool user_level = user != behaviour.counting.privilege_swapped;
+  return (select & (user_level ? evtsel::kUsr : evtsel::kOs)) != 0;
+}
+
 // Recomputes what a counter's select means under the present control registers.
 void Pmu::State::resolve(unsigned n) {
   Counter& c = counters[n];
@@ -109,8 +120,7 @@ void Pmu::State::resolve(unsigned n) {
     const uint64_t first = counters[0].select;
     event = uarch.event(static_cast<uint8_t>(first), static_cast<uint8_t>(first >> 8));
   }
-  bool privilege = !behaviour.privilege_filters ||
-                   (c.select & (user != how.privilege_swapped ? evtsel::kUsr : evtsel::kOs)) != 0;
+  bool privilege = counts_level(n);
   bool own_enable = (c.select & evtsel::kEnable) != 0 || !how.own_enable_needed;
   unsigned enabling_bit = how.global_ctrl_crossed ? n ^ 1 : n;
   bool enabled = own_enable && (((enabled_counters() >> enabling_bit) & 1) != 0 ||

@@ -1,6 +1,4 @@
 // From an armed counter to the record behind it: the assist, the status, the reload.
-#include <utility>
-
 #include "pebs/arch/data_source.h"
 #include "pebs/arch/msr.h"
 #include "pebs/model/pmu_state.h"
@@ -28,6 +26,9 @@ void Pmu::State::begin_assist(uint64_t triggering, const Retired& r) {
       (behaviour.skid_instructions > 1 ? static_cast<unsigned>(behaviour.skid_instructions) - 1
                                        : 0) +
       (jitter ? 1 : 0);
+  if (behaviour.one_level_skid != 0 && one_level_memory_event(triggering)) {
+    wait += behaviour.one_level_skid;
+  }
   if (r.fused_with_next) {
     wait += behaviour.fused_extra_skid;
     if (behaviour.fused_pair_skid > 1) wait += behaviour.fused_pair_skid - 1u;
@@ -221,73 +222,19 @@ void Pmu::State::after_record(uint64_t triggering, DebugStore& ds) {
   }
   if (ds.full()) {
     if (behaviour.full_sets_ovf_buffer) global_status |= status::kOvfBuffer;
-    if (behaviour.full_clears_ovf_buffer) global_status &= ~status::kOvfBuffer;
     if (behaviour.full_interrupts) raise_pmi();
   }
   bool threshold = ds.reached_threshold();
   if (threshold) {
-    if (behaviour.threshold_sets_ovf_buffer) global_status |= status::kOvfBuffer;
+    bool frozen = (debugctl & debugctl::kFreezePerfmonOnPmi) != 0;
+    if (behaviour.threshold_sets_ovf_buffer && (frozen || !behaviour.ovf_buffer_needs_freeze)) {
+      global_status |= status::kOvfBuffer;
+    }
     raise_pmi();
     if (behaviour.wraps_at_threshold) ds.wrap();
   }
+  if (ds.full() && behaviour.full_clears_ovf_buffer) global_status &= ~status::kOvfBuffer;
   interrupts_after_assist(threshold);
-}
-
-// Whether the counters that this record was for stay armed, and give one more for nothing.
-bool Pmu::State::redundant(uint64_t triggering) {
-  if (behaviour.redundant == Redundant::kNever) return false;
-  triggering &= low_bits(kMaxCounters);
-  if (triggering == 0) return false;
-  Counter& c = counters[static_cast<unsigned>(__builtin_ctzll(triggering))];
-  if (std::exchange(c.redundant, false)) return false;
-  bool alone = true;
-  for (unsigned n = 0; n < kMaxCounters; ++n) {
-    alone = alone && (!counters[n].pebs || !counters[n].counting || ((triggering >> n) & 1) != 0);
-  }
-  switch (behaviour.redundant) {
-    case Redundant::kNowAndThen:
-      c.redundant = ++records % 8 == 0;
-      break;
-    case Redundant::kPdirNotAlone:
-      c.redundant = c.pdir && !alone;
-      break;
-    case Redundant::kLoadLatencyNotAlone:
-      c.redundant = c.load_latency && !alone;
-      break;
-    case Redundant::kNever:
-      break;
-  }
-  if (c.redundant) {
-    for (unsigned n = 0; n < kMaxCounters; ++n) counters[n].armed |= ((triggering >> n) & 1) != 0;
-    armed |= static_cast<uint32_t>(triggering);
-  }
-  return c.redundant;
-}
-
-// R28, broken: the interrupt of the record to come.
-void Pmu::State::announce_threshold() {
-  DebugStore ds(bus, uarch, behaviour, ds_area, latched);
-  if (!ds.load() || !ds.next_reaches_threshold()) return;
-  if (behaviour.threshold_sets_ovf_buffer) global_status |= status::kOvfBuffer;
-  raise_pmi();
-}
-
-// P4, broken: an overflow that PEBS does not take loads the counter all the same.
-void Pmu::State::reload_without_record(unsigned n) {
-  DebugStore ds(bus, uarch, behaviour, ds_area, latched);
-  if (((pebs_enable >> n) & 1) == 0 || !ds.load()) return;
-  counters[n].load(ds.reset_value(n));
-}
-
-// R39, broken: what was armed when it was stopped records in the code that stopped it. That is the
-// machine's own, of which the model knows nothing: the registers are zero.
-void Pmu::State::record_at_disable(uint32_t which) {
-  if (which == 0) return;
-  DebugStore ds(bus, uarch, behaviour, ds_area, latched);
-  if (!ds.load() || !ds.room()) return;
-  RecordData data;
-  data.global_status = global_status;
-  if (ds.store(data, Registers{})) after_record(which, ds);
 }
 
 void Pmu::State::reload(uint64_t its_own, uint64_t overflow, const DebugStore& ds) {

@@ -185,6 +185,7 @@ struct Pmu::State {
   void add_store_sample(RecordData& data, const Access& store) const;
   bool load_latency_enabled(unsigned n) const;
   bool pdir_works(unsigned n) const;
+  bool counts_level(unsigned n) const;
   bool arms(Counter& c);
   void overflow_interrupt(unsigned n);
   void interrupts_after_assist(bool threshold);
@@ -192,6 +193,7 @@ struct Pmu::State {
   void announce_threshold();
   void record_at_disable(uint32_t which);
   bool redundant(uint64_t triggering);
+  bool one_level_memory_event(uint64_t triggering) const;
   void begin_assist(uint64_t triggering, const Retired& r);
   void finish_assist(const Retired& r);
   uint64_t recorded_ip(const Retired& r) const;
