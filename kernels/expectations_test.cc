@@ -195,6 +195,7 @@ std::vector<Case> all_cases() {
       {"mixed", "loads=0,stores=0,alu=0,taken=0,not_taken=0"},
       {"mixed", "loads=64,stores=33,alu=7,taken=64,not_taken=5"},
       {"sparse_event", "event=store,spacing=9"},
+      {"sparse_event", "event=simd,spacing=6"},
       {"sparse_event", "event=taken"},
       {"sparse_event", "event=not_taken,spacing=2"},
   };
@@ -354,7 +355,7 @@ TEST(LockedRmw, AddsOnceEachIteration) {
 }
 
 TEST(SparseEvent, NamesTheEventAndWhatFollowsIt) {
-  for (const char* event : {"load", "store", "taken", "not_taken"}) {
+  for (const char* event : {"load", "store", "taken", "not_taken", "simd"}) {
     auto ready = make_ready({"sparse_event", fmt::format("event={}", event)});
     ASSERT_TRUE(ready) << ready.error().text();
     const Program& program = ready->program;

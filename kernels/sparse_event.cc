@@ -5,7 +5,7 @@
 namespace skidproof {
 namespace {
 
-enum Event : uint64_t { kLoad, kStore, kTaken, kNotTaken };
+enum Event : uint64_t { kLoad, kStore, kTaken, kNotTaken, kSimd };
 
 // Dependent, so that none can start before the one before it has ended.
 void chain(Emitter& e, uint64_t count) {
@@ -39,6 +39,11 @@ void body(Emitter& e, const Params& p) {
     case kNotTaken:
       not_taken(e);
       break;
+    case kSimd:
+      e.mark("event");
+      e.movq(x86::rcx, x86::xmm0);
+      e.mark("after");
+      break;
     default:
       e.alias("event", "loop.jnz");
       e.alias("after", "loop.first");
@@ -59,6 +64,9 @@ Expectations expect(const Params& p) {
     case kNotTaken:
       out += {.instructions = 4, .branches_not_taken = 1};
       break;
+    case kSimd:
+      out += {.instructions = 1};
+      break;
     default:
       break;
   }
@@ -68,11 +76,13 @@ Expectations expect(const Params& p) {
 }  // namespace
 
 SKIDPROOF_KERNEL(sparse_event){
-    .brief = "one load, store, taken or not-taken branch each iteration, amid a dependent chain",
+    .brief =
+        "one load, store, taken or not-taken branch, or SIMD move each iteration, amid a dependent "
+        "chain",
     .parameters =
         {{.name = "event",
           .brief = "what happens once; taken is the loop's own jump, so that there is no other",
-          .words = {"load", "store", "taken", "not_taken"}},
+          .words = {"load", "store", "taken", "not_taken", "simd"}},
          {.name = "spacing",
           .brief = "dependent imul and add each iteration, half of them before the event",
           .fallback = 64,

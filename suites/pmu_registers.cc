@@ -157,9 +157,13 @@ SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfGlobalCtrl, clause::M12) {
             results::hex(0));
 }
 
-// Bit 55 is trace state on later parts; 61 to 63 can be cleared.
+// Bit 55 is trace state from Broadwell on, 58 to 60 come with version 4; 61 to 63 can be cleared.
 SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfOvfCtrl, clause::M16) {
-  const uint64_t reserved = bits(8, 31) | bits(32u + uarch().fixed_counters, 60);
+  uint64_t reserved = bits(8, 31) | bits(32u + uarch().fixed_counters, 60);
+  if (uarch().processor_trace) reserved &= ~status::kTraceToPa;
+  if (uarch().streamlined_freeze()) reserved &= ~(status::kLbrFrozen | status::kCountersFrozen);
+  if (uarch().streamlined_freeze() && uarch().sgx) reserved &= ~status::kAsci;
+  if (uarch().perf_metrics) reserved &= ~status::kPerfMetrics;
   VERIFY_EQ(results::hex(need(accepted_bits(machine(), IA32_PERF_GLOBAL_OVF_CTRL, reserved))),
             results::hex(0));
 }
@@ -175,7 +179,7 @@ SKIDPROOF_TEST_OVER(PmuRegisters, RefuseReservedBitsOfPerfevtsel,
   const auto n = static_cast<uint32_t>(param().number());
   SKIDPROOF_REQUIRE(reported_counters(machine()) > n, SkipCategory::kMachineLimit,
                     "CPUID reports fewer counters");
-  const uint64_t reserved = ~uarch().perfevtsel_defined;
+  const uint64_t reserved = ~writable_perfevtsel(uarch(), n);
   VERIFY_EQ(results::hex(need(accepted_bits(machine(), IA32_PERFEVTSEL0 + n, reserved))),
             results::hex(0));
 }
@@ -184,6 +188,7 @@ SKIDPROOF_TEST_OVER(PmuRegisters, RefuseReservedBitsOfPerfevtsel,
 // eight counters bits 7:4 are PebsPlacement's.
 SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfPebsEnable, clause::M20, clause::M21) {
   uint64_t reserved = bits(4, 31) | bits(36, 63);
+  if (uarch().pebs_counters == 1) reserved |= bits(1, 3) | bits(32, 35);
   if (reported_counters(machine()) > 4) reserved &= ~bits(4, 7);
   if (uarch().precise_store_counter != 0) {
     const uint64_t disputed = bits(62, 63);

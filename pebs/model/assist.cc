@@ -77,6 +77,10 @@ bool DebugStore::store(const RecordData& data, const Registers& registers) {
   put(record, layout.data_address, data.data_address);
   put(record, layout.data_source, data.data_source);
   put(record, layout.latency, data.latency);
+  put(record, layout.eventing_ip, data.eventing_ip);
+  put(record, layout.tx_information, data.tx_information);
+  put(record, layout.tsc, data.tsc);
+  put(record, layout.applicable_counters, data.applicable_counters);
   if (!bus_.write(index_ - index_ % behaviour_.record_alignment, record)) return false;
   previous_index_ = index_;
   if (behaviour_.index_updates) {

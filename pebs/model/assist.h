@@ -21,6 +21,10 @@ struct RecordData {
   uint64_t data_address = 0;
   uint64_t data_source = 0;
   uint64_t latency = 0;
+  uint64_t eventing_ip = 0;
+  uint64_t tx_information = 0;
+  uint64_t tsc = 0;
+  uint64_t applicable_counters = 0;
 };
 
 // Base, maximum and threshold as a CPU keeps them that reads them once (R42).

@@ -11,6 +11,8 @@ Behaviour behaviour_of(const arch::Microarch& microarch) {
   for (unsigned i = 0; i < arch::kGprs; ++i) b.gpr_source[i] = static_cast<uint8_t>(i);
   b.pdir_counters = microarch.pdir_counter;
   b.precise_store_counters = microarch.precise_store_counter;
+  b.freeze_clears_global_ctrl = !microarch.streamlined_freeze();
+  b.generation.streamlined_freeze = microarch.streamlined_freeze();
   b.full_sets_ovf_buffer = microarch.full_buffer_sets_ovf;
   return b;
 }

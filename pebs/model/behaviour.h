@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "pebs/arch/microarch.h"
+#include "pebs/model/generation_behaviour.h"
 
 namespace skidproof::model {
 
@@ -64,6 +65,8 @@ enum class OverflowInterrupt : uint8_t {
 };
 
 struct Behaviour {
+  GenerationBehaviour generation;  // what later generations add
+
   // Counters and their MSRs.
   bool legacy_write_sign_extends = true;  // R38
   bool legacy_write_takes_edx = false;    // EDX is ignored (R38)

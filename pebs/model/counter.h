@@ -57,6 +57,8 @@ struct Counter {
   bool pebs = false;           // an overflow arms PEBS
   bool pdir = false;           // records the overflowing event itself
   bool precise_store = false;  // records the next store's data
+  bool data_address = false;   // records the address of the access (DataLA)
+  bool store_status = false;   // … and of a store whether it hit the L1
   CycleFilter filter;
   uint64_t start = 0;       // the value last written or loaded: −period
   uint64_t since_loss = 0;  // events since the last one that a miscounting CPU lost

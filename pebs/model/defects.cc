@@ -33,7 +33,6 @@ bool load_latency_alone(const Microarch& m) {
   }
   return false;
 }
-bool has_record_status(const Microarch& m) { return m.record->global_status != arch::kAbsent; }
 bool has_four_pebs_counters(const Microarch& m) { return m.pebs_counters == 0x0F; }
 bool has_several_slots(const Microarch& m) { return m.ds.resets > 1; }
 bool reaches_beyond(const Microarch& m) { return !m.threshold_by_equality; }
@@ -42,11 +41,34 @@ bool asserts_cmask(const Microarch& m) {
   return m.expectation(arch::kQualifierCmask) == arch::Expectation::kMustHold;
 }
 
+// What a fact of a row lets a defect apply to.
+bool has_several_pebs_counters(const Microarch& m) {
+  return (m.pebs_counters & (m.pebs_counters - 1)) != 0;
+}
+bool has_any_thread(const Microarch& m) { return m.any_thread; }
+bool records_status(const Microarch& m) { return m.record->global_status != arch::kAbsent; }
+bool clears_global_ctrl(const Microarch& m) { return !m.streamlined_freeze(); }
+bool has_streamlined_freeze(const Microarch& m) { return m.streamlined_freeze(); }
+bool has_eventing_ip(const Microarch& m) { return m.record->eventing_ip != arch::kAbsent; }
+bool has_tx_field(const Microarch& m) { return m.record->tx_information != arch::kAbsent; }
+bool names_counters(const Microarch& m) { return m.record->applicable_counters != arch::kAbsent; }
+bool has_time_stamp(const Microarch& m) { return m.record->tsc != arch::kAbsent; }
+bool has_transactions(const Microarch& m) { return m.tsx; }
+// DataLA: at all, and in a fixed-layout record.
+bool has_data_address(const Microarch& m) {
+  return std::any_of(m.events.begin(), m.events.end(),
+                     [](const arch::Event& e) { return e.data_address; });
+}
+bool has_fixed_data_address(const Microarch& m) {
+  return has_data_address(m) && !m.record->adaptive();
+}
+
 size_t slot(Gpr reg) { return static_cast<size_t>(reg); }
 
 const Defect kDefects[] = {
 #include "pebs/model/defects_company.inc"
 #include "pebs/model/defects_errata.inc"
+#include "pebs/model/defects_generations.inc"
 #include "pebs/model/defects_promises.inc"
 #include "pebs/model/defects_records.inc"
 #include "pebs/model/defects_registers.inc"

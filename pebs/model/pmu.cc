@@ -26,7 +26,7 @@ void Pmu::State::reset() {
   }
   for (CountRegister& f : fixed) f = {0, fixed_counter_mask(uarch)};
   fixed_ctrl = global_ctrl = global_status = pebs_enable = 0;
-  load_latency_threshold = ds_area = debugctl = 0;
+  load_latency_threshold = ds_area = debugctl = frontend = first_tsc = 0;
   misc_enable = misc_enable::kPerfmonAvailable |
                 (behaviour.pebs_announced ? 0 : misc_enable::kPebsUnavailable);
   lvt_pmi = kResetLvt;
@@ -96,7 +96,9 @@ void Pmu::State::resolve(unsigned n) {
       uarch.event(static_cast<uint8_t>(c.select), static_cast<uint8_t>(c.select >> 8));
   bool privilege = counts_level(n);
   bool enabled = (c.select & evtsel::kEnable) != 0 &&
-                 (((global_ctrl >> n) & 1) != 0 || !behaviour.enable_needs_global);
+                 (((enabled_counters() >> n) & 1) != 0 || !behaviour.enable_needs_global);
+  // No program of the model is ever inside a transaction.
+  if ((c.select & evtsel::kInTx) != 0 && behaviour.generation.in_tx_filters) enabled = false;
   bool store_elsewhere = event != nullptr && event->kind == EventKind::kPreciseStore &&
                          ((behaviour.precise_store_counters >> n) & 1) != 0;
   bool latency = event != nullptr && event->kind == EventKind::kLoadLatency;
@@ -112,6 +114,8 @@ void Pmu::State::resolve(unsigned n) {
   c.pebs = pebs_eligible(n, event);
   c.pdir = c.pebs && event->kind == EventKind::kPdir && pdir_works(n);
   c.precise_store = c.pebs && event->kind == EventKind::kPreciseStore;
+  c.data_address = c.pebs && event->data_address;
+  c.store_status = c.pebs && event->l1_hit_bit;
   if (!c.pebs && !behaviour.arming_survives_disable) c.armed = false;
 }
 
@@ -131,7 +135,7 @@ void Pmu::State::refresh() {
   for (unsigned i = 0; i < uarch.fixed_counters; ++i) {
     uint64_t field = (fixed_ctrl >> (4 * i)) & 0xF;
     bool privilege = (field & (user ? fixed_ctrl::kUsr : fixed_ctrl::kOs)) != 0;
-    if (privilege && ((global_ctrl >> (status::kFixedShift + i)) & 1) != 0)
+    if (privilege && ((enabled_counters() >> (status::kFixedShift + i)) & 1) != 0)
       fixed_counting |= 1u << i;
   }
   // Nothing counts any more: an assist that waited for the rest of a fused pair will not come.
@@ -242,6 +246,7 @@ void Pmu::State::retire(const Retired& r) {
     before = *r.after;
     if (r.load.valid) last_load_address = r.load.address;
   }
+  last_ip = r.ip;
 }
 
 void Pmu::State::advance(const SignalCounts& counts, uint64_t instructions) {
@@ -265,11 +270,13 @@ void Pmu::State::raise_pmi() {
     pmi_countdown = random.between(behaviour.pmi_skid_low, behaviour.pmi_skid_high);
   }
   if (behaviour.interrupt_sets_ovf_buffer) global_status |= status::kOvfBuffer;
-  bool freeze =
-      (debugctl & debugctl::kFreezePerfmonOnPmi) != 0 && behaviour.freeze_clears_global_ctrl;
-  freeze = freeze && ++pmis_raised > behaviour.interrupts_before_freeze;
-  if (freeze || behaviour.freeze_always) {
+  bool freeze = (debugctl & debugctl::kFreezePerfmonOnPmi) != 0 &&
+                ++pmis_raised > behaviour.interrupts_before_freeze;
+  if ((freeze && behaviour.freeze_clears_global_ctrl) || behaviour.freeze_always) {
     global_ctrl = 0;  // R52, architectural version 2–3
+    refresh();
+  } else if (freeze && behaviour.generation.streamlined_freeze) {
+    global_status |= status::kCountersFrozen;
     refresh();
   }
 }

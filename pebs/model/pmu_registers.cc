@@ -28,6 +28,25 @@ uint64_t Pmu::State::counter_bits() const {
   return low_bits(behaviour.absent_global_bits_fault ? visible : kMaxCounters);
 }
 
+// IA32_PERF_GLOBAL_INUSE: selects that name an event, fixed counters with a ring enabled, and
+// whether anything may interrupt. [SDM 18.2.4.3]
+uint64_t Pmu::State::in_use() const {
+  uint64_t bits = 0;
+  bool pmi = (pebs_enable & 0xFF) != 0;
+  for (unsigned n = 0; n < visible; ++n) {
+    const uint64_t select = counters[n].select;
+    bool shown = !behaviour.generation.in_use_needs_enable || (select & evtsel::kEnable) != 0;
+    if ((select & 0xFF) != 0 && shown) bits |= bit(n);
+    pmi |= (select & evtsel::kInt) != 0;
+  }
+  for (unsigned i = 0; i < fixed_visible; ++i) {
+    const uint64_t field = (fixed_ctrl >> (4 * i)) & 0xF;
+    if ((field & (fixed_ctrl::kOs | fixed_ctrl::kUsr)) != 0) bits |= bit(status::kFixedShift + i);
+    pmi |= (field & fixed_ctrl::kPmi) != 0;
+  }
+  return (bits | (pmi ? arch::in_use::kPmi : 0)) & ~behaviour.generation.in_use_hidden;
+}
+
 Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
   if (int n = in_range(msr, IA32_PMC0); n >= 0 && present(n)) return counters[n].count.value;
   if (int n = in_range(msr, IA32_A_PMC0); n >= 0 && present(n) && uarch.full_width_writes) {
@@ -56,6 +75,15 @@ Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
       return debugctl;
     case IA32_MISC_ENABLE:
       return misc_enable;
+    case IA32_PERF_GLOBAL_STATUS_SET:
+      if (!uarch.streamlined_freeze()) return general_protection("RDMSR", msr, 0);
+      return 0;
+    case IA32_PERF_GLOBAL_INUSE:
+      if (!uarch.streamlined_freeze()) return general_protection("RDMSR", msr, 0);
+      return in_use();
+    case MSR_PEBS_FRONTEND:
+      if (uarch.frontend_defined == 0) return general_protection("RDMSR", msr, 0);
+      return frontend;
     case IA32_PERF_CAPABILITIES:
       return perf_capabilities(uarch) & ~behaviour.hidden_capabilities;
     case IA32_X2APIC_LVT_PMI:
@@ -91,7 +119,9 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
     return {};
   }
   if (int n = in_range(msr, IA32_PERFEVTSEL0); n >= 0 && present(n)) {
-    return assign(counters[n].select, writable_perfevtsel(uarch));
+    const bool in_txcp = uarch.tsx && behaviour.generation.in_txcp_everywhere;
+    return assign(counters[n].select, writable_perfevtsel(uarch, static_cast<unsigned>(n)) |
+                                          (in_txcp ? evtsel::kInTxCp : 0));
   }
   if (msr >= IA32_FIXED_CTR0 && msr < IA32_FIXED_CTR0 + fixed_visible) {
     CountRegister& f = fixed[msr - IA32_FIXED_CTR0];
@@ -114,9 +144,26 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       if (!checked(value, writable)) return refuse();
       uint64_t clear = behaviour.ovf_ctrl_clears_all ? ~uint64_t{0} : value & writable;
       if (!behaviour.ovf_buffer_clears) clear &= ~status::kOvfBuffer;
+      if (!behaviour.generation.status_reset_unfreezes) clear &= ~status::kCountersFrozen;
       if (behaviour.ovf_ctrl_clears) global_status &= ~clear;
+      if ((clear & status::kCountersFrozen) != 0) refresh();
       return {};
     }
+    case IA32_PERF_GLOBAL_STATUS_SET: {
+      if (!uarch.streamlined_freeze()) return refuse();
+      uint64_t settable =
+          settable_status(uarch, visible) | behaviour.generation.status_set_reserved;
+      if (!checked(value, settable)) return refuse();
+      if (behaviour.generation.status_set_sets) global_status |= value & settable;
+      refresh();
+      return {};
+    }
+    case IA32_PERF_GLOBAL_INUSE:
+      if (behaviour.generation.in_use_read_only || !uarch.streamlined_freeze()) return refuse();
+      return {};
+    case MSR_PEBS_FRONTEND:
+      if (uarch.frontend_defined == 0) return refuse();
+      return assign(frontend, uarch.frontend_defined | behaviour.generation.frontend_reserved);
     case IA32_PEBS_ENABLE:
       if (behaviour.toggling_loses_overflow && pebs_enable == 0 && value != 0) {
         loses_overflow = std::exchange(enabled_before, true);

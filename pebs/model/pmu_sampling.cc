@@ -1,4 +1,5 @@
 // From an armed counter to the record behind it: the assist, the status, the reload.
+#include "pebs/arch/data_source.h"
 #include "pebs/arch/msr.h"
 #include "pebs/model/pmu_state.h"
 
@@ -13,7 +14,12 @@ uint64_t low_part(uint64_t address, unsigned bits) { return address & low_bits(b
 
 // Takes the assist now, or after the rest of a fused pair has retired with it (R72).
 void Pmu::State::begin_assist(uint32_t triggering, const Retired& r) {
-  pending = {.instructions = 0, .triggers = triggering, .load = r.load, .store = r.store};
+  pending = {.instructions = 0,
+             .triggers = triggering,
+             .ip = r.ip,
+             .ip_before = last_ip,
+             .load = r.load,
+             .store = r.store};
   bool jitter = behaviour.skid_jitter != 0 && random.below(behaviour.skid_jitter) == 0;
   unsigned wait =
       (behaviour.skid_instructions > 1 ? static_cast<unsigned>(behaviour.skid_instructions) - 1
@@ -54,6 +60,8 @@ RecordData Pmu::State::record_data(uint32_t triggering, const Retired& r, const 
       load_fields(data, n, load);
     } else if (counters[n].precise_store && store.valid) {
       store_fields(data, store);
+    } else if (counters[n].data_address) {
+      add_data_address(data, counters[n], load, store);
     }
   }
   data.data_address = low_part(data.data_address, behaviour.data_address_bits);
@@ -85,6 +93,68 @@ void Pmu::State::store_fields(RecordData& data, const Access& store) const {
   data.latency = behaviour.precise_store_zero_latency ? 0 : store.latency;
 }
 
+// DataLA: a store event's record has the store, any other's the load where there is one.
+void Pmu::State::add_data_address(RecordData& data, const Counter& c, const Access& load,
+                                  const Access& store) const {
+  const GenerationBehaviour& how = behaviour.generation;
+  bool of_store = store.valid && (c.store_status || !load.valid);
+  const Access& access = of_store ? store : load;
+  if (!access.valid) return;
+  if (how.data_address)
+    data.data_address = access.address + static_cast<uint64_t>(how.data_address_offset);
+  bool shows_status = (of_store && c.store_status) || how.store_status_for_loads;
+  bool hit = access.l1_hit != how.store_status_inverted;
+  data.data_source = shows_status && how.store_status && hit ? store_status::kL1Hit : 0;
+  data.latency = how.data_zero_latency ? 0 : access.latency;
+}
+
+// What formats 2 and 3 add to a record.
+void Pmu::State::add_generation_fields(RecordData& data, uint32_t triggering, const Retired& r) {
+  const GenerationBehaviour& how = behaviour.generation;
+  switch (how.eventing_ip) {
+    case EventingIp::kSampled:
+      data.eventing_ip = pending.ip;
+      break;
+    case EventingIp::kNext:
+      data.eventing_ip = data.ip;
+      break;
+    case EventingIp::kBefore:
+      data.eventing_ip = pending.ip_before;
+      break;
+    case EventingIp::kZero:
+      break;
+  }
+  data.tx_information = how.tx_information;
+  const uint32_t represented = represented_by(triggering);
+  switch (how.applicable) {
+    case Applicable::kRepresented:
+      data.applicable_counters = represented;
+      break;
+    case Applicable::kOverflowed:
+      data.applicable_counters = (global_status & ~status::kOvfBuffer) | triggering;
+      break;
+    case Applicable::kLowest:
+      data.applicable_counters = represented & (0u - represented);
+      break;
+    case Applicable::kNone:
+      break;
+  }
+  if (first_tsc == 0) first_tsc = r.cycle;
+  switch (how.time_stamp) {
+    case TimeStamp::kRetirement:
+      data.tsc = r.cycle;  // the TSC runs with the core clock
+      break;
+    case TimeStamp::kZero:
+      break;
+    case TimeStamp::kFirst:
+      data.tsc = first_tsc;
+      break;
+    case TimeStamp::kBehind:
+      data.tsc = r.cycle + 1000;
+      break;
+  }
+}
+
 void Pmu::State::finish_assist(const Retired& r) {
   uint32_t triggering = pending.triggers;
   DebugStore ds(bus, uarch, behaviour, ds_area, latched);
@@ -93,6 +163,7 @@ void Pmu::State::finish_assist(const Retired& r) {
   if (ds.full() && behaviour.wraps_when_full) ds.wrap();
   if (!ds.room()) return skip_assist(ds);
   RecordData data = record_data(triggering, r, pending.load, pending.store);
+  add_generation_fields(data, triggering, r);
   if (!ds.store(data, behaviour.registers_after ? *r.after : before)) return skip_assist(ds);
   after_record(triggering, ds);
 }
@@ -118,7 +189,7 @@ void Pmu::State::skip_assist(DebugStore& ds) {
 
 void Pmu::State::after_record(uint32_t triggering, DebugStore& ds) {
   uint32_t overflow = static_cast<uint32_t>(global_status & 0xFF) | triggering;
-  uint32_t represented = overflow & (static_cast<uint32_t>(pebs_enable & 0xFF) | triggering);
+  uint32_t represented = represented_by(triggering);
   uint32_t loaded = behaviour.reload_needs_status
                         ? represented & static_cast<uint32_t>(global_status)
                         : represented;

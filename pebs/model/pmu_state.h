@@ -33,6 +33,8 @@ inline constexpr Signal kFixedSignals[kMaxFixed] = {Signal::kInstructions, Signa
 struct PendingAssist {
   unsigned instructions = 0;  // still to retire; 0: nothing waits
   uint32_t triggers = 0;
+  uint64_t ip = 0;         // of the instruction that caused it
+  uint64_t ip_before = 0;  // of the one before, kept only for a defect
   Access load, store;
 };
 
@@ -63,7 +65,7 @@ struct Pmu::State {
   std::array<Counter, kMaxCounters> counters;
   std::array<CountRegister, kMaxFixed> fixed;
   uint64_t fixed_ctrl = 0, global_ctrl = 0, global_status = 0, pebs_enable = 0;
-  uint64_t load_latency_threshold = 0, ds_area = 0, debugctl = 0;
+  uint64_t load_latency_threshold = 0, ds_area = 0, debugctl = 0, frontend = 0;
   uint64_t misc_enable = misc_enable::kPerfmonAvailable;
   uint64_t lvt_pmi = kResetLvt;
   bool user = false;
@@ -83,6 +85,8 @@ struct Pmu::State {
   uint64_t last_store_address = 0, last_load_address = 0;
   Registers before;             // registers before the instruction
   uint32_t interrupts_due = 0;  // overflow interrupts that wait for their counter's assist (R34)
+  uint64_t last_ip = 0;         // of the instruction before, used only by a defect
+  uint64_t first_tsc = 0;       // of the first record, used only by a defect
   bool pmi_pending = false;
   bool pmi_follows = false;  // a second one waits for the delivery of the first
   bool pmi_second = false;   // the pending one is such a second one
@@ -96,6 +100,13 @@ struct Pmu::State {
 
   Expected<void> write(uint32_t msr, uint64_t value);
   Expected<uint64_t> read(uint32_t msr) const;
+  uint64_t in_use() const;
+  // What GLOBAL_CTRL enables: nothing while the counters are frozen.
+  uint64_t enabled_counters() const {
+    bool frozen =
+        (global_status & status::kCountersFrozen) != 0 && behaviour.generation.frozen_counters_stop;
+    return frozen ? 0 : global_ctrl;
+  }
   bool checked(uint64_t value, uint64_t writable) const {
     return !behaviour.reserved_bits_fault || (value & ~writable) == 0;
   }
@@ -128,6 +139,14 @@ struct Pmu::State {
   void load_fields(RecordData& data, unsigned n, const Access& load) const;
   void store_fields(RecordData& data, const Access& store) const;
   void skip_assist(DebugStore& ds);
+  void add_generation_fields(RecordData& data, uint32_t triggering, const Retired& r);
+  void add_data_address(RecordData& data, const Counter& c, const Access& load,
+                        const Access& store) const;
+  // The PEBS counters whose overflow a record represents: those that overflowed by now.
+  uint32_t represented_by(uint32_t triggering) const {
+    return (static_cast<uint32_t>(global_status & 0xFF) | triggering) &
+           (static_cast<uint32_t>(pebs_enable & 0xFF) | triggering);
+  }
   void after_record(uint32_t triggering, DebugStore& ds);
   void reload(uint32_t represented, uint32_t overflow, const DebugStore& ds);
   void disarm(uint32_t which);
