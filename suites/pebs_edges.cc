@@ -14,7 +14,6 @@ namespace {
 
 using namespace suites;
 using arch::bit;
-using arch::Signal;
 using arch::status::kOvfBuffer;
 
 constexpr uint64_t kWishedPeriod = 40;
@@ -35,9 +34,9 @@ uint64_t part_of_record(const arch::Microarch& microarch, uint64_t sixteenths) {
 SKIDPROOF_TEST_OVER(PebsEdges, InterruptWhenTheIndexIsAtTheThresholdOrPastIt,
                     over::numbers("start-index=", {2, 3, 4}), clause::D6, clause::D6a,
                     clause::R44) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   SessionPlan plan = one_counter(0, *event, usable_period(uarch(), kWishedPeriod), 12);
   plan.threshold_records = 3;
   plan.index_bytes = param().number() * uarch().record->bytes;
@@ -59,9 +58,9 @@ SKIDPROOF_TEST_OVER(PebsEdges, InterruptWhenTheIndexIsAtTheThresholdOrPastIt,
 
 // OvfBuffer was set by the threshold, and nobody has cleared it when the buffer fills.
 SKIDPROOF_TEST(PebsEdges, KeepOvfBufferWhenTheBufferFills, clause::D12, clause::R22) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   SessionPlan plan = one_counter(0, *event, usable_period(uarch(), kWishedPeriod), 4);
   plan.threshold_records = 2;
   plan.pmi.clear_status = false;
@@ -78,9 +77,9 @@ SKIDPROOF_TEST(PebsEdges, KeepOvfBufferWhenTheBufferFills, clause::D12, clause::
 // none, however many follow.
 SKIDPROOF_TEST(PebsEdges, InterruptForRecordsAndNotForSkippedEvents, clause::D13, clause::R44,
                clause::D4) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   SessionPlan plan = one_counter(0, *event, period, 4);
   plan.threshold_records = 2;
@@ -100,10 +99,10 @@ SKIDPROOF_TEST(PebsEdges, InterruptForRecordsAndNotForSkippedEvents, clause::D13
 SKIDPROOF_TEST_OVER(PebsEdges, HoldEveryRecordThatEndsBelowTheMaximum,
                     over::numbers("sixteenths-over=", {0, 1, 8, 15}), clause::D13b, clause::D3,
                     clause::D4) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   constexpr size_t kWhole = 3;
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   SessionPlan plan = one_counter(0, *event, period, kWhole + 4);
   const uint64_t over_it = part_of_record(uarch(), param().number());
@@ -130,10 +129,10 @@ SKIDPROOF_TEST_OVER(PebsEdges, HoldEveryRecordThatEndsBelowTheMaximum,
 SKIDPROOF_TEST_OVER(PebsEdges, LeaveTheStatusOfOthersToASkippedEvent, over::counters({0, 2, 3}),
                     clause::D16, clause::R46, clause::R17) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads, counter);
+  const arch::Event* event = sparse_event(uarch(), "load", counter);
   SKIDPROOF_REQUIRE(event != nullptr && ((event->counters >> 1) & 1) != 0,
                     SkipCategory::kNotOnThisMicroarch, "no precise load event on this counter");
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   SessionPlan plan = one_counter(counter, *event, period, 8);
   plan.counters.push_back(CounterSetup::of(1, *event, period / 2, false));
@@ -153,9 +152,9 @@ SKIDPROOF_TEST_OVER(PebsEdges, LeaveTheStatusOfOthersToASkippedEvent, over::coun
 // skipped, no source has the counter loaded (D10 and D14 say so).
 SKIDPROOF_TEST(PebsEdges, LoadNoCounterForAnEventSkippedBelowTheBase, clause::D14, clause::D10,
                clause::R47) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   const uint64_t iterations = iterations_for_exactly(2, period);
   const uint64_t events = need(count(machine(), 0, *event, code, iterations));

@@ -38,9 +38,9 @@ SKIDPROOF_TEST_OVER(PebsPrivilege, RecordsTheEventsOfItsLevelAlone,
                     over::product(over::counters({0, 3}), levels()), clause::M27, clause::R2,
                     clause::R12) {
   const auto counter = static_cast<unsigned>(param().number(0));
-  const arch::Event* event = precise_event(uarch(), sparse_signal(param().word()), counter);
+  const arch::Event* event = sparse_event(uarch(), param().word(), counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(param().word()));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), param().word()));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   const uint64_t iterations = iterations_for_exactly(8, period);
   const bool os = param().number(1) != 0, usr = param().number(2) != 0;
@@ -51,7 +51,7 @@ SKIDPROOF_TEST_OVER(PebsPrivilege, RecordsTheEventsOfItsLevelAlone,
   CounterSetup counted = setup;
   counted.pebs = false;
   counted.initial = 0;
-  const uint64_t own = sparse_events(param().word(), code, iterations);
+  const uint64_t own = sparse_events(sparse_word(uarch(), param().word()), code, iterations);
   const uint64_t events = need(count(machine(), counted, code, iterations, ring));
   const bool counts = ring == Ring::kKernel ? os : usr;
   if (counts) {

@@ -34,7 +34,6 @@ bool load_latency_alone(const Microarch& m) {
   }
   return false;
 }
-bool has_record_status(const Microarch& m) { return m.record->global_status != arch::kAbsent; }
 bool has_four_pebs_counters(const Microarch& m) { return m.pebs_counters == 0x0F; }
 bool has_several_slots(const Microarch& m) { return m.ds.resets > 1; }
 bool reaches_beyond(const Microarch& m) { return !m.threshold_by_equality; }
