@@ -204,8 +204,8 @@ Expected<void> Session::State::programme() {
   if (uarch->pebs_baseline && (data_config(plan) & adaptive::kBranches) != 0) {
     // Without them the branch group holds nothing.
     if (uarch->architectural_lbr()) {
-      SKIDPROOF_CHECK(set(MSR_ARCH_LBR_CTL, lbr_ctl::kEnable | lbr_ctl::kOs | lbr_ctl::kUsr |
-                                                lbr_ctl::kBranchTypes));
+      SKIDPROOF_CHECK(set(MSR_ARCH_LBR_CTL,
+                          lbr_ctl::kEnable | lbr_ctl::kOs | lbr_ctl::kUsr | lbr_ctl::kBranchTypes));
     } else {
       debugctl_value |= debugctl::kLbr;
     }

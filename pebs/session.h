@@ -44,10 +44,10 @@ struct FixedSetup {
   bool usr = true, os = true;
   bool interrupt = false;
   uint64_t initial = 0;
-  bool pebs = false;                    // IA32_PEBS_ENABLE[32 + i]
-  uint64_t period = 0;                  // events to overflow, instead of `initial`; 0: starts there
-  std::optional<uint64_t> reset = {};   // its reset slot, instead of its start value
-  bool adaptive = true;                 // its Adaptive bit, where records are adaptive
+  bool pebs = false;                   // IA32_PEBS_ENABLE[32 + i]
+  uint64_t period = 0;                 // events to overflow, instead of `initial`; 0: starts there
+  std::optional<uint64_t> reset = {};  // its reset slot, instead of its start value
+  bool adaptive = true;                // its Adaptive bit, where records are adaptive
 
   uint64_t start(unsigned width) const;  // the value from which it counts
 };

@@ -152,8 +152,7 @@ SKIDPROOF_TEST_OVER(PebsAdaptive, IsTheBasicGroupWithoutTheBitOrWithoutAGroup,
       plan_of(stores, word == "no_bit" ? data_config(adaptive::kGroups, kEntries) : 0);
   plan.counters[0].adaptive = word == "no_group";
 
-  Sampled sampled =
-      need(sample(machine(), plan, code, iterations_for_exactly(4, stores.period)));
+  Sampled sampled = need(sample(machine(), plan, code, iterations_for_exactly(4, stores.period)));
 
   VERIFY_EQ(sampled.session.index() - sampled.session.base(), 4u * adaptive::kBasicBytes);
   VERIFY_EQ(sampled.records().size(), 4u);
@@ -188,7 +187,8 @@ SKIDPROOF_TEST_OVER(PebsAdaptive, GivesEachCounterRecordsOfItsOwnSize,
   uint64_t bytes = 0;
   for (Record record : sampled.records()) {
     const bool is_large = (record.applicable_counters() & large) != 0;
-    const size_t expected = is_large ? adaptive::record_bytes(config) : size_t{adaptive::kBasicBytes};
+    const size_t expected =
+        is_large ? adaptive::record_bytes(config) : size_t{adaptive::kBasicBytes};
     VERIFY_EQ(adaptive::size_field(record.header()), expected);
     bytes += adaptive::size_field(record.header());
     ++records[record.applicable_counters()];
@@ -212,8 +212,7 @@ SKIDPROOF_TEST_OVER(PebsAdaptive, LeavesARecordThatDoesNotFit, choices(), clause
   SessionPlan plan = plan_of(stores, config);
   plan.maximum_bytes = 3 * size - 8;  // the third would end past it
 
-  Sampled sampled =
-      need(sample(machine(), plan, code, iterations_for_exactly(5, stores.period)));
+  Sampled sampled = need(sample(machine(), plan, code, iterations_for_exactly(5, stores.period)));
 
   VERIFY_EQ(sampled.records().size(), 2u);
   VERIFY_EQ(sampled.session.index() - sampled.session.base(), 2 * size);
@@ -249,7 +248,8 @@ SKIDPROOF_TEST_OVER(PebsAdaptive, NamesItsCounter, over::counters({0, 1, 2, 3, 4
   evidence("records", sampled.records().size());
   VERIFY_EQ(sampled.records().size(), 3u);
   VERIFY_LT(sampled.run.counters[0] - minus_period(period, uarch().gp_width),
-            period + (arms ? 1 : 4)) << "loaded after the last record";
+            period + (arms ? 1 : 4))
+      << "loaded after the last record";
   for (Record record : sampled.records()) {
     VERIFY_EQ(results::hex(record.applicable_counters()), results::hex(bit(counter)));
     VERIFY_EQ(record.eventing_ip(), code.mark("loop.jnz"));
@@ -266,8 +266,7 @@ SKIDPROOF_TEST(PebsAdaptive, NamesBothCountersThatOverflowedTogether, clause::A6
   const unsigned other = stores.counter + 1;
   plan.counters.push_back(CounterSetup::of(other, *stores.event, stores.period));
 
-  Sampled sampled =
-      need(sample(machine(), plan, code, iterations_for_exactly(1, stores.period)));
+  Sampled sampled = need(sample(machine(), plan, code, iterations_for_exactly(1, stores.period)));
 
   VERIFY_THAT(sampled.records().size(), ::testing::AnyOf(1u, 2u)) << "shared, or one each";
   uint64_t named = 0;
@@ -324,8 +323,8 @@ SKIDPROOF_TEST(PebsAdaptive, StampsRecordsWithTheTime, clause::A7) {
   SessionPlan plan = plan_of(stores, data_config(kWithRegisters));
   plan.threshold_records = kRecords;
 
-  Sampled sampled = need(sample(machine(), plan, code,
-                                iterations_for_exactly(kRecords, stores.period)));
+  Sampled sampled =
+      need(sample(machine(), plan, code, iterations_for_exactly(kRecords, stores.period)));
 
   VERIFY_EQ(sampled.records().size(), kRecords);
   VERIFY_EQ(sampled.run.log.pmis.size(), 1u);

@@ -15,7 +15,8 @@ using arch::Signal;
 // The plain event that counts cycles and is not precise.
 const arch::Event* imprecise_cycles(const arch::Microarch& microarch, unsigned counter) {
   for (const arch::Event& e : microarch.events) {
-    if (!e.precise() && e.signal == Signal::kCycles && ((e.counters >> counter) & 1) != 0) return &e;
+    if (!e.precise() && e.signal == Signal::kCycles && ((e.counters >> counter) & 1) != 0)
+      return &e;
   }
   return nullptr;
 }

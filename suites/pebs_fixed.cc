@@ -39,7 +39,6 @@ uint64_t since(const arch::Microarch& microarch, uint64_t value, uint64_t loaded
   return (value - loaded) & minus_period(1, microarch.fixed_width);
 }
 
-
 }  // namespace
 
 SKIDPROOF_TEST(PebsFixed, HaveAnEnableBitEach, clause::A14, clause::M20) {
@@ -54,8 +53,8 @@ SKIDPROOF_TEST(PebsFixed, HaveAnEnableBitEach, clause::A14, clause::M20) {
   VERIFY_FALSE(need(refuses(machine(), arch::IA32_PEBS_ENABLE, 0)));
 }
 
-SKIDPROOF_TEST_OVER(PebsFixed, RecordsOnEachFixedCounter, fixed_counters(), clause::A14,
-                    clause::A6, clause::A16) {
+SKIDPROOF_TEST_OVER(PebsFixed, RecordsOnEachFixedCounter, fixed_counters(), clause::A14, clause::A6,
+                    clause::A16) {
   const auto i = static_cast<unsigned>(param().number());
   SKIDPROOF_REQUIRE((uarch().pebs_fixed_counters >> i & 1) != 0, SkipCategory::kNotOnThisMicroarch,
                     kNoFixedPebs);
@@ -63,8 +62,8 @@ SKIDPROOF_TEST_OVER(PebsFixed, RecordsOnEachFixedCounter, fixed_counters(), clau
   const uint64_t period = 5000;
   constexpr size_t kRecords = 8;
 
-  Sampled sampled = need(sample(machine(), fixed_plan(sampling_fixed(i, period), kRecords), code,
-                                20000));
+  Sampled sampled =
+      need(sample(machine(), fixed_plan(sampling_fixed(i, period), kRecords), code, 20000));
 
   evidence("records", sampled.records().size());
   VERIFY_EQ(sampled.records().size(), kRecords);
@@ -77,8 +76,8 @@ SKIDPROOF_TEST_OVER(PebsFixed, RecordsOnEachFixedCounter, fixed_counters(), clau
 }
 
 // One record: the counter is loaded, its status is clear.
-SKIDPROOF_TEST_OVER(PebsFixed, LoadsTheResetValueAndClearsTheStatus, fixed_counters(),
-                    clause::A16, clause::A15, clause::R17, clause::R19) {
+SKIDPROOF_TEST_OVER(PebsFixed, LoadsTheResetValueAndClearsTheStatus, fixed_counters(), clause::A16,
+                    clause::A15, clause::R17, clause::R19) {
   const auto i = static_cast<unsigned>(param().number());
   SKIDPROOF_REQUIRE((uarch().pebs_fixed_counters >> i & 1) != 0, SkipCategory::kNotOnThisMicroarch,
                     kNoFixedPebs);
@@ -167,8 +166,8 @@ SKIDPROOF_TEST_OVER(PebsFixed, FollowTheirOwnAdaptiveBit,
   }
 }
 
-SKIDPROOF_TEST_OVER(PebsFixed, InterruptAtTheThreshold, fixed_counters(), clause::R44,
-                    clause::A14, clause::R35) {
+SKIDPROOF_TEST_OVER(PebsFixed, InterruptAtTheThreshold, fixed_counters(), clause::R44, clause::A14,
+                    clause::R35) {
   const auto i = static_cast<unsigned>(param().number());
   SKIDPROOF_REQUIRE((uarch().pebs_fixed_counters >> i & 1) != 0, SkipCategory::kNotOnThisMicroarch,
                     kNoFixedPebs);
@@ -189,14 +188,14 @@ SKIDPROOF_TEST_OVER(PebsFixed, InterruptAtTheThreshold, fixed_counters(), clause
 
 // How many instructions pass from record to record: nothing waits for PEBS to be armed.
 SKIDPROOF_TEST_OVER(PebsFixed, RecordsAnInstructionAtItsOverflow,
-                    over::words({"operation=div", "operation=idiv,before=24,after=4"}),
-                    clause::A17, clause::R62, clause::R13) {
+                    over::words({"operation=div", "operation=idiv,before=24,after=4"}), clause::A17,
+                    clause::R62, clause::R13) {
   SKIDPROOF_REQUIRE(uarch().pdir_fixed_counter != 0, SkipCategory::kNotOnThisMicroarch,
                     "no precise distribution on a fixed counter");
   const Program& loop = program("division_shadow", param().word());
   const unsigned i = fixed_pdir(uarch());
-  const uint64_t period = std::max<uint64_t>(usable_period(uarch(), 199),
-                                             uarch().pdir_minimum_period);
+  const uint64_t period =
+      std::max<uint64_t>(usable_period(uarch(), 199), uarch().pdir_minimum_period);
   constexpr uint64_t kRecords = 200;
   const uint64_t iterations = kRecords * period / loop.per_iteration.instructions;
   Sampled counted = need(sample(machine(), fixed_plan({.counter = i}, 1), loop, iterations));
@@ -229,11 +228,8 @@ SKIDPROOF_TEST_OVER(PebsFixed, SamplesEachInstructionInProportion,
   const uint64_t period = std::max<uint64_t>(199, uarch().pdir_minimum_period);
   const uint64_t spread = 8 * path.size();
   const size_t wanted = 20 * path.size();
-  auto draw = [&] {
-    return minus_period(period + random().below(spread), uarch().fixed_width);
-  };
-  Session session =
-      need(Session::open(machine(), fixed_plan(sampling_fixed(i, period), wanted)));
+  auto draw = [&] { return minus_period(period + random().below(spread), uarch().fixed_width); };
+  Session session = need(Session::open(machine(), fixed_plan(sampling_fixed(i, period), wanted)));
   const uint64_t iterations = (period + spread) / path.size() + 1;
   session.set_fixed_reset_slot(i, draw());
   need(session.run(loop, iterations));

@@ -108,10 +108,9 @@ SKIDPROOF_TEST_OVER(PebsLatencySplit, RetireLatenciesAddUpToTheCycles,
   const uint64_t records = 10 * path.size();
   SessionPlan plan;
   plan.buffer_records = records + 16;
-  plan.fixed = {{.counter = i,
-                 .pebs = true,
-                 .period = each - (instructions_a_record(uarch(), each) - each)},
-                {.counter = 1}};
+  plan.fixed = {
+      {.counter = i, .pebs = true, .period = each - (instructions_a_record(uarch(), each) - each)},
+      {.counter = 1}};
   const uint64_t iterations = records * each / path.size() + 1;
   Session session = need(Session::open(machine(), plan));
   const SessionRun run = need(session.run(loop, iterations));

@@ -39,8 +39,7 @@ SKIDPROOF_TEST_OVER(PebsPdist, RecordsTheOverflowingEventOnPmc0Alone,
   evidence("period", period);
   evidence("records", sampled.records().size());
   VERIFY_EQ(sampled.records().size(), events / each);
-  VERIFY_EQ(sampled.run.counters[0],
-            (events % each - period) & arch::gp_counter_mask(uarch()));
+  VERIFY_EQ(sampled.run.counters[0], (events % each - period) & arch::gp_counter_mask(uarch()));
   uint64_t number = 0;
   for (Record record : sampled.records()) {
     number += each;

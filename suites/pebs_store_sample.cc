@@ -68,8 +68,8 @@ SKIDPROOF_TEST_OVER(PebsStoreSample, RecordsTheAddressOfTheStore,
                     clause::A18, clause::A11) {
   SKIDPROOF_REQUIRE(uarch().store_sample_counter != 0, SkipCategory::kNotOnThisMicroarch, kAbsent);
   const Program& loop = program("store_stream", param().word());
-  Sampled sampled = need(sample(machine(), store_plan(uarch(), store_counter(uarch())), loop,
-                                iterations_of(uarch())));
+  Sampled sampled = need(
+      sample(machine(), store_plan(uarch(), store_counter(uarch())), loop, iterations_of(uarch())));
   uint64_t compared = 0;
   for (Record record : sampled.records()) {
     if (foreign(loop, record.eventing_ip())) continue;

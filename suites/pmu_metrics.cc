@@ -15,8 +15,8 @@ constexpr uint32_t kMetricsIndex = uint32_t{1} << 29;
 }  // namespace
 
 SKIDPROOF_TEST(PmuMetrics, ExistExactlyWhereTheyAreAnnounced, clause::A20, clause::M5) {
-  const bool announced = (need(machine().rdmsr(arch::IA32_PERF_CAPABILITIES)) &
-                          arch::capabilities::kPerfMetrics) != 0;
+  const bool announced =
+      (need(machine().rdmsr(arch::IA32_PERF_CAPABILITIES)) & arch::capabilities::kPerfMetrics) != 0;
   evidence("announced", announced);
   VERIFY_EQ(announced, uarch().perf_metrics);
   VERIFY_EQ(need(refuses_to_read(machine(), arch::MSR_PERF_METRICS)), !announced);

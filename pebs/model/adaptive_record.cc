@@ -15,9 +15,7 @@ class Writer {
     bytes_.resize(at + sizeof value);
     std::memcpy(bytes_.data() + at, &value, sizeof value);
   }
-  void replace(size_t at, uint64_t value) {
-    std::memcpy(bytes_.data() + at, &value, sizeof value);
-  }
+  void replace(size_t at, uint64_t value) { std::memcpy(bytes_.data() + at, &value, sizeof value); }
   size_t size() const { return bytes_.size(); }
   std::vector<std::byte> take() { return std::move(bytes_); }
 
@@ -70,7 +68,8 @@ void put_branches(Writer& out, const AdaptiveBehaviour& how, const BranchRing* b
                   unsigned entries) {
   for (unsigned i = 0; i < entries; ++i) {
     TakenBranch entry;
-    if (branches != nullptr) entry = branches->back(how.branches_newest_first ? i : entries - 1 - i);
+    if (branches != nullptr)
+      entry = branches->back(how.branches_newest_first ? i : entries - 1 - i);
     if (how.branches_swapped) std::swap(entry.from, entry.to);
     if (!how.branch_mispredict) entry.info &= ~branch_info::kMispredicted;
     out.put(entry.from);
@@ -93,7 +92,8 @@ std::vector<std::byte> adaptive_record(const Microarch& m, const AdaptiveBehavio
   const uint64_t selected = input.config & adaptive::kGroups;
   const uint64_t groups = input.adaptive ? selected : 0;
   unsigned entries = adaptive::branch_entries(input.config);
-  if (groups & adaptive::kBranches) entries -= std::min<unsigned>(how.branches_missing, entries - 1);
+  if (groups & adaptive::kBranches)
+    entries -= std::min<unsigned>(how.branches_missing, entries - 1);
   Writer out;
   out.put(0);  // the header, once the size is known
   out.put(data.eventing_ip);

@@ -116,7 +116,8 @@ uint64_t DebugStore::fixed_reset_value(unsigned counter) const {
     case FixedReset::kNone:
       break;
   }
-  unsigned slot = (counter + static_cast<unsigned>(behaviour_.reload_slot_offset)) % ds.fixed_resets;
+  unsigned slot =
+      (counter + static_cast<unsigned>(behaviour_.reload_slot_offset)) % ds.fixed_resets;
   return slot_value(ds.fixed_counter_reset(slot));
 }
 

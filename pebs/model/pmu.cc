@@ -85,8 +85,8 @@ void Pmu::State::resolve(unsigned n) {
                    (c.select & (user != how.privilege_swapped ? evtsel::kUsr : evtsel::kOs)) != 0;
   bool own_enable = (c.select & evtsel::kEnable) != 0 || !how.own_enable_needed;
   unsigned enabling_bit = how.global_ctrl_crossed ? n ^ 1 : n;
-  bool enabled =
-      own_enable && (((enabled_counters() >> enabling_bit) & 1) != 0 || !behaviour.enable_needs_global);
+  bool enabled = own_enable && (((enabled_counters() >> enabling_bit) & 1) != 0 ||
+                                !behaviour.enable_needs_global);
   if ((c.select & evtsel::kOs) == 0 && ((how.upper_usr_only_dead >> n) & 1) != 0) enabled = false;
   if (how.needs_magic_selects && magic_selects != kAllMagicSelects) enabled = false;
   // No program of the model is ever inside a transaction.
@@ -96,10 +96,11 @@ void Pmu::State::resolve(unsigned n) {
   store_elsewhere |= event != nullptr && event->kind == EventKind::kStoreSample &&
                      ((behaviour.adaptive.store_sample_counters >> n) & 1) != 0;
   bool counted_here = event != nullptr && (((event->counters >> n) & 1) != 0 || store_elsewhere);
-  bool own_latency_bit = uarch.load_latency_enable != 0 || behaviour.adaptive.load_latency_needs_enable;
-  c.load_latency = event != nullptr && event->kind == EventKind::kLoadLatency &&
-                   (!own_latency_bit ||
-                    ((pebs_enable >> (pebs_enable::kLoadLatencyShift + n)) & 1) != 0);
+  bool own_latency_bit =
+      uarch.load_latency_enable != 0 || behaviour.adaptive.load_latency_needs_enable;
+  c.load_latency =
+      event != nullptr && event->kind == EventKind::kLoadLatency &&
+      (!own_latency_bit || ((pebs_enable >> (pebs_enable::kLoadLatencyShift + n)) & 1) != 0);
   c.signal =
       event != nullptr && event->kind != EventKind::kLoadLatency ? event->signal : Signal::kNone;
   if (how.substitute.select != 0 && how.substitute.select == (c.select & 0xFFFF)) {
@@ -152,14 +153,16 @@ void Pmu::State::refresh() {
   for (unsigned i = 0; i < uarch.fixed_counters; ++i) {
     resolve_fixed(i);
     uint64_t field = fixed_field(i);
-    bool privilege = (field & (user != how.privilege_swapped ? fixed_ctrl::kUsr : fixed_ctrl::kOs)) != 0;
+    bool privilege =
+        (field & (user != how.privilege_swapped ? fixed_ctrl::kUsr : fixed_ctrl::kOs)) != 0;
     if (!how.fixed_privilege_filters && (field & (fixed_ctrl::kUsr | fixed_ctrl::kOs)) != 0)
       privilege = true;
     bool global = ((enabled_counters() >> (status::kFixedShift + i)) & 1) != 0;
     if (!privilege || !(global || !how.fixed_needs_global)) continue;
     fixed_counting |= 1u << i;
     if (fixed_sampling[i].armed) fixed_armed |= 1u << i;
-    if (how.any_thread_on_fixed && counts_sibling(field & fixed_ctrl::kAnyThread)) fixed_sharing |= 1u << i;
+    if (how.any_thread_on_fixed && counts_sibling(field & fixed_ctrl::kAnyThread))
+      fixed_sharing |= 1u << i;
   }
   if ((fixed_counting & ~fixed_before & 1) != 0 && sibling) fixed[0].add(how.fixed_start_extra);
   // Nothing counts any more: an assist that waited for the rest of a fused pair will not come.

@@ -51,9 +51,9 @@ struct PendingAssist {
 
 // PEBS of a fixed counter between overflow and record (Ice Lake).
 struct FixedSampling {
-  bool pebs = false;       // an overflow arms PEBS
-  bool precise = false;    // the record is that of an event
-  bool pdir = false;       // … of the overflowing one
+  bool pebs = false;        // an overflow arms PEBS
+  bool precise = false;     // the record is that of an event
+  bool pdir = false;        // … of the overflowing one
   bool shadowless = false;  // … of the one after it, whatever retires slowly
   bool armed = false;
   uint64_t ready_cycle = 0;
@@ -98,7 +98,8 @@ struct Pmu::State {
   uint32_t fixed_armed = 0;
   uint32_t sharing = 0;  // GP counters that count the sibling, too
   uint32_t fixed_sharing = 0;
-  bool step_needed = false;  // some counter needs each instruction (cycle filters, load latency, LBRs)
+  bool step_needed =
+      false;  // some counter needs each instruction (cycle filters, load latency, LBRs)
   bool branches_recorded = false;  // some record may hold the branch group
 
   PendingAssist pending;
@@ -114,8 +115,8 @@ struct Pmu::State {
   uint64_t sibling_clock = 0;      // cycles of which the sibling's events were counted
   uint64_t level_change_left = 0;  // instructions that a change of privilege level still hides
   uint64_t fixed_since_loss = 0;
-  uint64_t reference_parts = 0;    // hundredths of a reference cycle
-  uint32_t magic_selects = 0;      // those of kMagicSelects that were written
+  uint64_t reference_parts = 0;  // hundredths of a reference cycle
+  uint32_t magic_selects = 0;    // those of kMagicSelects that were written
 
   void reset();
   void refresh();
