@@ -239,6 +239,9 @@ SKIDPROOF_TEST_OVER(PebsAdaptive, NamesItsCounter, over::counters({0, 1, 2, 3, 4
   // A neighbour that is enabled and never overflows.
   const unsigned neighbour = counter ^ 1;
   plan.counters.push_back(CounterSetup::of(neighbour, *event, uint64_t{1} << 30));
+  // And two that overflow without PEBS: what they show in the status is not this record's.
+  plan.counters.push_back(CounterSetup::of(counter ^ 2, *event, period / 2, false));
+  plan.fixed = {{.counter = 0, .initial = minus_period(100, uarch().fixed_width)}};
 
   Sampled sampled = need(sample(machine(), plan, code, iterations_for_exactly(3, period)));
 
@@ -272,6 +275,43 @@ SKIDPROOF_TEST(PebsAdaptive, NamesBothCountersThatOverflowedTogether, clause::A6
     named |= record.applicable_counters();
   }
   VERIFY_EQ(results::hex(named), results::hex(bit(stores.counter) | bit(other)));
+}
+
+// Along the executed path the next IP lies one instruction behind the sampled one, or two where that is
+// the first of a fused pair, which retires together (R72).
+SKIDPROOF_TEST_OVER(PebsAdaptive, HasTheNextIpBehindTheSampledOne,
+                    (std::vector<Param>{
+                        {.label = "fused", .words = {"fused_branch", "first=cmp,condition=e"}},
+                        {.label = "test", .words = {"fused_branch", "first=test,condition=ne"}},
+                        {.label = "calls", .words = {"call_return", "depth=4"}},
+                        {.label = "division", .words = {"division_shadow", "operation=div"}},
+                    }),
+                    clause::R12, clause::R8, clause::A8) {
+  SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
+  const unsigned counter = arming_counter(uarch());
+  const arch::Event* event = precise_event(uarch(), Signal::kInstructions, counter);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program(param().word(0), param().word(1));
+  const LoopPath path = LoopPath::of(code, forward_jumps(true));
+  std::map<int64_t, uint64_t> distances;
+  uint64_t compared = 0;
+  for (uint64_t i = 0; i < 8; ++i) {  // with several periods every instruction has its turn
+    const uint64_t period = usable_period(uarch(), 97) + i;
+    Sampled sampled = need(sample(machine(), one_counter(counter, *event, period, 64), code, 4000));
+    for (Record record : sampled.records()) {
+      const std::optional<size_t> at = path.position(record.eventing_ip());
+      const std::optional<size_t> next = path.position(record.ip());
+      if (!at || !next) continue;  // on the way in or out
+      const size_t distance = (*next + path.size() - *at) % path.size();
+      const bool pair = first_of_fused_pair(uarch(), code, path.step(*at));
+      VERIFY_GE(distance, 1u) << path.step(*at).text;
+      VERIFY_LE(distance, pair ? size_t{uarch().fused_pair_skid} : 1u) << path.step(*at).text;
+      ++distances[static_cast<int64_t>(distance)];
+      ++compared;
+    }
+  }
+  histogram("distance", "instructions", distances);
+  VERIFY_GE(compared, 400u);
 }
 
 SKIDPROOF_TEST(PebsAdaptive, StampsRecordsWithTheTime, clause::A7) {

@@ -21,7 +21,7 @@ constexpr char kNoEvent[] = "no precise load event on PMC0";
 
 // A share of a record in whole bytes, never none.
 uint64_t part_of_record(const arch::Microarch& microarch, uint64_t sixteenths) {
-  return std::max<uint64_t>(1, microarch.record->bytes * sixteenths / 16);
+  return std::max<uint64_t>(1, record_bytes(microarch) * sixteenths / 16);
 }
 
 }  // namespace
@@ -39,12 +39,12 @@ SKIDPROOF_TEST_OVER(PebsEdges, InterruptWhenTheIndexIsAtTheThresholdOrPastIt,
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   SessionPlan plan = one_counter(0, *event, usable_period(uarch(), kWishedPeriod), 12);
   plan.threshold_records = 3;
-  plan.index_bytes = param().number() * uarch().record->bytes;
+  plan.index_bytes = param().number() * record_bytes(uarch());
 
   Sampled sampled =
       need(sample(machine(), plan, code, iterations_for_exactly(1, plan.counters[0].period)));
 
-  const uint64_t after = sampled.session.base() + *plan.index_bytes + uarch().record->bytes;
+  const uint64_t after = sampled.session.base() + *plan.index_bytes + record_bytes(uarch());
   evidence("interrupts", sampled.run.log.pmis.size());
   VERIFY_EQ(sampled.session.index(), after);
   const bool nominal = after == sampled.session.threshold();
@@ -106,7 +106,7 @@ SKIDPROOF_TEST_OVER(PebsEdges, HoldEveryRecordThatEndsBelowTheMaximum,
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   SessionPlan plan = one_counter(0, *event, period, kWhole + 4);
   const uint64_t over_it = part_of_record(uarch(), param().number());
-  plan.maximum_bytes = kWhole * uarch().record->bytes + over_it;
+  plan.maximum_bytes = kWhole * record_bytes(uarch()) + over_it;
 
   Sampled sampled = need(sample(machine(), plan, code, iterations_for_exactly(kWhole + 3, period)));
 
@@ -138,7 +138,7 @@ SKIDPROOF_TEST_OVER(PebsEdges, LeaveTheStatusOfOthersToASkippedEvent, over::coun
   plan.counters.push_back(CounterSetup::of(1, *event, period / 2, false));
   plan.fixed = {{.counter = 0, .initial = minus_period(100, uarch().fixed_width)}};
   plan.maximum_records = 2;
-  plan.index_bytes = 2 * uarch().record->bytes;
+  plan.index_bytes = 2 * record_bytes(uarch());
 
   Sampled sampled = need(sample(machine(), plan, code, iterations_for_exactly(2, period)));
 
@@ -161,19 +161,19 @@ SKIDPROOF_TEST(PebsEdges, LoadNoCounterForAnEventSkippedBelowTheBase, clause::D1
   const Exact expected = exact(uarch(), events, period, period);
   Session session = need(Session::open(machine(), one_counter(0, *event, period, 8)));
   const uint64_t start = session.index();
-  session.set_base(start + 4 * uarch().record->bytes);
+  session.set_base(start + 4 * record_bytes(uarch()));
 
   const SessionRun run = need(session.run(code, iterations));
 
   session.set_base(start);
   const uint64_t moved = session.index() - start;
-  evidence("records", moved / uarch().record->bytes);
+  evidence("records", moved / record_bytes(uarch()));
   if (moved == 0) {
     if (uarch().full_buffer_sets_ovf) {  // the row follows 18.9.1: skipped entirely
       VERIFY_EQ(run.counters[0], events - period);
     }
   } else {
-    VERIFY_EQ(moved, expected.records * uarch().record->bytes);
+    VERIFY_EQ(moved, expected.records * record_bytes(uarch()));
     VERIFY_EQ(run.counters[0], expected.counter);
   }
   VERIFY_LE(session.index(), session.maximum());

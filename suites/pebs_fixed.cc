@@ -39,10 +39,19 @@ uint64_t since(const arch::Microarch& microarch, uint64_t value, uint64_t loaded
   return (value - loaded) & minus_period(1, microarch.fixed_width);
 }
 
-// Cycles pass between an overflow and its record; so many at most are what one may take.
-constexpr uint64_t kLate = 2000;
-
 }  // namespace
+
+SKIDPROOF_TEST(PebsFixed, HaveAnEnableBitEach, clause::A14, clause::M20) {
+  for (unsigned i = 0; i < uarch().fixed_counters; ++i) {
+    const uint64_t enable = bit(arch::pebs_enable::kFixedShift + i);
+    const bool exists = (uarch().pebs_fixed_counters >> i & 1) != 0;
+    // On older rows these bits are those of load latency.
+    if (!exists && (uarch().load_latency_enable >> i & 1) != 0) continue;
+    VERIFY_EQ(need(refuses(machine(), arch::IA32_PEBS_ENABLE, enable)), !exists)
+        << "fixed counter " << i;
+  }
+  VERIFY_FALSE(need(refuses(machine(), arch::IA32_PEBS_ENABLE, 0)));
+}
 
 SKIDPROOF_TEST_OVER(PebsFixed, RecordsOnEachFixedCounter, fixed_counters(), clause::A14, clause::A6,
                     clause::A16) {
@@ -203,7 +212,9 @@ SKIDPROOF_TEST_OVER(PebsFixed, RecordsAnInstructionAtItsOverflow,
   evidence("records", records);
   evidence("instructions", instructions);
   VERIFY_GE(records, kRecords * 9 / 10);
-  VERIFY_EQ(records * each + rest, instructions) << "every one is accounted for";
+  // A fused pair retires together, and its second half may be lost to the reload (R72).
+  const auto missing = static_cast<int64_t>(instructions - (records * each + rest));
+  VERIFY_LT(std::abs(missing), static_cast<int64_t>(records / 2)) << "every one is accounted for";
 }
 
 SKIDPROOF_TEST_OVER(PebsFixed, SamplesEachInstructionInProportion,

@@ -104,7 +104,8 @@ SKIDPROOF_TEST_OVER(PebsLatencySplit, RetireLatenciesAddUpToTheCycles,
   // Every instruction of the loop in turn: the records' distance is no multiple of its length.
   uint64_t each = std::max<uint64_t>(197, uarch().pdir_minimum_period);
   while (each % path.size() != 1) ++each;
-  const uint64_t records = 40 * path.size();
+  // So few loads that the chase comes to each of its pages for the first time.
+  const uint64_t records = 10 * path.size();
   SessionPlan plan;
   plan.buffer_records = records + 16;
   plan.fixed = {
@@ -112,8 +113,6 @@ SKIDPROOF_TEST_OVER(PebsLatencySplit, RetireLatenciesAddUpToTheCycles,
       {.counter = 1}};
   const uint64_t iterations = records * each / path.size() + 1;
   Session session = need(Session::open(machine(), plan));
-  need(session.run(loop, iterations));  // warms the caches
-  session.rewind();
   const SessionRun run = need(session.run(loop, iterations));
 
   std::map<uint64_t, std::pair<double, double>> of;  // by instruction: cycles, records
@@ -128,7 +127,8 @@ SKIDPROOF_TEST_OVER(PebsLatencySplit, RetireLatenciesAddUpToTheCycles,
   const double expected = static_cast<double>(run.fixed[1]) / static_cast<double>(iterations);
   evidence("sum-of-retire-latencies", sum);
   evidence("cycles-an-iteration", expected);
-  VERIFY_EQ(of.size(), path.size()) << "every instruction of the loop was sampled";
+  // Of a fused pair, which retires together (R72), the walk may always meet the first half.
+  VERIFY_GE(of.size() + 1, path.size()) << "every instruction of the loop was sampled";
   VERIFY_GE(sum, 0.9 * expected - 1);
   VERIFY_LE(sum, 1.1 * expected + 1);
 }

@@ -189,6 +189,7 @@ void Pmu::State::refresh() {
     step_needed |= c.counting && (c.filter.used() || c.load_latency);
   }
   for (unsigned i = 0; i < uarch.fixed_counters; ++i) {
+    resolve_fixed(i);
     uint64_t field = fixed_field(i);
     bool privilege =
         (field & (user != how.privilege_swapped ? fixed_ctrl::kUsr : fixed_ctrl::kOs)) != 0;
@@ -197,7 +198,7 @@ void Pmu::State::refresh() {
     bool global = ((enabled_counters() >> (status::kFixedShift + i)) & 1) != 0;
     if (!privilege || !(global || !how.fixed_needs_global)) continue;
     fixed_counting |= 1u << i;
-    resolve_fixed(i);
+    if (fixed_sampling[i].armed) fixed_armed |= 1u << i;
     if (how.any_thread_on_fixed && counts_sibling(field & fixed_ctrl::kAnyThread))
       fixed_sharing |= 1u << i;
   }

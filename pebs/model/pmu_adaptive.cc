@@ -15,7 +15,7 @@ uint64_t Pmu::State::pebs_mask() const {
                         (uint64_t{uarch.pebs_fixed_counters} << pebs_enable::kFixedShift));
 }
 
-// The fixed counters' part of resolve(), for one that counts.
+// The fixed counters' part of resolve().
 void Pmu::State::resolve_fixed(unsigned i) {
   FixedSampling& s = fixed_sampling[i];
   const Event* event = uarch.event_on_fixed(i);
@@ -26,7 +26,6 @@ void Pmu::State::resolve_fixed(unsigned i) {
   s.shadowless = distributed && behaviour.adaptive.pdist_on_fixed_next;
   s.pdir = distributed && !s.shadowless;
   if (!s.pebs) s.armed = false;
-  if (s.armed) fixed_armed |= 1u << i;
 }
 
 // Whether this instruction is what armed fixed counter i waits for: its event, or, where that is not
