@@ -1,4 +1,4 @@
-// PEBS records in place: views over the buffer by a layout table, no copies.
+// PEBS and branch records in place: views over the buffers by a layout table, no copies.
 #ifndef SKIDPROOF_PEBS_RECORD_H_
 #define SKIDPROOF_PEBS_RECORD_H_
 
@@ -8,6 +8,7 @@
 #include <iterator>
 #include <span>
 
+#include "pebs/arch/ds_area.h"
 #include "pebs/arch/record_layout.h"
 
 namespace skidproof {
@@ -44,20 +45,43 @@ class Record {
   const arch::RecordLayout* layout_;
 };
 
-// The whole records of a buffer, in the order they were written.
-class Records {
+// One record of the branch trace store. Valid as long as the buffer that it views.
+class BranchRecord {
+ public:
+  BranchRecord(const std::byte* data, const arch::BranchRecordLayout* layout)
+      : data_(data), layout_(layout) {}
+
+  uint64_t from() const { return field(layout_->from); }  // the branch instruction
+  uint64_t to() const { return field(layout_->to); }
+  uint64_t flags() const { return field(layout_->flags); }
+  bool predicted() const { return (flags() & arch::kBranchPredicted) != 0; }
+
+ private:
+  uint64_t field(uint32_t offset) const {
+    uint64_t value = 0;
+    std::memcpy(&value, data_ + offset, layout_->field_bytes);
+    return value;
+  }
+
+  const std::byte* data_;
+  const arch::BranchRecordLayout* layout_;
+};
+
+// The whole records of a buffer, in the order in which they stand.
+template <typename RecordType, typename Layout>
+class RecordRange {
  public:
   class Iterator {
    public:
     using iterator_category = std::forward_iterator_tag;
-    using value_type = Record;
+    using value_type = RecordType;
     using difference_type = std::ptrdiff_t;
     using pointer = void;
-    using reference = Record;
+    using reference = RecordType;
 
     Iterator() = default;
-    Iterator(const std::byte* at, const arch::RecordLayout* layout) : at_(at), layout_(layout) {}
-    Record operator*() const { return {at_, layout_}; }
+    Iterator(const std::byte* at, const Layout* layout) : at_(at), layout_(layout) {}
+    RecordType operator*() const { return {at_, layout_}; }
     Iterator& operator++() {
       at_ += layout_->bytes;
       return *this;
@@ -71,26 +95,29 @@ class Records {
 
    private:
     const std::byte* at_ = nullptr;
-    const arch::RecordLayout* layout_ = nullptr;
+    const Layout* layout_ = nullptr;
   };
 
   // A trailing part of a record is not a record: see remainder_bytes().
-  Records(std::span<const std::byte> bytes, const arch::RecordLayout* layout)
+  RecordRange(std::span<const std::byte> bytes, const Layout* layout)
       : bytes_(bytes), layout_(layout) {}
 
   size_t size() const { return bytes_.size() / layout_->bytes; }
   bool empty() const { return size() == 0; }
   size_t remainder_bytes() const { return bytes_.size() % layout_->bytes; }
-  Record operator[](size_t i) const { return {bytes_.data() + i * layout_->bytes, layout_}; }
-  Record front() const { return (*this)[0]; }
-  Record back() const { return (*this)[size() - 1]; }
+  RecordType operator[](size_t i) const { return {bytes_.data() + i * layout_->bytes, layout_}; }
+  RecordType front() const { return (*this)[0]; }
+  RecordType back() const { return (*this)[size() - 1]; }
   Iterator begin() const { return {bytes_.data(), layout_}; }
   Iterator end() const { return {bytes_.data() + size() * layout_->bytes, layout_}; }
 
  private:
   std::span<const std::byte> bytes_;
-  const arch::RecordLayout* layout_;
+  const Layout* layout_;
 };
+
+using Records = RecordRange<Record, arch::RecordLayout>;
+using BranchRecords = RecordRange<BranchRecord, arch::BranchRecordLayout>;
 
 }  // namespace skidproof
 

@@ -73,6 +73,7 @@ struct Microarch {
   uint16_t pebs_counters = 0x0F;  // PMCn that can do PEBS (R36)
   const RecordLayout* record = &kRecordFormat1;
   DsLayout ds = kDsFourResets;
+  BranchTrace branch_trace = {};
   uint16_t load_latency_enable = 0x0F;     // LL_EN_PMCn bits that exist
   uint16_t load_latency_counters = 0x08;   // where the event is published
   uint16_t load_latency_event = 0x100B;    // code | umask << 8

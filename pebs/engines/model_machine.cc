@@ -8,6 +8,7 @@
 
 #include "pebs/arch/msr.h"
 #include "pebs/arch/reserved.h"
+#include "pebs/engines/disturbance.h"
 #include "pebs/engines/guest_memory.h"
 #include "pebs/engines/interpreter.h"
 #include "pebs/model/core.h"
@@ -25,6 +26,8 @@ constexpr size_t kStackBytes = 64 << 10;
 constexpr uint64_t kSlice = 4'000'000;
 // Below this many quiet instructions stepping costs no more than a block run.
 constexpr uint64_t kWorthARun = 4;
+// Where the interrupt handler stands: in no program. It executes nothing that is counted.
+constexpr uint64_t kHandler = 0xffff'ffff'8100'0000;
 
 Identity identity_of(const Microarch& microarch, const ModelOptions& options) {
   Identity id;
@@ -72,7 +75,9 @@ class ModelMachine final : public Machine {
  private:
   Expected<void> execute(const RunPlan& plan, RunLog& log);
   Expected<uint64_t> execute_quietly(uint64_t instructions);
+  void disturb(Disturbance what, const RunPlan& plan, RunLog& log);
   void handle_interrupt(const RunPlan& plan, RunLog& log);
+  void rewind(uint64_t index, uint64_t base);
   uint64_t tsc() const { return core_.totals()[index(Signal::kReferenceCycles)]; }
   uint64_t read_memory(uint64_t address) {
     uint64_t value = 0;
@@ -97,8 +102,9 @@ Machine::CpuidResult ModelMachine::cpuid(uint32_t leaf, uint32_t subleaf) const 
     case 0x1: {
       uint32_t signature = (identity_.stepping & 0xF) | ((identity_.model & 0xF) << 4) |
                            ((identity_.family & 0xF) << 8) | ((identity_.model >> 4) << 16);
-      constexpr uint32_t kDtes64 = 1u << 2, kPdcm = 1u << 15, kDs = 1u << 21;
-      return {.eax = signature, .ebx = 0, .ecx = kDtes64 | kPdcm, .edx = kDs};
+      constexpr uint32_t kDtes64 = 1u << 2, kDsCpl = 1u << 4, kPdcm = 1u << 15, kDs = 1u << 21;
+      uint32_t ds_cpl = m.branch_trace.cpl_qualified ? kDsCpl : 0;
+      return {.eax = signature, .ebx = 0, .ecx = kDtes64 | ds_cpl | kPdcm, .edx = kDs};
     }
     case 0xA: {
       PerfmonLeaf perfmon = perfmon_leaf(m, identity_.sibling_thread);
@@ -149,9 +155,19 @@ Expected<void> ModelMachine::execute(const RunPlan& plan, RunLog& log) {
   Clock::time_point deadline = Clock::now() + plan.deadline;
   uint64_t until_look = kSlice;
   model::Retired retired;
+  auto next = plan.disturbances.begin();
+  uint64_t executed = 0;
   while (!interpreter_.finished()) {
+    uint64_t calm = next == plan.disturbances.end() ? UINT64_MAX
+                    : next->after > executed        ? next->after - executed
+                                                    : 0;
+    if (calm == 0 && pmu_.between_instructions()) {
+      disturb((next++)->what, plan, log);
+      if (log.abandoned) return {};
+      continue;
+    }
     uint64_t quiet = pmu_.active() ? pmu_.quiet_instructions(interpreter_.most_uops()) : UINT64_MAX;
-    uint64_t count = std::min(quiet, until_look);
+    uint64_t count = std::min({quiet, until_look, std::max<uint64_t>(calm, 1)});
     if (quiet >= kWorthARun) {
       count = SKIDPROOF_TRY(execute_quietly(count));
     } else {
@@ -160,6 +176,7 @@ Expected<void> ModelMachine::execute(const RunPlan& plan, RunLog& log) {
       pmu_.retire(retired);
     }
     if (pmu_.take_interrupt()) handle_interrupt(plan, log);
+    executed += count;
     until_look -= count;
     if (until_look == 0) {
       until_look = kSlice;
@@ -191,6 +208,37 @@ Expected<uint64_t> ModelMachine::execute_quietly(uint64_t instructions) {
   return executed;
 }
 
+// The handlers run at CPL 0; afterwards the program goes on, unless the processor begins anew.
+void ModelMachine::disturb(Disturbance what, const RunPlan& plan, RunLog& log) {
+  ++log.disturbances;
+  const uint64_t ip = interpreter_.registers().ip;
+  switch (what) {
+    case Disturbance::kSmi:
+      pmu_.enter_smm();
+      pmu_.set_user(false);
+      run_handler(kSmmHandler, core_, pmu_);
+      pmu_.set_user(plan.ring == Ring::kUser);
+      pmu_.leave_smm();
+      break;
+    case Disturbance::kMachineCheck:
+      pmu_.machine_check();
+      pmu_.transfer(ip, kMachineCheckHandler);
+      pmu_.set_user(false);
+      run_handler(kMachineCheckHandler, core_, pmu_);
+      pmu_.transfer(kMachineCheckHandler, ip);
+      pmu_.set_user(plan.ring == Ring::kUser);
+      break;
+    case Disturbance::kInit:
+      pmu_.init();
+      log.abandoned = true;
+      break;
+    case Disturbance::kReset:
+      pmu_.reset();
+      log.abandoned = true;
+      break;
+  }
+}
+
 // What a minimal handler does: look, log, acknowledge.
 void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
   Pmi pmi;
@@ -198,7 +246,10 @@ void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
   pmi.ip = interpreter_.registers().ip;
   pmi.global_status = pmu_.rdmsr(IA32_PERF_GLOBAL_STATUS).value_or(0);
   pmi.global_ctrl = pmu_.rdmsr(IA32_PERF_GLOBAL_CTRL).value_or(0);
+  pmu_.transfer(pmi.ip, kHandler);
+  pmu_.set_user(false);
   if (plan.pebs_index_address != 0) pmi.pebs_index = read_memory(plan.pebs_index_address);
+  if (plan.bts_index_address != 0) pmi.bts_index = read_memory(plan.bts_index_address);
   if (log.pmis.size() < plan.pmi.log_capacity) {
     log.pmis.push_back(pmi);
   } else {
@@ -209,10 +260,8 @@ void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
     uint64_t pebs = pmu_.rdmsr(IA32_PEBS_ENABLE).value_or(0) & 0xFF;
     static_cast<void>(pmu_.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, pmi.global_status & ~pebs));
   }
-  if (plan.pmi.rewind_index && plan.pebs_index_address != 0) {
-    uint64_t base = read_memory(plan.pebs_base_address);
-    memory_->write(plan.pebs_index_address, std::as_bytes(std::span(&base, 1)));
-  }
+  if (plan.pmi.rewind_index) rewind(plan.pebs_index_address, plan.pebs_base_address);
+  if (plan.pmi.rewind_branches) rewind(plan.bts_index_address, plan.bts_base_address);
   if (plan.pmi.restore_global_ctrl) {
     for (const MsrWrite& write : plan.enable) {
       if (write.msr == IA32_PERF_GLOBAL_CTRL) static_cast<void>(pmu_.wrmsr(write.msr, write.value));
@@ -222,6 +271,15 @@ void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
     uint64_t entry = pmu_.rdmsr(IA32_X2APIC_LVT_PMI).value_or(0);
     static_cast<void>(pmu_.wrmsr(IA32_X2APIC_LVT_PMI, entry & ~lvt::kMasked));
   }
+  pmu_.transfer(kHandler, pmi.ip);
+  pmu_.set_user(plan.ring == Ring::kUser);
+}
+
+// Writes what stands at `base` to `index`; 0: there is no such buffer.
+void ModelMachine::rewind(uint64_t index, uint64_t base) {
+  if (index == 0) return;
+  uint64_t value = read_memory(base);
+  memory_->write(index, std::as_bytes(std::span(&value, 1)));
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <cstdint>
 
 #include "pebs/arch/microarch.h"
+#include "pebs/model/bts_behaviour.h"
+#include "pebs/model/mode_behaviour.h"
 
 namespace skidproof::model {
 
@@ -38,6 +40,9 @@ enum class Reload : uint8_t {
 };
 
 struct Behaviour {
+  BtsBehaviour bts;
+  ModeBehaviour modes;
+
   // Counters and their MSRs.
   bool legacy_write_sign_extends = true;  // R38
   bool legacy_write_takes_edx = false;    // EDX is ignored (R38)

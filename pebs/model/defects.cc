@@ -22,6 +22,10 @@ bool has_full_width(const Microarch& m) { return m.full_width_writes; }
 // only that nothing is written.
 bool skips_entirely(const Microarch& m) { return m.full_buffer_sets_ovf; }
 bool coalesces(const Microarch& m) { return m.gp_counters_alone > m.gp_counters; }
+bool freezes_in_smm(const Microarch& m) { return m.smm_freeze; }
+bool filters_branches(const Microarch& m) { return m.branch_trace.cpl_qualified; }
+bool tells_predicted(const Microarch& m) { return m.branch_trace.predicted; }
+bool has_wide_branches(const Microarch& m) { return m.branch_trace.record->bytes == 24; }
 bool asserts_cmask(const Microarch& m) {
   return m.expectation(arch::kQualifierCmask) == arch::Expectation::kMustHold;
 }
@@ -29,6 +33,8 @@ bool asserts_cmask(const Microarch& m) {
 size_t slot(Gpr reg) { return static_cast<size_t>(reg); }
 
 const Defect kDefects[] = {
+#include "pebs/model/defects_bts.inc"
+#include "pebs/model/defects_modes.inc"
 #include "pebs/model/defects_promises.inc"
 #include "pebs/model/defects_records.inc"
 #include "pebs/model/defects_registers.inc"
@@ -50,6 +56,10 @@ std::string_view name_of(Promise promise) {
       return "threshold interrupt";
     case Promise::kQualifiers:
       return "qualifiers";
+    case Promise::kBranchTrace:
+      return "branch trace store";
+    case Promise::kModes:
+      return "modes";
     case Promise::kGround:
       return "ground";
   }

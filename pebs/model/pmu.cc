@@ -27,10 +27,15 @@ void Pmu::State::reset() {
   fixed_ctrl = global_ctrl = global_status = pebs_enable = 0;
   load_latency_threshold = ds_area = debugctl = 0;
   misc_enable = misc_enable::kPerfmonAvailable |
-                (behaviour.pebs_announced ? 0 : misc_enable::kPebsUnavailable);
+                (behaviour.pebs_announced ? 0 : misc_enable::kPebsUnavailable) |
+                (behaviour.bts.announced ? 0 : misc_enable::kBtsUnavailable);
   lvt_pmi = kResetLvt;
   pending = {};
   pmi_pending = reloaded_once = false;
+  branch_store.reset();
+  held_branches.clear();
+  smm = frozen = spoil_branch = false;
+  pended_in_smm = 0;
   refresh();
 }
 
@@ -103,6 +108,8 @@ void Pmu::State::refresh() {
     if (privilege && ((global_ctrl >> (status::kFixedShift + i)) & 1) != 0)
       fixed_counting |= 1u << i;
   }
+  tracing = traces_branches();
+  unusual = tracing || smm;
   // Nothing counts any more: an assist that waited for the rest of a fused pair will not come.
   if (counting == 0) pending = {};
 }
@@ -203,14 +210,14 @@ void Pmu::State::advance(const SignalCounts& counts, uint64_t instructions) {
 
 // --- Interrupts
 
-void Pmu::State::raise_pmi() {
+void Pmu::State::raise_pmi(bool may_freeze) {
   if ((lvt_pmi & lvt::kMasked) != 0 && behaviour.lvt_mask_honoured) return;
   if (!pmi_pending) {
     pmi_pending = true;
     pmi_countdown = random.between(behaviour.pmi_skid_low, behaviour.pmi_skid_high);
   }
-  bool freeze =
-      (debugctl & debugctl::kFreezePerfmonOnPmi) != 0 && behaviour.freeze_clears_global_ctrl;
+  bool freeze = may_freeze && (debugctl & debugctl::kFreezePerfmonOnPmi) != 0 &&
+                behaviour.freeze_clears_global_ctrl;
   if (freeze || behaviour.freeze_always) {
     global_ctrl = 0;  // R52, architectural version 2–3
     refresh();
@@ -240,20 +247,33 @@ void Pmu::set_user(bool user) {
   state_->refresh();
 }
 
-void Pmu::reset() { state_->reset(); }
-void Pmu::retire(const Retired& retired) { state_->retire(retired); }
+void Pmu::reset() { state_->hard_reset(); }
+void Pmu::init() { state_->init(); }
+void Pmu::enter_smm() { state_->enter_smm(); }
+void Pmu::leave_smm() { state_->leave_smm(); }
+void Pmu::machine_check() { state_->machine_check(); }
+bool Pmu::between_instructions() const { return state_->pending.instructions == 0; }
+void Pmu::retire(const Retired& retired) {
+  if (state_->unusual) [[unlikely]] {
+    state_->retire_unusual(retired);
+  } else {
+    state_->retire(retired);
+  }
+}
 void Pmu::advance(const SignalCounts& counts, uint64_t instructions) {
   state_->advance(counts, instructions);
 }
 
 bool Pmu::active() const {
   const State& s = *state_;
-  return s.counting != 0 || s.fixed_counting != 0 || s.pmi_pending || s.pending.instructions > 0;
+  return s.counting != 0 || s.fixed_counting != 0 || s.pmi_pending || s.tracing ||
+         s.pending.instructions > 0;
 }
 
 uint64_t Pmu::quiet_instructions(uint64_t most_uops) const {
   const State& s = *state_;
-  if (s.step_needed || s.pending.instructions > 0 || (s.armed & s.counting) != 0) return 0;
+  if (s.step_needed || s.tracing || s.pending.instructions > 0 || (s.armed & s.counting) != 0)
+    return 0;
   uint64_t quiet = s.pmi_pending ? s.pmi_countdown : UINT64_MAX;
   for (uint32_t rest = s.counting; rest != 0; rest &= rest - 1) {
     const Counter& c = s.counters[static_cast<unsigned>(__builtin_ctz(rest))];
@@ -267,6 +287,8 @@ uint64_t Pmu::quiet_instructions(uint64_t most_uops) const {
   }
   return quiet;
 }
+
+void Pmu::transfer(uint64_t from, uint64_t to) { state_->transfer(from, to); }
 
 bool Pmu::interrupt_pending() const { return state_->pmi_pending; }
 

@@ -125,7 +125,8 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       ds_area = value;
       return {};
     case IA32_DEBUGCTL:
-      return assign(debugctl, writable_debugctl(uarch));
+      return assign(debugctl, writable_debugctl(uarch) &
+                                  ~(behaviour.bts.settable ? 0 : uarch.branch_trace.all()));
     case IA32_MISC_ENABLE:
       return {};  // bits 7, 11 and 12 are read-only; nothing else is modelled
     case IA32_X2APIC_LVT_PMI:

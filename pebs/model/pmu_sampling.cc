@@ -6,6 +6,7 @@ namespace skidproof::model {
 
 // Takes the assist now, or after the rest of a fused pair has retired with it (R72).
 void Pmu::State::begin_assist(uint32_t triggering, const Retired& r) {
+  if (!stores_pebs()) return;  // the counter stays armed
   pending = {.instructions = 0, .triggers = triggering, .load = r.load, .store = r.store};
   bool jitter = behaviour.skid_jitter != 0 && random.below(behaviour.skid_jitter) == 0;
   unsigned wait =
@@ -76,6 +77,7 @@ void Pmu::State::skip_assist(const DebugStore& ds) {
 }
 
 void Pmu::State::after_record(uint32_t triggering, DebugStore& ds) {
+  ++pebs_records;
   uint32_t overflow = static_cast<uint32_t>(global_status & 0xFF) | triggering;
   uint32_t represented = overflow & (static_cast<uint32_t>(pebs_enable & 0xFF) | triggering);
   if (!behaviour.ovf_buffer_sticky) global_status &= ~status::kOvfBuffer;

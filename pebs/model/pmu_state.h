@@ -1,5 +1,6 @@
 // The state behind Pmu, shared by the files that together are the model: pmu.cc (what the registers
-// mean, counting, interrupts), pmu_registers.cc (MSRs), pmu_sampling.cc (arming, assist, reload).
+// mean, counting, interrupts), pmu_registers.cc (MSRs), pmu_sampling.cc (arming, assist, reload),
+// pmu_branches.cc (branch trace store), pmu_modes.cc (SMM, machine check, INIT, RESET).
 // Nobody else includes it.
 #ifndef SKIDPROOF_PEBS_MODEL_PMU_STATE_H_
 #define SKIDPROOF_PEBS_MODEL_PMU_STATE_H_
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "base/expected.h"
 #include "base/random.h"
@@ -14,6 +16,7 @@
 #include "pebs/arch/reserved.h"
 #include "pebs/model/assist.h"
 #include "pebs/model/behaviour.h"
+#include "pebs/model/bts.h"
 #include "pebs/model/counter.h"
 #include "pebs/model/pmu.h"
 #include "pebs/model/retired.h"
@@ -44,7 +47,8 @@ struct Pmu::State {
         visible(std::min<unsigned>(gp_counters(microarch, topology.sibling_thread),
                                    decisions.answering_counters)),
         fixed_visible(std::min<unsigned>(microarch.fixed_counters, decisions.answering_fixed)),
-        random(derive_seed(seed, "pmu")) {
+        random(derive_seed(seed, "pmu")),
+        branch_store(memory, microarch, behaviour.bts) {
     reset();
   }
 
@@ -68,13 +72,27 @@ struct Pmu::State {
   uint32_t fixed_counting = 0;
   uint32_t armed = 0;
   bool step_needed = false;  // some counter needs each instruction (cycle filters, load latency)
+  bool tracing = false;      // taken branches are stored
+  bool unusual = false;      // retire() alone does not do: branches are traced, or SMM
 
   PendingAssist pending;
   bool reloaded_once = false;
   uint64_t last_store_address = 0;
-  Registers before;  // registers before the instruction, kept only for a defect
+  Registers before;           // registers before the instruction, kept only for a defect
+  uint64_t pebs_records = 0;  // written since power-on
   bool pmi_pending = false;
   uint64_t pmi_countdown = 0;  // instructions
+
+  BranchTraceStore branch_store;
+  bool spoil_branch = false;               // the next one's from, under a defect
+  uint64_t last_from = 0;                  // of the branch before, kept only for a defect
+  std::vector<TakenBranch> held_branches;  // that wait for an interrupt, under a defect
+
+  // System-management mode.
+  bool smm = false;
+  bool frozen = false;  // by FREEZE_WHILE_SMM_EN
+  uint64_t saved_global_ctrl = 0, saved_debugctl = 0;
+  uint32_t pended_in_smm = 0;  // armed counters whose event came, under a defect
 
   void reset();
   void refresh();
@@ -105,7 +123,24 @@ struct Pmu::State {
   void after_record(uint32_t triggering, DebugStore& ds);
   void reload(uint32_t represented, uint32_t overflow, const DebugStore& ds);
   void disarm(uint32_t which);
-  void raise_pmi();
+  void raise_pmi(bool may_freeze = true);
+
+  bool stores_pebs() const;
+  bool stores_branches() const;
+  void enter_smm();
+  void leave_smm();
+  void note_frozen_events(const Retired& r);
+  void stop_branches();
+  void machine_check();
+  void init();
+  void hard_reset();
+
+  bool traces_branches() const;
+  void retire_unusual(const Retired& r);
+  void trace(const Retired& r);
+  void store_branch(TakenBranch branch);
+  void write_branch(const TakenBranch& branch);
+  void transfer(uint64_t from, uint64_t to);
   Signal fixed_signal(unsigned i) const {
     return kFixedSignals[behaviour.fixed_counters_swapped && i < 2 ? 1 - i : i];
   }
