@@ -9,6 +9,8 @@ build_packages=(g++ cmake ninja-build ccache git libasmjit-dev libzydis-dev libf
   libexpected-dev libcli11-dev libgtest-dev libgmock-dev libbenchmark-dev python3 python3-matplotlib)
 # What the whole test run needs besides.
 test_packages=(python3-jsonschema clang-14 clang-tidy-14 clang-format-14 libclang-rt-14-dev valgrind)
+# What mutation testing needs besides.
+mutation_packages=(python3-clang-14)
 
 step() { printf '\n== %s\n' "$*"; }
 die() {
@@ -52,4 +54,10 @@ build_preset() {
   step "building the $preset preset"
   cmake --preset "$preset" --log-level=WARNING
   cmake --build --preset "$preset" ${1:+--target "$@"}
+}
+
+# The microarchs that have a model, oldest first, one a line.
+model_microarchs() {
+  build/release/skidproof list microarchs --json - | python3 -c 'import json, sys
+for entry in json.load(sys.stdin): print(entry["id"])'
 }

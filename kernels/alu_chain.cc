@@ -21,7 +21,7 @@ SKIDPROOF_KERNEL(alu_chain){
           .low = 1,
           .high = 16 << 10}},
     .per_iteration = [](const Params& p) { return Expectations{.instructions = p["length"]}; },
-    .setup = [](Emitter& e, const Params&) { e.mov(x86::rax, 0x9E3779B97F4A7C15u); },
+    .setup = [](Emitter& e, const Params&) { e.mov(x86::rax, e.native(0x9E3779B97F4A7C15u)); },
     .body =
         [](Emitter& e, const Params& p) {
           for (uint64_t i = 0; i < p["length"]; ++i) {

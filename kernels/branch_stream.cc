@@ -104,6 +104,7 @@ SKIDPROOF_KERNEL(branch_stream){
           calls(e);
           inner_loop(e, p["trips"]);
         },
+    .long_mode_only = true,  // addresses of targets relative to RIP
 };
 
 }  // namespace skidproof

@@ -48,6 +48,7 @@ SKIDPROOF_KERNEL(division_shadow){
           p["operation"] == kDiv ? e.div(x86::r10) : e.idiv(x86::r10);
           cheap(e, "after", p["after"]);
         },
+    .long_mode_only = true,
 };
 
 }  // namespace skidproof

@@ -9,7 +9,21 @@
 namespace skidproof {
 namespace {
 
-enum First : uint64_t { kCmp, kTest, kAnd, kAdd, kSub, kInc, kDec, kOr };
+enum First : uint64_t {
+  kCmp,
+  kTest,
+  kAnd,
+  kAdd,
+  kSub,
+  kInc,
+  kDec,
+  kOr,
+  kXor,
+  kNeg,
+  kAdc,
+  kSbb,
+  kShl,
+};
 enum Form : uint64_t { kRegReg, kRegImm, kMemReg, kMemImm };
 enum Taken : uint64_t { kNotTaken, kTaken, kAny };
 
@@ -29,7 +43,11 @@ struct Flags {
 };
 
 bool writes_operand(uint64_t first) { return first != kCmp && first != kTest; }
-bool unary(uint64_t first) { return first == kInc || first == kDec; }
+// One operand; SHL shifts by 1.
+bool unary(uint64_t first) {
+  return first == kInc || first == kDec || first == kNeg || first == kShl;
+}
+bool takes_carry(uint64_t first) { return first == kAdc || first == kSbb; }
 bool memory(const Params& p) { return p["form"] == kMemReg || p["form"] == kMemImm; }
 
 // Whether the first instruction's memory operand is what it writes, too.
@@ -64,8 +82,8 @@ Flags of_difference(uint64_t a, uint64_t b) {
   return flags;
 }
 
-// SDM volume 2. INC and DEC leave CF, which is 0 here: the loop's SUB of 1 never borrows before an
-// iteration.
+// SDM volume 2. INC and DEC leave CF, ADC and SBB add it; it is 0 here: the loop's SUB of 1 never
+// borrows before an iteration.
 Flags flags_after(uint64_t first, Operands x) {
   Flags flags;
   switch (first) {
@@ -74,8 +92,18 @@ Flags flags_after(uint64_t first, Operands x) {
       return of_result(x.left & x.right);
     case kOr:
       return of_result(x.left | x.right);
+    case kXor:
+      return of_result(x.left ^ x.right);
     case kAdd:
+    case kAdc:
       return of_sum(x.left, x.right);
+    case kNeg:
+      return of_difference(0, x.left);
+    case kShl:
+      flags = of_result(x.left << 1);
+      flags.c = (x.left >> 63) != 0;
+      flags.o = flags.s != flags.c;
+      return flags;
     case kInc:
       flags = of_sum(x.left, 1);
       break;
@@ -146,15 +174,20 @@ Operands operands(const Params& p) {
   return *operands_for(p["first"], p["condition"], direction(p).value_or(false));
 }
 
-constexpr std::array<asmjit::InstId, 8> kInstructions = {
-    x86::Inst::kIdCmp, x86::Inst::kIdTest, x86::Inst::kIdAnd, x86::Inst::kIdAdd,
-    x86::Inst::kIdSub, x86::Inst::kIdInc,  x86::Inst::kIdDec, x86::Inst::kIdOr};
+constexpr std::array<asmjit::InstId, 13> kInstructions = {
+    x86::Inst::kIdCmp, x86::Inst::kIdTest, x86::Inst::kIdAnd, x86::Inst::kIdAdd, x86::Inst::kIdSub,
+    x86::Inst::kIdInc, x86::Inst::kIdDec,  x86::Inst::kIdOr,  x86::Inst::kIdXor, x86::Inst::kIdNeg,
+    x86::Inst::kIdAdc, x86::Inst::kIdSbb,  x86::Inst::kIdShl};
 
 void emit_first(Emitter& e, const Params& p) {
   uint64_t first = p["first"];
   asmjit::InstId id = kInstructions[first];
   const x86::Mem cell = data_at(0);
   const asmjit::Imm right(static_cast<int64_t>(operands(p).right));
+  if (first == kShl) {
+    memory(p) ? e.emit(id, cell, asmjit::Imm(1)) : e.emit(id, kWork, asmjit::Imm(1));
+    return;
+  }
   if (unary(first)) {
     memory(p) ? e.emit(id, cell) : e.emit(id, kWork);
     return;
@@ -173,6 +206,15 @@ void emit_first(Emitter& e, const Params& p) {
       e.emit(id, cell, right);
       break;
   }
+}
+
+// No-operations that make the first instruction the last of its cache line: the loop begins a line,
+// and so much of it stands before the first's end.
+constexpr uint64_t kLine = 64;
+uint64_t padding(const Params& p) {
+  constexpr uint64_t kReset = 3, kNop = 1,
+                     kFirst = 3;  // bytes; apart, the no-operation comes later
+  return p["line_end"] == 0 ? 0 : kLine - kReset - kNop - kFirst;
 }
 
 // Both kinds of pair have the same instructions: the one that keeps `apart` apart stands before it
@@ -229,13 +271,24 @@ Expectations expect(const Params& p) {
                    .branches_taken = taken ? 1u : 0u,
                    .branches_not_taken = taken ? 0u : 1u,
                    .fusible_pairs = fusible(p) ? 1u : 0u};
-  return one * p["pairs"];
+  one = one * p["pairs"];
+  one.instructions += padding(p);
+  return one;
 }
 
 Expected<void> check(const Params& p) {
   if (unary(p["first"]) && (p["form"] == kRegImm || p["form"] == kMemImm)) {
     return fail(ErrorCode::kInvalidArgument, fmt::format("{} takes no immediate", p.word("first")),
                 "form=reg_reg is its register form, form=mem_reg its memory form");
+  }
+  if (takes_carry(p["first"]) && p["pairs"] != 1) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} takes the carry of the pair before it", p.word("first")),
+                "pairs=1 has only the loop's before it, which is 0");
+  }
+  if (p["line_end"] != 0 && (p["form"] != kRegReg || p["pairs"] != 1)) {
+    return fail(ErrorCode::kInvalidArgument, "line_end places one pair of the register form",
+                "use form=reg_reg,pairs=1");
   }
   if (direction(p)) return {};
   return fail(
@@ -250,8 +303,9 @@ SKIDPROOF_KERNEL(fused_branch){
     .brief = "a flag-setting instruction and a conditional jump, adjacent or kept apart",
     .parameters =
         {{.name = "first",
-          .brief = "the first of the pair; or is the control that never fuses",
-          .words = {"cmp", "test", "and", "add", "sub", "inc", "dec", "or"}},
+          .brief = "the first of the pair; from or on they are controls that never fuse; shl by 1",
+          .words = {"cmp", "test", "and", "add", "sub", "inc", "dec", "or", "xor", "neg", "adc",
+                    "sbb", "shl"}},
          {.name = "condition", .brief = "of the jump", .fallback = 4, .words = kConditions},
          {.name = "form",
           .brief = "operands of the first; inc and dec have only reg_reg (a register) and mem_reg "
@@ -262,7 +316,11 @@ SKIDPROOF_KERNEL(fused_branch){
           .brief = "which way the jump goes; any: taken where flags allow it",
           .fallback = kTaken,
           .words = {"0", "1", "any"}},
-         {.name = "pairs", .brief = "pairs each iteration", .fallback = 1, .low = 1, .high = 256}},
+         {.name = "pairs", .brief = "pairs each iteration", .fallback = 1, .low = 1, .high = 256},
+         {.name = "line_end",
+          .brief = "1: no-operations before the pair make its first the last of a cache line; with "
+                   "apart=1 as many stand there",
+          .high = 1}},
     .check = check,
     .data_bytes = [](const Params& p) -> size_t { return memory(p) ? 64 : 0; },
     .fill =
@@ -281,8 +339,10 @@ SKIDPROOF_KERNEL(fused_branch){
         },
     .body =
         [](Emitter& e, const Params& p) {
+          for (uint64_t i = padding(p); i > 0; --i) e.nop();
           for (uint64_t i = 0; i < p["pairs"]; ++i) emit_pair(e, p, i);
         },
+    .long_mode_only = true,
 };
 
 }  // namespace skidproof

@@ -63,6 +63,12 @@ struct Kernel {
   // number of iterations. See kernels/jit/emitter.h for registers and marks.
   void (*body)(Emitter&, const Params&) = nullptr;  // required
   bool loop = true;
+  // The body uses registers or values that 64-bit mode alone has. Elsewhere a body serves 32-bit mode
+  // as well: see kernels/jit/emitter.h.
+  bool long_mode_only = false;
+  // The body uses string instructions: it may change RSI and RDI, and puts them back itself. How many
+  // loads and stores a repeated one counts as is not promised by anybody; the expectations take one.
+  bool string_instructions = false;
 };
 
 // Where a program is to stand: addresses in the machine's address space.
@@ -70,10 +76,11 @@ struct Placement {
   uint64_t code_address = 0;  // a multiple of 64: the loop starts a cache line
   uint64_t data_address = 0;  // a multiple of 4096 where the kernel has data
   uint64_t seed = 1;
+  Mode mode = Mode::kLong;  // kLong or kProtected32
 };
 
-// Generates the program for these addresses. Fails when the kernel refuses the parameters, when the
-// assembler rejects an instruction, when the code writes a register that is not its own, or when
+// Generates the program for these addresses. Fails when the kernel refuses the parameters or the mode
+// (kUnsupported), when an address does not fit the mode, when the assembler rejects an instruction, when the code writes a register that is not its own, or when
 // the generated code's static counts contradict the kernel's own expectations. (Those counts decide
 // where the body is straight-line; with branches in it, the kernels' test counts what the CPU
 // really executes.)

@@ -237,6 +237,77 @@ TEST(Generate, PlacesTheLoopOnACacheLineAndMarksIt) {
   EXPECT_EQ(program.at(program.mark("return"))->flow, Flow::kReturn);
 }
 
+// ---- 32-bit mode.
+
+constexpr Placement kLow{
+    .code_address = 0x80000000, .data_address = 0x90000000, .mode = Mode::kProtected32};
+
+TEST(Generate32, MakesEveryKernelThatDoesNotSayOtherwise) {
+  size_t made = 0;
+  for (const auto& [name, kernel] : kernels()) {
+    auto program = generate(kernel, *Params::parse(kernel.parameters, ""), kLow);
+    if (kernel.long_mode_only) {
+      ASSERT_FALSE(program) << name;
+      EXPECT_EQ(program.error().code, ErrorCode::kUnsupported) << name;
+      EXPECT_THAT(program.error().text(), HasSubstr("32-bit protected mode"));
+      continue;
+    }
+    ASSERT_TRUE(program) << name << ": " << program.error().text();
+    EXPECT_EQ(program->mode, Mode::kProtected32);
+    EXPECT_EQ(program->at(program->mark("return"))->text, "ret");
+    for (const Instruction& i : program->instructions) {
+      EXPECT_EQ(i.text.find("qword ptr [r"), std::string::npos) << name << ": " << i.text;
+      EXPECT_EQ(i.text.find("rax"), std::string::npos) << name << ": " << i.text;
+    }
+    ++made;
+  }
+  EXPECT_GE(made, 10u);
+}
+
+TEST(Generate32, NarrowsRegistersAddressesAndAccesses) {
+  Kernel kernel = broken(
+      [](Emitter& e, const Params&) {
+        e.mov(x86::rax, data_at(8));
+        e.movups(x86::xmm0, data_at(x86::rcx, 16, 16));
+        e.cmp(data_at(24), 1);
+        e.inc(x86::rdx);
+      },
+      {.instructions = 4, .loads = 3});
+  auto program = generate(kernel, {}, kLow);
+  ASSERT_TRUE(program) << program.error().text();
+  const Instruction* i = program->at(program->mark("loop.first"));
+  EXPECT_EQ(i[0].text, "mov eax, dword ptr [esi+0x08]");
+  EXPECT_EQ(i[1].text, "movups xmm0, xmmword ptr [esi+ecx*1+0x10]");
+  EXPECT_EQ(i[2].text, "cmp dword ptr [esi+0x18], 0x01");
+  EXPECT_EQ(i[3].text, "inc edx");
+  EXPECT_EQ(i[3].length, 1u);
+}
+
+TEST(Generate32, RefusesWhatDoesNotExistThere) {
+  EXPECT_THAT(refusal(broken([](Emitter& e, const Params&) { e.inc(x86::r9); }), kLow),
+              HasSubstr("there is no r9"));
+  EXPECT_THAT(
+      refusal(broken([](Emitter& e, const Params&) { e.mov(x86::rax, x86::ptr(kData, x86::r10)); }),
+              kLow),
+      HasSubstr("there is no r10"));
+  EXPECT_THAT(
+      refusal(broken([](Emitter& e, const Params&) { e.mov(x86::rax, uint64_t{1} << 40); }), kLow),
+      HasSubstr("does not fit 32 bits"));
+  EXPECT_EQ(refusal(broken([](Emitter& e, const Params&) {
+                      e.mov(x86::rax, e.native(uint64_t{1} << 40 | 7));
+                    }),
+                    kLow),
+            "");
+}
+
+TEST(Generate32, RefusesAddressesFrom4GiBOnAndRealMode) {
+  Kernel kernel = broken([](Emitter& e, const Params&) { e.nop(); });
+  EXPECT_THAT(refusal(kernel, {.code_address = uint64_t{1} << 32, .mode = Mode::kProtected32}),
+              HasSubstr("not below 4 GiB"));
+  EXPECT_THAT(refusal(kernel, {.code_address = 0x1000, .mode = Mode::kReal}),
+              HasSubstr("no code for real-address mode"));
+}
+
 TEST(Kernels, RefuseCombinationsThatHaveNoMeaning) {
   struct Row {
     const char* kernel;

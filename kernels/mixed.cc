@@ -66,6 +66,7 @@ SKIDPROOF_KERNEL(mixed){
         },
     .setup = [](Emitter& e, const Params&) { e.mov(x86::r8, 1); },
     .body = body,
+    .long_mode_only = true,
 };
 
 }  // namespace skidproof

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/mode.h"
+
 namespace skidproof {
 
 // What one iteration (or the code around the loop) does architecturally. Counts, not rates.
@@ -71,8 +73,11 @@ bool host_supports(Isa isa);
 //   uint64_t entry(uint64_t iterations /*rdi*/, void* data /*rsi*/)
 // that preserves the callee-saved registers and executes `once` plus iterations times
 // `per_iteration`; exactly so for every number of iterations, none included. The call itself is the
-// machine's and is not part of the expectations; the final RET is in `once`.
+// machine's and is not part of the expectations; the final RET is in `once`. In 32-bit mode the same
+// registers' lower halves carry the arguments, and all of the program's addresses, the stack's too,
+// are below 4 GiB.
 struct Program {
+  Mode mode = Mode::kLong;
   std::string kernel;  // name of the kernel
   std::string
       parameters;  // "key=value,…" as given and defaulted; with the kernel's name it is the id

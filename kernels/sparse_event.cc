@@ -5,19 +5,19 @@
 namespace skidproof {
 namespace {
 
-enum Event : uint64_t { kLoad, kStore, kTaken, kNotTaken };
+enum Event : uint64_t { kLoad, kStore, kTaken, kNotTaken, kSimd };
 
 // Dependent, so that none can start before the one before it has ended.
 void chain(Emitter& e, uint64_t count) {
   for (uint64_t i = 0; i < count; ++i) {
-    i % 2 == 0 ? e.imul(x86::rax, x86::r8) : e.add(x86::rax, x86::rax);
+    i % 2 == 0 ? e.imul(x86::rax, x86::rdx) : e.add(x86::rax, x86::rax);
   }
 }
 
 // A no-operation keeps TEST and the jump apart: the event is not part of a fusible pair.
 void not_taken(Emitter& e) {
   asmjit::Label never = e.newLabel();
-  e.test(x86::r8, x86::r8);
+  e.test(x86::rdx, x86::rdx);
   e.nop();
   e.mark("event");
   e.short_().je(never);
@@ -39,6 +39,11 @@ void body(Emitter& e, const Params& p) {
     case kNotTaken:
       not_taken(e);
       break;
+    case kSimd:
+      e.mark("event");
+      e.movq(x86::rcx, x86::xmm0);
+      e.mark("after");
+      break;
     default:
       e.alias("event", "loop.jnz");
       e.alias("after", "loop.first");
@@ -59,6 +64,9 @@ Expectations expect(const Params& p) {
     case kNotTaken:
       out += {.instructions = 4, .branches_not_taken = 1};
       break;
+    case kSimd:
+      out += {.instructions = 1};
+      break;
     default:
       break;
   }
@@ -68,11 +76,13 @@ Expectations expect(const Params& p) {
 }  // namespace
 
 SKIDPROOF_KERNEL(sparse_event){
-    .brief = "one load, store, taken or not-taken branch each iteration, amid a dependent chain",
+    .brief =
+        "one load, store, taken or not-taken branch, or SIMD move each iteration, amid a dependent "
+        "chain",
     .parameters =
         {{.name = "event",
           .brief = "what happens once; taken is the loop's own jump, so that there is no other",
-          .words = {"load", "store", "taken", "not_taken"}},
+          .words = {"load", "store", "taken", "not_taken", "simd"}},
          {.name = "spacing",
           .brief = "dependent imul and add each iteration, half of them before the event",
           .fallback = 64,
@@ -83,7 +93,7 @@ SKIDPROOF_KERNEL(sparse_event){
     .setup =
         [](Emitter& e, const Params&) {
           e.mov(x86::rax, 3);
-          e.mov(x86::r8, 0x9E3779B97F4A7C15u);
+          e.mov(x86::rdx, e.native(0x9E3779B97F4A7C15u));
         },
     .body = body,
 };

@@ -12,8 +12,8 @@ enum Border : uint64_t { kLine, kPage };
 uint64_t border(const Params& p) { return p["border"] == kLine ? 64 : 4096; }
 
 // Half of the i-th access lies on each side of a border; every access has a border of its own.
-x86::Mem across(const Params& p, uint64_t i) {
-  uint32_t width = 8u << p["width"];
+x86::Mem across(const Emitter& e, const Params& p, uint64_t i) {
+  uint32_t width = p["width"] == k8 ? e.word_bytes() : 8u << p["width"];
   return data_at(static_cast<int32_t>((2 * i + 1) * border(p) - width / 2), width);
 }
 
@@ -51,7 +51,7 @@ SKIDPROOF_KERNEL(split_access){
     .brief = "loads or stores that cross a cache line or a page",
     .parameters = {{.name = "kind", .brief = "the access", .words = {"load", "store"}},
                    {.name = "width",
-                    .brief = "bytes an access; 32 needs AVX",
+                    .brief = "bytes an access, a general register's for 8; 32 needs AVX",
                     .words = {"8", "16", "32"}},
                    {.name = "border", .brief = "what is crossed", .words = {"line", "page"}},
                    {.name = "unroll",
@@ -85,8 +85,8 @@ SKIDPROOF_KERNEL(split_access){
         [](Emitter& e, const Params& p) {
           for (uint64_t i = 0; i < p["unroll"]; ++i) {
             e.mark(p["kind"] == kLoad ? "load" : "store", i);
-            p["kind"] == kLoad ? load(e, p["width"], across(p, i))
-                               : store(e, p["width"], across(p, i));
+            p["kind"] == kLoad ? load(e, p["width"], across(e, p, i))
+                               : store(e, p["width"], across(e, p, i));
           }
         },
 };

@@ -12,7 +12,10 @@ constexpr size_t kArena = 4096;
 constexpr std::array<x86::Gp, 7> kScratch = {x86::rax, x86::rcx, x86::rdx, x86::r8,
                                              x86::r9,  x86::r10, x86::r11};
 
-x86::Gp any_register(Random& random) { return kScratch[random.below(kScratch.size())]; }
+// Of those that exist: the first three in 32-bit mode.
+x86::Gp any_register(const Emitter& e, Random& random) {
+  return kScratch[random.below(e.mode() == Mode::kLong ? kScratch.size() : 3)];
+}
 x86::Mem any_cell(Random& random) {
   return data_at(static_cast<int32_t>(8 * random.below(kArena / 8)));
 }
@@ -20,8 +23,8 @@ x86::Mem any_cell(Random& random) {
 // Only operations that work on registers. IMUL and shifts leave some flags undefined; nothing reads
 // flags.
 void emit_alu(Emitter& e, Random& random) {
-  x86::Gp a = any_register(random);
-  x86::Gp b = any_register(random);
+  x86::Gp a = any_register(e, random);
+  x86::Gp b = any_register(e, random);
   uint64_t small = random.between(1, 63);
   switch (random.below(16)) {
     case 0:
@@ -70,7 +73,7 @@ void emit_alu(Emitter& e, Random& random) {
       e.mov(a, b);
       break;
     default:
-      e.mov(a, random.next());
+      e.mov(a, e.native(random.next()));
       break;
   }
 }
@@ -91,7 +94,7 @@ std::vector<Slot> slots(const Params& p, Random& random) {
 void emit_access(Emitter& e, Random& random, Slot slot) {
   // Two statements: the order in which a call evaluates its arguments is the compiler's, and the
   // same seed must give the same code with each.
-  x86::Gp value = any_register(random);
+  x86::Gp value = any_register(e, random);
   x86::Mem cell = any_cell(random);
   slot == kLoad ? e.mov(value, cell) : e.mov(cell, value);
 }

@@ -3,6 +3,7 @@
 #ifndef SKIDPROOF_PEBS_MACHINE_H_
 #define SKIDPROOF_PEBS_MACHINE_H_
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -13,8 +14,10 @@
 #include <vector>
 
 #include "base/expected.h"
+#include "base/mode.h"
 #include "kernels/program.h"
 #include "pebs/arch/microarch.h"
+#include "pebs/arch/msr.h"
 
 namespace skidproof {
 
@@ -33,7 +36,11 @@ struct Identity {
   const arch::Microarch* microarch = nullptr;  // nullptr: no row covers this CPU
   bool pmu = false;                            // the MSRs answer
   bool sibling_thread = false;                 // a second logical processor shares the core
-  std::vector<std::string> capabilities;       // ISA and PMU words for reports
+  bool sibling_busy = false;                // … and is known to execute code while programs run
+  std::vector<std::string> capabilities;    // ISA and PMU words for reports
+  std::vector<Mode> modes = {Mode::kLong};  // of the programs that it runs
+
+  bool runs(Mode mode) const { return std::find(modes.begin(), modes.end(), mode) != modes.end(); }
 };
 
 enum class MemoryUse : uint8_t { kData, kCode, kDebugStore };
@@ -42,6 +49,7 @@ struct MemoryRequest {
   size_t bytes = 4096;
   MemoryUse use = MemoryUse::kData;
   bool huge_pages = false;  // 2 MiB pages where the machine has them
+  bool below_4g = false;    // what 32-bit code can reach
 };
 
 // A block of memory with a guard page on both sides, freed with the last copy of its handle.
@@ -60,6 +68,8 @@ struct MsrWrite {
 
 // What the interrupt handler does with a PMI after logging it.
 struct PmiPolicy {
+  uint32_t status_msr = arch::IA32_PERF_GLOBAL_STATUS;  // what it logs as the status
+  std::vector<MsrWrite> acknowledge = {};               // what it writes before it unmasks
   bool unmask = true;                // clear the LVT mask bit, which delivery sets (R51)
   bool clear_status = true;          // write the status that it read to OVF_CTRL
   bool rewind_index = false;         // PEBS index := base (R49)
@@ -69,10 +79,6 @@ struct PmiPolicy {
 };
 
 enum class Ring : uint8_t { kKernel = 0, kUser = 3 };
-
-// The operating mode that a program runs in: IA-32e 64-bit mode, protected mode with 32-bit code
-// segments, real-address mode. A machine that cannot enter a mode refuses the run with kNotAvailable.
-enum class Mode : uint8_t { kLong, kProtected32, kReal };
 
 // What happens to the processor from outside the program that it runs.
 enum class Disturbance : uint8_t {
@@ -94,13 +100,14 @@ struct RunPlan {
   std::vector<uint32_t> read;     // read after disabling; values in RunLog::read
   PmiPolicy pmi;
   Ring ring = Ring::kKernel;
-  Mode mode = Mode::kLong;
+  Mode mode = Mode::kLong;  // the program's
   // In order of `after`. A machine that cannot bring them about refuses the run with kNotAvailable.
   std::vector<DisturbanceAt> disturbances = {};
   uint64_t pebs_index_address = 0;  // where the handler finds the PEBS index and base; 0: none
   uint64_t pebs_base_address = 0;
   uint64_t bts_index_address = 0;  // the same of the branch trace store
   uint64_t bts_base_address = 0;
+  uint32_t pebs_field_bytes = 8;  // of all four: 4 in the 32-bit layout of the DS area
   std::chrono::milliseconds deadline{10'000};
 };
 
@@ -133,6 +140,13 @@ struct RunLog {
   Noise noise;
 };
 
+// One RDPMC: as executed at this privilege level, with CR4.PCE as given.
+struct CounterRead {
+  uint32_t index = 0;  // bit 30 selects fixed counters
+  Ring ring = Ring::kKernel;
+  bool cr4_pce = true;
+};
+
 class Machine {
  public:
   virtual ~Machine() = default;
@@ -147,6 +161,14 @@ class Machine {
   // #GP is an error of code kGeneralProtection; a machine without a PMU answers kNotAvailable.
   virtual Expected<uint64_t> rdmsr(uint32_t msr) = 0;
   virtual Expected<void> wrmsr(uint32_t msr, uint64_t value) = 0;
+
+  // RDPMC; #GP is an error of code kGeneralProtection. kNotAvailable where the machine has no way to
+  // execute it so.
+  virtual Expected<uint64_t> rdpmc(const CounterRead& read) {
+    static_cast<void>(read);
+    return fail(ErrorCode::kNotAvailable, identity().name + " has no way to execute RDPMC",
+                "use a machine with a PMU, for example --machine model:sandy-bridge");
+  }
 
   virtual Expected<Memory> allocate(const MemoryRequest& request) = 0;
 

@@ -2,6 +2,7 @@
 #ifndef SKIDPROOF_PEBS_RECORD_H_
 #define SKIDPROOF_PEBS_RECORD_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -13,11 +14,20 @@
 
 namespace skidproof {
 
-// One record. Valid as long as the buffer that it views. A field that the format lacks reads 0; ask
+// One branch of an adaptive record, the newest first.
+struct BranchEntry {
+  uint64_t from = 0, to = 0, info = 0;
+};
+
+// One record. Valid as long as the buffer that it views. A field that the record lacks reads 0; ask
 // has().
 class Record {
  public:
+  // `layout` is that of this very record: of an adaptive format, what arch::layout_of says.
   Record(const std::byte* data, const arch::RecordLayout* layout) : data_(data), layout_(layout) {}
+
+  // Whether the record has a field: has(&arch::RecordLayout::tsc).
+  bool has(int16_t arch::RecordLayout::*field) const { return layout_->*field >= 0; }
 
   uint64_t flags() const { return field(layout_->flags); }
   uint64_t ip() const { return field(layout_->ip); }  // the instruction after the sampled one (R5)
@@ -27,18 +37,58 @@ class Record {
   }  // before the assist (R16)
   uint64_t data_address() const { return field(layout_->data_address); }
   uint64_t data_source() const { return field(layout_->data_source); }
-  uint64_t latency() const { return field(layout_->latency); }
-  uint64_t eventing_ip() const { return field(layout_->eventing_ip); }
+  // Of the instruction, in core cycles.
+  uint64_t latency() const { return field(layout_->latency) & layout_->latency_mask; }
+  // Of the access to the caches, in core cycles (format 5).
+  uint64_t cache_latency() const {
+    if (layout_->cache_latency_shift == 0) return 0;
+    return (field(layout_->latency) >> layout_->cache_latency_shift) & 0xFFFF;
+  }
+  uint64_t eventing_ip() const { return field(layout_->eventing_ip); }  // the sampled one (R8)
+  uint64_t tx_information() const { return field(layout_->tx_information); }
+  uint64_t tsc() const { return field(layout_->tsc); }
+  // The counters that the record applies to: bit n for IA32_PMCn, 32 + i for fixed counter i.
+  uint64_t applicable_counters() const { return field(layout_->applicable_counters); }
+  uint64_t header() const { return field(layout_->header); }
+  // Cycles since the retirement before, FFFFH and more as FFFFH (R63).
+  uint64_t retire_latency() const {
+    return layout_->retire_latency ? (header() >> arch::adaptive::kRetireLatencyShift) & 0xFFFF : 0;
+  }
+  // XMMn as two quadwords, low one first.
+  std::array<uint64_t, 2> xmm(unsigned n) const {
+    if (layout_->xmm < 0) return {};
+    return {word(static_cast<size_t>(layout_->xmm) + 16 * n),
+            word(static_cast<size_t>(layout_->xmm) + 16 * n + 8)};
+  }
+  unsigned branches() const {
+    return layout_->lbr < 0 ? 0 : arch::adaptive::branch_entries(header());
+  }
+  // The i-th of branches().
+  BranchEntry branch(unsigned i) const {
+    if (i >= branches()) return {};
+    const size_t at = static_cast<size_t>(layout_->lbr) + i * arch::adaptive::kBranchEntryBytes;
+    return {word(at), word(at + 8), word(at + 16)};
+  }
 
   const arch::RecordLayout& layout() const { return *layout_; }
-  std::span<const std::byte> bytes() const { return {data_, layout_->bytes}; }
+  std::span<const std::byte> bytes() const {
+    return {data_, layout_->bytes + size_t{branches()} * arch::adaptive::kBranchEntryBytes};
+  }
 
  private:
-  uint64_t field(int16_t offset) const {
-    if (offset < 0) return 0;
+  uint64_t word(size_t offset) const {
     uint64_t value;
     std::memcpy(&value, data_ + offset, sizeof value);
     return value;
+  }
+  uint64_t field(int16_t offset) const {
+    if (offset < 0) return 0;
+    if (layout_->field_bytes == sizeof(uint32_t)) {
+      uint32_t value;
+      std::memcpy(&value, data_ + offset, sizeof value);
+      return value;
+    }
+    return word(static_cast<size_t>(offset));
   }
 
   const std::byte* data_;
@@ -67,23 +117,23 @@ class BranchRecord {
   const arch::BranchRecordLayout* layout_;
 };
 
-// The whole records of a buffer, in the order in which they stand.
-template <typename RecordType, typename Layout>
-class RecordRange {
+// The whole records of a buffer, in the order they were written. Records of an adaptive format are
+// walked by the size that each of them states; a size that cannot be ends the walk.
+class Records {
  public:
   class Iterator {
    public:
     using iterator_category = std::forward_iterator_tag;
-    using value_type = RecordType;
+    using value_type = Record;
     using difference_type = std::ptrdiff_t;
     using pointer = void;
-    using reference = RecordType;
+    using reference = Record;
 
     Iterator() = default;
-    Iterator(const std::byte* at, const Layout* layout) : at_(at), layout_(layout) {}
-    RecordType operator*() const { return {at_, layout_}; }
+    Iterator(const std::byte* at, const arch::RecordLayout* layout) : at_(at), layout_(layout) {}
+    Record operator*() const { return record_at(at_, layout_); }
     Iterator& operator++() {
-      at_ += layout_->bytes;
+      at_ += size_at(at_, layout_);
       return *this;
     }
     Iterator operator++(int) {
@@ -95,29 +145,74 @@ class RecordRange {
 
    private:
     const std::byte* at_ = nullptr;
-    const Layout* layout_ = nullptr;
+    const arch::RecordLayout* layout_ = nullptr;
   };
 
   // A trailing part of a record is not a record: see remainder_bytes().
-  RecordRange(std::span<const std::byte> bytes, const Layout* layout)
+  Records(std::span<const std::byte> bytes, const arch::RecordLayout* layout)
+      : bytes_(bytes), layout_(layout) {
+    if (!layout->adaptive()) {
+      size_ = bytes.size() / layout->bytes;
+      whole_ = size_ * layout->bytes;
+      return;
+    }
+    while (whole_ + arch::adaptive::kBasicBytes <= bytes.size()) {
+      const size_t size = size_at(bytes.data() + whole_, layout);
+      if (size < arch::adaptive::kBasicBytes || size > bytes.size() - whole_) break;
+      whole_ += size;
+      ++size_;
+    }
+  }
+
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  size_t remainder_bytes() const { return bytes_.size() - whole_; }
+  // In constant time for a fixed layout, in linear time for an adaptive one.
+  Record operator[](size_t i) const {
+    if (!layout_->adaptive()) return {bytes_.data() + i * layout_->bytes, layout_};
+    Iterator at = begin();
+    while (i-- > 0) ++at;
+    return *at;
+  }
+  Record front() const { return (*this)[0]; }
+  Record back() const { return (*this)[size() - 1]; }
+  Iterator begin() const { return {bytes_.data(), layout_}; }
+  Iterator end() const { return {bytes_.data() + whole_, layout_}; }
+
+ private:
+  static uint64_t header_at(const std::byte* at) {
+    uint64_t header;
+    std::memcpy(&header, at, sizeof header);
+    return header;
+  }
+  static size_t size_at(const std::byte* at, const arch::RecordLayout* layout) {
+    return layout->adaptive() ? arch::adaptive::size_field(header_at(at)) : layout->bytes;
+  }
+  static Record record_at(const std::byte* at, const arch::RecordLayout* layout) {
+    return {at, layout->adaptive() ? arch::layout_of(*layout, header_at(at)) : layout};
+  }
+
+  std::span<const std::byte> bytes_;
+  const arch::RecordLayout* layout_;
+  size_t size_ = 0;
+  size_t whole_ = 0;  // bytes of whole records
+};
+
+// The whole records of a branch trace store, in the order in which they stand.
+class BranchRecords {
+ public:
+  BranchRecords(std::span<const std::byte> bytes, const arch::BranchRecordLayout* layout)
       : bytes_(bytes), layout_(layout) {}
 
   size_t size() const { return bytes_.size() / layout_->bytes; }
   bool empty() const { return size() == 0; }
   size_t remainder_bytes() const { return bytes_.size() % layout_->bytes; }
-  RecordType operator[](size_t i) const { return {bytes_.data() + i * layout_->bytes, layout_}; }
-  RecordType front() const { return (*this)[0]; }
-  RecordType back() const { return (*this)[size() - 1]; }
-  Iterator begin() const { return {bytes_.data(), layout_}; }
-  Iterator end() const { return {bytes_.data() + size() * layout_->bytes, layout_}; }
+  BranchRecord operator[](size_t i) const { return {bytes_.data() + i * layout_->bytes, layout_}; }
 
  private:
   std::span<const std::byte> bytes_;
-  const Layout* layout_;
+  const arch::BranchRecordLayout* layout_;
 };
-
-using Records = RecordRange<Record, arch::RecordLayout>;
-using BranchRecords = RecordRange<BranchRecord, arch::BranchRecordLayout>;
 
 }  // namespace skidproof
 

@@ -9,6 +9,7 @@
 
 #include "pebs/arch/msr.h"
 #include "pebs/arch/reserved.h"
+#include "pebs/session_netburst.h"
 
 namespace skidproof {
 namespace {
@@ -31,11 +32,12 @@ uint64_t fixed_control(const std::vector<FixedSetup>& fixed) {
   return control;
 }
 
-uint64_t pebs_enable_bits(const SessionPlan& plan) {
+uint64_t pebs_enable_bits(const SessionPlan& plan, const Microarch& uarch) {
   uint64_t enable = 0;
   for (const CounterSetup& c : plan.counters) {
     if (c.pebs) enable |= bit(c.counter);
-    if (c.load_latency) enable |= bit(pebs_enable::kLoadLatencyShift + c.counter);
+    if (c.load_latency && uarch.load_latency_enable != 0)
+      enable |= bit(pebs_enable::kLoadLatencyShift + c.counter);
     if (c.precise_store) enable |= pebs_enable::kPreciseStore;
   }
   return plan.pebs_enable.value_or(enable);
@@ -64,6 +66,7 @@ CounterSetup CounterSetup::of(unsigned counter, const arch::Event& event, uint64
   setup.period = period;
   setup.pebs = pebs;
   setup.cmask = event.cmask;
+  setup.metric = event.metric;
   setup.invert = event.invert;
   setup.load_latency = event.kind == arch::EventKind::kLoadLatency;
   setup.precise_store = event.kind == arch::EventKind::kPreciseStore;
@@ -87,15 +90,26 @@ struct Session::State {
   std::vector<MsrWrite> saved;  // in the order of saving; restored backwards
   bool closed = false;
 
+  const arch::DsLayout& layout() const { return uarch->ds_in(plan.mode); }
+  const arch::RecordLayout& record() const { return uarch->record_in(plan.mode); }
   uint64_t field(uint32_t offset) const {
     uint64_t value = 0;
-    std::memcpy(&value, ds.host.data() + offset, uarch->ds.field_bytes);
+    std::memcpy(&value, ds.host.data() + offset, layout().field_bytes);
     return value;
   }
   void set_field(uint32_t offset, uint64_t value) {
-    std::memcpy(ds.host.data() + offset, &value, uarch->ds.field_bytes);
+    std::memcpy(ds.host.data() + offset, &value, layout().field_bytes);
   }
-  size_t record_bytes() const { return uarch->record->bytes; }
+  // A reset slot has 64 bits (40 of them used) even where addresses have 32.
+  uint64_t slot(unsigned counter) const {
+    uint64_t value = 0;
+    std::memcpy(&value, ds.host.data() + layout().gp_reset(counter), sizeof value);
+    return value;
+  }
+  void set_slot(unsigned counter, uint64_t value) {
+    std::memcpy(ds.host.data() + layout().gp_reset(counter), &value, sizeof value);
+  }
+  size_t record_bytes() const { return record().bytes; }
   size_t allocated_bytes() const { return (plan.buffer_records + kSlackRecords) * record_bytes(); }
   size_t branch_bytes() const { return uarch->branch_trace.record->bytes; }
   // What of a buffer lies below an index of its own.
@@ -118,6 +132,8 @@ struct Session::State {
   void write_ds_area();
   void write_branch_fields(const BranchTraceSetup& setup);
   Expected<void> programme();
+  Expected<void> programme_debug_store();
+  void switch_on_and_off(RunPlan& run, bool restart) const;
   std::vector<MsrWrite> counter_writes() const;
   Expected<SessionRun> run(const Program& program, uint64_t iterations, bool restart,
                            std::vector<DisturbanceAt> disturbances = {});
@@ -137,19 +153,20 @@ Expected<void> Session::State::set(uint32_t msr, uint64_t value) {
 }
 
 Expected<void> Session::State::allocate() {
-  ds = SKIDPROOF_TRY(machine->allocate({.bytes = 4096, .use = MemoryUse::kDebugStore}));
-  buffer =
-      SKIDPROOF_TRY(machine->allocate({.bytes = allocated_bytes(), .use = MemoryUse::kDebugStore}));
+  MemoryRequest request{.bytes = 4096, .use = MemoryUse::kDebugStore};
+  request.below_4g = plan.mode != Mode::kLong;
+  ds = SKIDPROOF_TRY(machine->allocate(request));
+  request.bytes = allocated_bytes();
+  buffer = SKIDPROOF_TRY(machine->allocate(request));
   if (plan.branches) {
-    size_t bytes = (plan.branches->records + kSlackRecords) * branch_bytes();
-    branch_buffer =
-        SKIDPROOF_TRY(machine->allocate({.bytes = bytes, .use = MemoryUse::kDebugStore}));
+    request.bytes = (plan.branches->records + kSlackRecords) * branch_bytes();
+    branch_buffer = SKIDPROOF_TRY(machine->allocate(request));
   }
   return {};
 }
 
 void Session::State::write_ds_area() {
-  const arch::DsLayout& layout = uarch->ds;
+  const arch::DsLayout& layout = this->layout();
   std::fill(ds.host.begin(), ds.host.end(), std::byte{0});
   std::fill(buffer.host.begin(), buffer.host.end(), kFill);
   uint64_t size = record_bytes();
@@ -164,13 +181,13 @@ void Session::State::write_ds_area() {
   set_field(layout.pebs_threshold, threshold);
   for (const CounterSetup& c : plan.counters) {
     if (c.counter >= layout.resets) continue;
-    set_field(layout.reset + c.counter * layout.reset_stride, c.reset.value_or(initial_value(c)));
+    set_slot(c.counter, c.reset.value_or(initial_value(c)));
   }
   if (plan.branches) write_branch_fields(*plan.branches);
 }
 
 void Session::State::write_branch_fields(const BranchTraceSetup& setup) {
-  const arch::DsLayout& layout = uarch->ds;
+  const arch::DsLayout& layout = this->layout();
   std::fill(branch_buffer.host.begin(), branch_buffer.host.end(), kFill);
   uint64_t base = branch_buffer.address;
   uint64_t size = branch_bytes();
@@ -202,19 +219,31 @@ std::vector<MsrWrite> Session::State::counter_writes() const {
   return writes;
 }
 
-Expected<void> Session::State::programme() {
-  SKIDPROOF_CHECK(set(IA32_PERF_GLOBAL_CTRL, 0));
+// What every PMU has: the DS area and the interrupt.
+Expected<void> Session::State::programme_debug_store() {
   SKIDPROOF_CHECK(set(IA32_PEBS_ENABLE, 0));
   SKIDPROOF_CHECK(set(IA32_DS_AREA, ds.address));
+  uint64_t lvt_value = SKIDPROOF_TRY(machine->rdmsr(IA32_X2APIC_LVT_PMI)) & lvt::kVector;
+  lvt_value |= lvt::kNmi | (plan.mask_interrupts ? lvt::kMasked : 0);
+  return set(IA32_X2APIC_LVT_PMI, lvt_value);
+}
+
+Expected<void> Session::State::programme() {
+  if (!uarch->architectural_perfmon()) {
+    for (uint32_t msr : netburst_registers(plan)) SKIDPROOF_CHECK(save(msr));
+    for (const MsrWrite& w : netburst_stop(plan)) SKIDPROOF_CHECK(machine->wrmsr(w.msr, w.value));
+    SKIDPROOF_CHECK(programme_debug_store());
+    for (const MsrWrite& w : netburst_select(plan)) SKIDPROOF_CHECK(machine->wrmsr(w.msr, w.value));
+    return {};
+  }
+  SKIDPROOF_CHECK(set(IA32_PERF_GLOBAL_CTRL, 0));
+  SKIDPROOF_CHECK(programme_debug_store());
   debugctl = SKIDPROOF_TRY(machine->rdmsr(IA32_DEBUGCTL));
   debugctl &=
       ~(debugctl::kFreezePerfmonOnPmi | debugctl::kFreezeWhileSmm | uarch->branch_trace.all());
   if (plan.freeze_on_pmi) debugctl |= debugctl::kFreezePerfmonOnPmi;
   if (plan.freeze_while_smm) debugctl |= debugctl::kFreezeWhileSmm;
   SKIDPROOF_CHECK(set(IA32_DEBUGCTL, debugctl));
-  uint64_t lvt_value = SKIDPROOF_TRY(machine->rdmsr(IA32_X2APIC_LVT_PMI)) & lvt::kVector;
-  lvt_value |= lvt::kNmi | (plan.mask_interrupts ? lvt::kMasked : 0);
-  SKIDPROOF_CHECK(set(IA32_X2APIC_LVT_PMI, lvt_value));
   bool load_latency = false;
   for (const CounterSetup& c : plan.counters) {
     SKIDPROOF_CHECK(set(IA32_PERFEVTSEL0 + c.counter, 0));
@@ -230,26 +259,23 @@ Expected<void> Session::State::programme() {
   return {};
 }
 
-Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterations, bool restart,
-                                         std::vector<DisturbanceAt> disturbances) {
-  RunPlan run;
-  run.disturbances = std::move(disturbances);
-  run.iterations = iterations;
-  run.pmi = plan.pmi;
-  run.ring = plan.ring;
-  run.pebs_index_address = ds.address + uarch->ds.pebs_index;
-  run.pebs_base_address = ds.address + uarch->ds.pebs_base;
+void Session::State::switch_on_and_off(RunPlan& run, bool restart) const {
+  if (!uarch->architectural_perfmon()) {
+    std::vector<uint64_t> values;
+    for (const CounterSetup& c : plan.counters) values.push_back(initial_value(c));
+    return netburst_run(plan, values, restart, run);
+  }
   if (restart) {
     // Clearing PEBS_ENABLE forgets a PEBS that an earlier run left armed; status is cleared when
     // counters are reloaded to continue sampling, as the manual asks. [SDM 18.9.1]
     run.enable = {{IA32_PEBS_ENABLE, 0}, {IA32_PERF_GLOBAL_OVF_CTRL, clearable()}};
     for (const MsrWrite& write : counter_writes()) run.enable.push_back(write);
   }
-  run.enable.push_back({IA32_PEBS_ENABLE, pebs_enable_bits(plan)});
+  run.enable.push_back({IA32_PEBS_ENABLE, pebs_enable_bits(plan, *uarch)});
   run.disable = {{IA32_PERF_GLOBAL_CTRL, 0}};
   if (plan.branches) {
-    run.bts_index_address = ds.address + uarch->ds.bts_index;
-    run.bts_base_address = ds.address + uarch->ds.bts_base;
+    run.bts_index_address = ds.address + layout().bts_index;
+    run.bts_base_address = ds.address + layout().bts_base;
     uint64_t trace = branch_trace_bits(uarch->branch_trace, *plan.branches);
     run.enable.push_back({IA32_DEBUGCTL, debugctl | trace});
     run.disable.push_back({IA32_DEBUGCTL, debugctl});
@@ -259,6 +285,20 @@ Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterat
   run.read.push_back(IA32_PERF_GLOBAL_STATUS);
   for (const CounterSetup& c : plan.counters) run.read.push_back(IA32_PMC0 + c.counter);
   for (const FixedSetup& f : plan.fixed) run.read.push_back(IA32_FIXED_CTR0 + f.counter);
+}
+
+Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterations, bool restart,
+                                         std::vector<DisturbanceAt> disturbances) {
+  RunPlan run;
+  run.disturbances = std::move(disturbances);
+  run.iterations = iterations;
+  run.pmi = plan.pmi;
+  run.ring = plan.ring;
+  run.mode = plan.mode;
+  run.pebs_field_bytes = layout().field_bytes;
+  run.pebs_index_address = ds.address + layout().pebs_index;
+  run.pebs_base_address = ds.address + layout().pebs_base;
+  switch_on_and_off(run, restart);
 
   SessionRun result;
   result.log = SKIDPROOF_TRY(machine->run(program, run));
@@ -267,6 +307,10 @@ Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterat
     return fail(ErrorCode::kInternal,
                 fmt::format("{} returned {} MSR values instead of {}", machine->identity().name,
                             read.size(), run.read.size()));
+  }
+  if (!uarch->architectural_perfmon()) {
+    netburst_results(plan, read, result);
+    return result;
   }
   result.global_status = read[0];
   auto counters = read.begin() + 1;
@@ -305,6 +349,18 @@ Expected<void> Session::close() {
   if (state_->closed) return {};
   state_->closed = true;
   Machine& machine = *state_->machine;
+  if (!state_->uarch->architectural_perfmon()) {
+    Expected<void> outcome;
+    for (const MsrWrite& w : netburst_stop(state_->plan)) {
+      auto done = machine.wrmsr(w.msr, w.value);
+      if (outcome && !done) outcome = std::move(done);
+    }
+    for (auto it = state_->saved.rbegin(); it != state_->saved.rend(); ++it) {
+      auto done = machine.wrmsr(it->msr, it->value);
+      if (outcome && !done) outcome = std::move(done);
+    }
+    return outcome;
+  }
   // Counters stop before anything else moves; the status bits that the session raised are cleared,
   // so that the next owner does not find them.
   Expected<void> first = machine.wrmsr(IA32_PERF_GLOBAL_CTRL, 0);
@@ -334,7 +390,7 @@ Expected<SessionRun> Session::resume(const Program& program, uint64_t iterations
 
 Records Session::records() const {
   const Memory& buffer = state_->buffer;
-  return {buffer.host.first(State::used(buffer, base(), index())), state_->uarch->record};
+  return {buffer.host.first(State::used(buffer, base(), index())), &state_->record()};
 }
 
 std::span<const std::byte> Session::after_index() const {
@@ -363,40 +419,30 @@ void Session::rewind_branches() {
   std::fill(state_->branch_buffer.host.begin(), state_->branch_buffer.host.end(), kFill);
 }
 
-uint64_t Session::branch_base() const { return state_->field(state_->uarch->ds.bts_base); }
-uint64_t Session::branch_index() const { return state_->field(state_->uarch->ds.bts_index); }
-uint64_t Session::branch_maximum() const { return state_->field(state_->uarch->ds.bts_maximum); }
-uint64_t Session::branch_threshold() const {
-  return state_->field(state_->uarch->ds.bts_threshold);
-}
+uint64_t Session::branch_base() const { return state_->field(state_->layout().bts_base); }
+uint64_t Session::branch_index() const { return state_->field(state_->layout().bts_index); }
+uint64_t Session::branch_maximum() const { return state_->field(state_->layout().bts_maximum); }
+uint64_t Session::branch_threshold() const { return state_->field(state_->layout().bts_threshold); }
 void Session::set_branch_index(uint64_t address) {
-  state_->set_field(state_->uarch->ds.bts_index, address);
+  state_->set_field(state_->layout().bts_index, address);
 }
 
-uint64_t Session::base() const { return state_->field(state_->uarch->ds.pebs_base); }
-uint64_t Session::index() const { return state_->field(state_->uarch->ds.pebs_index); }
-uint64_t Session::maximum() const { return state_->field(state_->uarch->ds.pebs_maximum); }
-uint64_t Session::threshold() const { return state_->field(state_->uarch->ds.pebs_threshold); }
-uint64_t Session::reset_slot(unsigned counter) const {
-  const arch::DsLayout& layout = state_->uarch->ds;
-  return state_->field(layout.reset + counter * layout.reset_stride);
-}
-void Session::set_base(uint64_t address) {
-  state_->set_field(state_->uarch->ds.pebs_base, address);
-}
+uint64_t Session::base() const { return state_->field(state_->layout().pebs_base); }
+uint64_t Session::index() const { return state_->field(state_->layout().pebs_index); }
+uint64_t Session::maximum() const { return state_->field(state_->layout().pebs_maximum); }
+uint64_t Session::threshold() const { return state_->field(state_->layout().pebs_threshold); }
+uint64_t Session::reset_slot(unsigned counter) const { return state_->slot(counter); }
+void Session::set_base(uint64_t address) { state_->set_field(state_->layout().pebs_base, address); }
 void Session::set_index(uint64_t address) {
-  state_->set_field(state_->uarch->ds.pebs_index, address);
+  state_->set_field(state_->layout().pebs_index, address);
 }
 void Session::set_threshold(uint64_t address) {
-  state_->set_field(state_->uarch->ds.pebs_threshold, address);
+  state_->set_field(state_->layout().pebs_threshold, address);
 }
 void Session::set_maximum(uint64_t address) {
-  state_->set_field(state_->uarch->ds.pebs_maximum, address);
+  state_->set_field(state_->layout().pebs_maximum, address);
 }
-void Session::set_reset_slot(unsigned counter, uint64_t value) {
-  const arch::DsLayout& layout = state_->uarch->ds;
-  state_->set_field(layout.reset + counter * layout.reset_stride, value);
-}
+void Session::set_reset_slot(unsigned counter, uint64_t value) { state_->set_slot(counter, value); }
 uint64_t Session::ds_address() const { return state_->ds.address; }
 std::span<const std::byte> Session::ds_bytes() const {
   return state_->ds.host.first(arch::kDsAllocation);

@@ -26,8 +26,10 @@ struct CounterSetup {
   bool usr = true, os = true;  // privilege levels that count
   bool edge = false, any_thread = false, invert = false;
   uint8_t cmask = 0;
-  bool load_latency = false;             // LL_EN_PMCn
-  bool precise_store = false;            // PS_EN
+  bool load_latency = false;   // LL_EN_PMCn
+  bool precise_store = false;  // PS_EN
+  // NetBurst: what selects the event; `counter` counts in netburst::kSessionCounters.
+  const arch::netburst::Metric* metric = nullptr;
   std::optional<uint64_t> initial = {};  // start value instead of −period
   std::optional<uint64_t> reset = {};    // PEBS counter reset slot instead of −period
 
@@ -74,6 +76,7 @@ struct SessionPlan {
   bool mask_interrupts = false;                   // leave the LVT entry masked
   PmiPolicy pmi = {};
   Ring ring = Ring::kKernel;
+  Mode mode = Mode::kLong;  // of the programs: outside IA-32e mode the DS area is below 4 GiB
   std::optional<uint64_t> pebs_enable =
       {};  // raw IA32_PEBS_ENABLE instead of what the counters say
 };
@@ -81,7 +84,7 @@ struct SessionPlan {
 // What a run left behind, read after GLOBAL_CTRL was cleared.
 struct SessionRun {
   RunLog log;
-  uint64_t global_status = 0;
+  uint64_t global_status = 0;      // NetBurst: bit n: the OVF flag of counter n
   std::vector<uint64_t> counters;  // in the order of SessionPlan::counters
   std::vector<uint64_t> fixed;
 };

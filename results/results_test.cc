@@ -173,6 +173,19 @@ TEST(Row, AQualificationHoldsOnlyWhenAllWasCaughtAndNobodyAccused) {
   EXPECT_EQ(refusal(qualification), "");
 }
 
+TEST(Row, AFuzzRunHoldsOnlyWhenCasesRanAndNoneViolatedACheck) {
+  FuzzRow fuzz = sample_fuzz();
+  ASSERT_EQ(refusal(fuzz), "");
+  fuzz.held = true;
+  EXPECT_THAT(refusal(fuzz), HasSubstr("holds when"));
+  fuzz.violations = 0;
+  EXPECT_THAT(refusal(fuzz), HasSubstr("says what it is"));
+  fuzz.violation = Json::object();
+  EXPECT_EQ(refusal(fuzz), "");
+  fuzz.exact_records = fuzz.records + 1;
+  EXPECT_THAT(refusal(fuzz), HasSubstr("more than its whole"));
+}
+
 TEST(Row, EveryRowNeedsAMachine) {
   for (Row row : sample_rows()) {
     std::visit([](auto& typed) { typed.machine.clear(); }, row);

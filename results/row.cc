@@ -131,6 +131,25 @@ void fields(auto&& field, MaybeConst<QualificationRow> auto& row) {
   field("duration_s", row.duration_s);
 }
 
+void fields(auto&& field, MaybeConst<FuzzRow> auto& row) {
+  field("machine", row.machine);
+  field("microarchs", row.microarchs);
+  field("cases", row.cases);
+  field("runs", row.runs);
+  field("exact_runs", row.exact_runs);
+  field("instructions", row.instructions);
+  field("records", row.records);
+  field("exact_records", row.exact_records);
+  field("writes", row.writes);
+  field("refused", row.refused);
+  field("interrupts", row.interrupts);
+  field("cases_per_s", row.cases_per_s);
+  field("violations", row.violations);
+  field("violation", row.violation);
+  field("held", row.held);
+  field("duration_s", row.duration_s);
+}
+
 void fields(auto&& field, MaybeConst<StatusCounts> auto& counts) {
   for (Status status : kStatuses) {
     field(name_of(status), counts.by_status[static_cast<size_t>(status)]);
@@ -402,6 +421,19 @@ std::string wrong(const QualificationRow& row) {
   return lasted(row.duration_s) ? "" : "its duration is not a time";
 }
 
+std::string wrong(const FuzzRow& row) {
+  if (row.held != (row.violations == 0 && row.cases > 0)) {
+    return "it holds when cases ran and none violated a check";
+  }
+  if (!row.violation.is_object()) return "a violation is a JSON object";
+  if ((row.violations == 0) != row.violation.empty()) return "a violation says what it is";
+  if (row.exact_runs > row.runs || row.exact_records > row.records || row.refused > row.writes) {
+    return "a part is more than its whole";
+  }
+  if (!lasted(row.cases_per_s)) return "its rate is not a number";
+  return lasted(row.duration_s) ? "" : "its duration is not a time";
+}
+
 std::string wrong(const EndRow& row) {
   if (row.reason.empty()) return "an end has a reason";
   return lasted(row.duration_s) ? "" : "its duration is not a time";
@@ -414,8 +446,8 @@ std::string subject(const auto& row) {
   return row.machine;
 }
 
-constexpr std::array kTypes = {"run",         "machine", "test-start",    "test",
-                               "measurement", "defect",  "qualification", "end"};
+constexpr std::array kTypes = {"run",    "machine",       "test-start", "test", "measurement",
+                               "defect", "qualification", "fuzz",       "end"};
 
 }  // namespace
 
@@ -497,6 +529,7 @@ void to_json(Json& json, const TestRow& row) { write_row(json, "test", row); }
 void to_json(Json& json, const MeasurementRow& row) { write_row(json, "measurement", row); }
 void to_json(Json& json, const DefectRow& row) { write_row(json, "defect", row); }
 void to_json(Json& json, const QualificationRow& row) { write_row(json, "qualification", row); }
+void to_json(Json& json, const FuzzRow& row) { write_row(json, "fuzz", row); }
 void to_json(Json& json, const EndRow& row) { write_row(json, "end", row); }
 
 Json json_of(const Row& row) {
@@ -515,6 +548,7 @@ Expected<Row> row_of(const Json& json) {
   if (type == "measurement") return read_row<MeasurementRow>(json);
   if (type == "defect") return read_row<DefectRow>(json);
   if (type == "qualification") return read_row<QualificationRow>(json);
+  if (type == "fuzz") return read_row<FuzzRow>(json);
   if (type == "end") return read_row<EndRow>(json);
   return fail(ErrorCode::kInvalidArgument, fmt::format("rows of type `{}` are not known", type));
 }

@@ -1,7 +1,7 @@
 // The rows of a results file (JSON Lines, `schema: 1`) as C++ types, with their JSON both ways.
 //
-// A file is: `run`, `machine`, then `test-start` + `test` pairs, `measurement`, `defect` and
-// `qualification` rows, and `end` last. results/schema/v1.json says the same to other programs:
+// A file is: `run`, `machine`, then `test-start` + `test` pairs, `measurement`, `defect`,
+// `qualification` and `fuzz` rows, and `end` last. results/schema/v1.json says the same to other programs:
 // fields are added, never changed or removed.
 //
 // Provenance: every row carries `machine`, the name of the machine that answered
@@ -235,6 +235,26 @@ struct QualificationRow {
   double duration_s = 0;
 };
 
+// `fuzz`: the sum of a fuzz run.
+struct FuzzRow {
+  std::string machine;  // "model:*" when several microarchs took part
+  std::vector<std::string> microarchs;
+  uint64_t cases = 0;
+  uint64_t runs = 0;          // of programs
+  uint64_t exact_runs = 0;    // compared with the prediction to their end; the others by invariants
+  uint64_t instructions = 0;  // that the programs retired
+  uint64_t records = 0;       // PEBS records, each held against the program's states
+  uint64_t exact_records = 0;  // whose event was predicted
+  uint64_t writes = 0;         // of MSRs
+  uint64_t refused = 0;        // writes that had to raise #GP
+  uint64_t interrupts = 0;
+  double cases_per_s = 0;
+  uint64_t violations = 0;
+  Json violation = Json::object();  // of the first: what stands in its replay file, and `file`
+  bool held = false;                // cases ran and none violated a check
+  double duration_s = 0;
+};
+
 // Counts of test rows by status, in the order of kStatuses.
 struct StatusCounts {
   std::array<uint64_t, kStatuses.size()> by_status{};
@@ -254,7 +274,7 @@ struct EndRow {
 };
 
 using Row = std::variant<RunRow, MachineRow, TestStartRow, TestRow, MeasurementRow, DefectRow,
-                         QualificationRow, EndRow>;
+                         QualificationRow, FuzzRow, EndRow>;
 
 // nlohmann's conversions, so that `Json line = row;` works.
 void to_json(Json& json, const Histogram& histogram);
@@ -266,6 +286,7 @@ void to_json(Json& json, const TestRow& row);
 void to_json(Json& json, const MeasurementRow& row);
 void to_json(Json& json, const DefectRow& row);
 void to_json(Json& json, const QualificationRow& row);
+void to_json(Json& json, const FuzzRow& row);
 void to_json(Json& json, const EndRow& row);
 Json json_of(const Row& row);
 

@@ -114,6 +114,12 @@ inline bool of_program(const Program& program, const BranchRecord& record) {
          (inside(program, record.to()) || record.from() == program.mark("return"));
 }
 
+inline std::vector<BranchRecord> all_of(const BranchRecords& records) {
+  std::vector<BranchRecord> all;
+  for (size_t i = 0; i < records.size(); ++i) all.push_back(records[i]);
+  return all;
+}
+
 // The program's records, and what stands between them that is not the program's: the machine's own
 // code before and behind the program takes branches too.
 struct Trace {
@@ -138,7 +144,7 @@ inline Trace trace_of(const Program& program, const std::vector<BranchRecord>& r
   return trace;
 }
 inline Trace trace_of(const Program& program, const BranchRecords& records) {
-  return trace_of(program, std::vector<BranchRecord>(records.begin(), records.end()));
+  return trace_of(program, all_of(records));
 }
 
 inline bool same(const Branch& expected, const Branch& recorded) {

@@ -41,8 +41,8 @@ std::vector<BranchRecord> chronological(const Session& session, size_t records,
   const BranchRecords newest = session.branch_records();
   const size_t behind = records > newest.size() ? records - newest.size() : 0;
   const BranchRecords oldest(session.after_branch_index().first(behind * layout->bytes), layout);
-  std::vector<BranchRecord> all(oldest.begin(), oldest.end());
-  all.insert(all.end(), newest.begin(), newest.end());
+  std::vector<BranchRecord> all = all_of(oldest);
+  for (const BranchRecord& record : all_of(newest)) all.push_back(record);
   return all;
 }
 
@@ -54,9 +54,8 @@ SKIDPROOF_TEST_OVER(BtsBuffer, HoldsTheRecordsBelowItsMaximum, over::numbers("re
   SKIDPROOF_REQUIRE(has_branch_trace(machine()), SkipCategory::kNotOnThisMicroarch, kNoBranchTrace);
   const size_t records = param().number();
   const Program& code = program("branch_stream", "trips=3");
-  Session session =
-      need(Session::open(machine(), trace_plan({.records = records + 8,
-                                                .maximum_records = records})));
+  Session session = need(
+      Session::open(machine(), trace_plan({.records = records + 8, .maximum_records = records})));
 
   need(session.run(code, 10));
 
@@ -81,8 +80,8 @@ SKIDPROOF_TEST_OVER(BtsBuffer, WritesNoByteAtOrPastTheMaximum,
                     "a whole record more");
   const Program& code = program("branch_stream", "trips=3");
   Session session = need(Session::open(
-      machine(), trace_plan({.records = kWhole + 8,
-                             .maximum_bytes = kWhole * size + param().number()})));
+      machine(),
+      trace_plan({.records = kWhole + 8, .maximum_bytes = kWhole * size + param().number()})));
 
   need(session.run(code, 10));
 
@@ -140,7 +139,8 @@ SKIDPROOF_TEST(BtsBuffer, GoesOnWhenSoftwareSetsTheIndexBackBetweenRuns, clause:
   VERIFY_EQ(agreeing(expected, trace.branches), expected.size());
 }
 
-SKIDPROOF_TEST(BtsBuffer, IsCircularWithBtintClear, clause::B11, clause::B12, clause::B8) {
+SKIDPROOF_TEST(BtsBuffer, IsCircularWithBtintClear, clause::B11, clause::B12, clause::B8,
+               clause::B6) {
   SKIDPROOF_REQUIRE(has_branch_trace(machine()), SkipCategory::kNotOnThisMicroarch, kNoBranchTrace);
   constexpr size_t kRecords = 32;
   const Program& code = program("branch_stream", "trips=3");
@@ -150,8 +150,7 @@ SKIDPROOF_TEST(BtsBuffer, IsCircularWithBtintClear, clause::B11, clause::B12, cl
 
   const SessionRun run = need(session.run(code, 11));
 
-  const Trace trace =
-      trace_of(code, chronological(session, kRecords, uarch().branch_trace.record));
+  const Trace trace = trace_of(code, chronological(session, kRecords, uarch().branch_trace.record));
   evidence("program-records", trace.branches.size());
   VERIFY_GT(expected.size(), 2 * kRecords) << "more than twice round";
   VERIFY_EQ(run.log.pmis.size(), 0u);
@@ -198,13 +197,13 @@ SKIDPROOF_TEST_OVER(BtsBuffer, InterruptsWhenTheIndexReachesTheThreshold,
   VERIFY_GE(records, code.total(iterations).branches_taken);
   VERIFY_LT(records + 1, kRoom);
   {
-    Session session = need(Session::open(
-        machine(), trace_plan({.records = kRoom, .threshold_records = records + 1})));
+    Session session = need(
+        Session::open(machine(), trace_plan({.records = kRoom, .threshold_records = records + 1})));
     const SessionRun run = need(session.run(code, iterations));
     VERIFY_EQ(run.log.pmis.size(), 0u) << "one record short of the threshold";
   }
-  Session session = need(
-      Session::open(machine(), trace_plan({.records = kRoom, .threshold_records = records})));
+  Session session =
+      need(Session::open(machine(), trace_plan({.records = kRoom, .threshold_records = records})));
 
   const SessionRun run = need(session.run(code, iterations));
 
@@ -262,8 +261,8 @@ SKIDPROOF_TEST_OVER(BtsBuffer, FreezesTheCountersAtItsThreshold, over::words({"o
 
   VERIFY_EQ(run.log.pmis.size(), 1u);
   for (const Pmi& pmi : run.log.pmis) {
-    const bool frozen = uarch().perfmon_version < 4 ? pmi.global_ctrl == 0
-                                                    : (pmi.global_status & bit(59)) != 0;
+    const bool frozen =
+        uarch().perfmon_version < 4 ? pmi.global_ctrl == 0 : (pmi.global_status & bit(59)) != 0;
     VERIFY_EQ(frozen, freeze);
   }
 }

@@ -82,8 +82,8 @@ SKIDPROOF_TEST(BtsPebs, WritesThePebsRecordBeforeTheBranchRecord, clause::R30) {
     Sampled sampled = need(sample(machine(), plan, code, iterations));
     VERIFY_EQ(sampled.records().size(), 1u);
     if (sampled.records().empty()) return;
-    const auto found = position(code, iterations, sampled.records().front(),
-                                sampled.session.branch_records());
+    const auto found =
+        position(code, iterations, sampled.records().front(), sampled.session.branch_records());
     VERIFY_TRUE(found.has_value()) << "no branch record of the sampled branch";
     if (!found) return;
     at = *found;

@@ -137,7 +137,9 @@ SKIDPROOF_TEST(BtsRecords, MarkPredictedBranches, clause::B5) {
   const uint64_t mispredicted = run.counters[0];
   const Trace trace = trace_of(code, session.branch_records());
   uint64_t unpredicted = 0;
-  for (BranchRecord record : session.branch_records()) unpredicted += record.predicted() ? 0 : 1;
+  for (const BranchRecord& record : all_of(session.branch_records())) {
+    unpredicted += record.predicted() ? 0 : 1;
+  }
   evidence("mispredicted", mispredicted);
   evidence("unpredicted", unpredicted);
   VERIFY_EQ(trace.branches.size(), code.total(40).branches_taken);
@@ -163,13 +165,13 @@ SKIDPROOF_TEST(BtsRecords, ShowAnInterrupt, clause::B19, clause::B1) {
   VERIFY_EQ(run.log.pmis.size(), 1u);
   if (run.log.pmis.empty()) return;
   uint64_t entries = 0;
-  for (BranchRecord record : session.branch_records()) {
+  for (const BranchRecord& record : all_of(session.branch_records())) {
     entries += record.from() == run.log.pmis[0].ip && !inside(code, record.to()) ? 1 : 0;
   }
   evidence("interrupt-records", entries);
   VERIFY_EQ(entries, 1u);
-  const auto expected = taken_branches(
-      code, looping(code, 10, [](const Instruction&, uint64_t) { return false; }));
+  const auto expected =
+      taken_branches(code, looping(code, 10, [](const Instruction&, uint64_t) { return false; }));
   const Trace trace = trace_of(code, session.branch_records());
   VERIFY_EQ(agreeing(expected, trace.branches), expected.size());
 }

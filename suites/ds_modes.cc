@@ -75,8 +75,7 @@ SKIDPROOF_TEST_OVER(DsModes, StoreNoBranchInSmm, over::words({"running", "frozen
   Session session = need(Session::open(machine(), plan));
 
   Expected<SessionRun> run = session.run(
-      code, kIterations,
-      three(Disturbance::kSmi, random(), code.total(kIterations).instructions));
+      code, kIterations, three(Disturbance::kSmi, random(), code.total(kIterations).instructions));
   SKIDPROOF_REQUIRE(!refused(run), SkipCategory::kMachineLimit, kCannot);
   const SessionRun done = need(std::move(run));
 
@@ -99,9 +98,9 @@ SKIDPROOF_TEST(DsModes, RecordNoEventInSmm, clause::R56, clause::B22) {
   const uint64_t iterations = iterations_for_exactly(12, plan.counters[0].period);
   Session session = need(Session::open(machine(), plan));
 
-  Expected<SessionRun> run = session.run(
-      code, iterations,
-      three(Disturbance::kSmi, random(), code.total(iterations).instructions / 2));
+  Expected<SessionRun> run =
+      session.run(code, iterations,
+                  three(Disturbance::kSmi, random(), code.total(iterations).instructions / 2));
   SKIDPROOF_REQUIRE(!refused(run), SkipCategory::kMachineLimit, kCannot);
   const SessionRun done = need(std::move(run));
 
@@ -202,8 +201,8 @@ SKIDPROOF_TEST(DsModes, StoreNoBranchAfterAMachineCheck, clause::R57, clause::B2
   const uint64_t instructions = code.total(kIterations).instructions;
   const uint64_t after = random().between(instructions / 4, instructions / 2);
 
-  Expected<SessionRun> run = session.run(
-      code, kIterations, {{.what = Disturbance::kMachineCheck, .after = after}});
+  Expected<SessionRun> run =
+      session.run(code, kIterations, {{.what = Disturbance::kMachineCheck, .after = after}});
   SKIDPROOF_REQUIRE(!refused(run), SkipCategory::kMachineLimit, kCannot);
   const SessionRun done = need(std::move(run));
 
@@ -233,8 +232,8 @@ SKIDPROOF_TEST(DsModes, RecordNoEventAfterAMachineCheck, clause::R57, clause::B2
   const uint64_t after = before_body(code, iterations_for_exactly(4, period));
   Session session = need(Session::open(machine(), plan));
 
-  Expected<SessionRun> run = session.run(
-      code, iterations, {{.what = Disturbance::kMachineCheck, .after = after}});
+  Expected<SessionRun> run =
+      session.run(code, iterations, {{.what = Disturbance::kMachineCheck, .after = after}});
   SKIDPROOF_REQUIRE(!refused(run), SkipCategory::kMachineLimit, kCannot);
   const SessionRun done = need(std::move(run));
 
@@ -249,13 +248,14 @@ SKIDPROOF_TEST(DsModes, RecordNoEventAfterAMachineCheck, clause::R57, clause::B2
 
 // --- INIT and RESET
 
-SKIDPROOF_TEST_OVER(DsModes, AreClearedBy, over::words({"INIT", "RESET"}), clause::R57, clause::M20) {
+SKIDPROOF_TEST_OVER(DsModes, AreClearedBy, over::words({"INIT", "RESET"}), clause::R57,
+                    clause::M20) {
   const arch::Event* event = precise_event(uarch(), Signal::kLoads);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const uint64_t trace =
-      has_branch_trace(machine())
-          ? uarch().branch_trace.messages | uarch().branch_trace.store | uarch().branch_trace.interrupt
-          : 0;
+  const uint64_t trace = has_branch_trace(machine())
+                             ? uarch().branch_trace.messages | uarch().branch_trace.store |
+                                   uarch().branch_trace.interrupt
+                             : 0;
   const Program& code = program("sparse_event", sparse_parameters("load"));
   SessionPlan session_plan = load_plan(uarch(), *event);
   if (trace != 0) session_plan.branches = BranchTraceSetup{};

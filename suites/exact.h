@@ -26,11 +26,12 @@ namespace skidproof::suites {
 // --- Sparse events: one an iteration of the sparse_event kernel, so far from the next that the
 // record belongs to the event behind the overflow and the reload is done before the next one.
 
-// The signal of a word of the kernel's `event` parameter: "load", "store", or "taken", the loop's
-// own conditional jump.
+// The signal of a word of the kernel's `event` parameter: "load", "store", "simd", or "taken", the
+// loop's own conditional jump.
 inline arch::Signal sparse_signal(std::string_view word) {
   if (word == "load") return arch::Signal::kLoads;
   if (word == "store") return arch::Signal::kStores;
+  if (word == "simd") return arch::Signal::kSimd;
   return arch::Signal::kConditional;
 }
 
@@ -38,11 +39,27 @@ inline std::string sparse_parameters(std::string_view word, unsigned spacing = 6
   return "event=" + std::string(word) + ",spacing=" + std::to_string(spacing);
 }
 
+// The word that a test wishes, or "simd" where the microarch samples no such event: Core 2 samples
+// neither loads nor stores nor jumps.
+inline std::string_view sparse_word(const arch::Microarch& microarch, std::string_view wish) {
+  return precise_event(microarch, sparse_signal(wish)) != nullptr ? wish : "simd";
+}
+inline std::string sparse_parameters(const arch::Microarch& microarch, std::string_view wish,
+                                     unsigned spacing = 64) {
+  return sparse_parameters(sparse_word(microarch, wish), spacing);
+}
+// The precise event of that word on IA32_PMCn, or nullptr.
+inline const arch::Event* sparse_event(const arch::Microarch& microarch, std::string_view wish,
+                                       unsigned counter = 0) {
+  return precise_event(microarch, sparse_signal(sparse_word(microarch, wish)), counter);
+}
+
 // How many of these events the program itself makes in n iterations. The loop's conditional jump is
 // executed once more than the body.
 inline uint64_t sparse_events(std::string_view word, const Program& program, uint64_t iterations) {
   if (word == "load") return program.total(iterations).loads;
   if (word == "store") return program.total(iterations).stores;
+  if (word == "simd") return iterations;
   return iterations + 1;
 }
 

@@ -24,12 +24,12 @@ SKIDPROOF_TEST_OVER(PebsArming, RecordsTheEventBehindTheOverflow,
                                   over::words({"load", "store", "taken"})),
                     clause::R1, clause::R2) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), sparse_signal(param().word()), counter);
+  const arch::Event* event = sparse_event(uarch(), param().word(), counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(param().word()));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), param().word()));
   const uint64_t period = usable_period(uarch(), random().between(33, 60));
   const uint64_t iterations = iterations_for_exactly(1, period);
-  const uint64_t own = sparse_events(param().word(), code, iterations);
+  const uint64_t own = sparse_events(sparse_word(uarch(), param().word()), code, iterations);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
   VERIFY_GE(events, own);
 
@@ -49,9 +49,9 @@ SKIDPROOF_TEST_OVER(PebsArming, RecordsTheEventBehindTheOverflow,
 SKIDPROOF_TEST_OVER(PebsArming, RecordsNothingWithoutAnOverflow, over::counters({0, 1, 2, 3}),
                     clause::R1) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads, counter);
+  const arch::Event* event = sparse_event(uarch(), "load", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t events = need(count(machine(), counter, *event, code, 100));
 
   // One event short: the counter ends at all-ones.
@@ -65,13 +65,14 @@ SKIDPROOF_TEST_OVER(PebsArming, RecordsNothingWithoutAnOverflow, over::counters(
 
 // The overflow falls on the last store, and 2,000 instructions without one follow it.
 SKIDPROOF_TEST(PebsArming, WaitsForAnEventHoweverLong, clause::R3, clause::R4, clause::R18) {
-  const arch::Event* event = precise_event(uarch(), Signal::kStores);
+  const arch::Event* event = sparse_event(uarch(), "store");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("store", 4096));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store", 4096));
   const uint64_t iterations = usable_period(uarch(), 3);
   const uint64_t events = need(count(machine(), 0, *event, code, iterations));
-  SKIDPROOF_REQUIRE(events == code.total(iterations).stores, SkipCategory::kMachineLimit,
-                    "the machine's own code around a program stores");
+  SKIDPROOF_REQUIRE(events == sparse_events(sparse_word(uarch(), "store"), code, iterations),
+                    SkipCategory::kMachineLimit,
+                    "the machine's own code around a program has such events");
 
   Sampled sampled = need(sample(machine(), one_counter(0, *event, events, 8), code, iterations));
 
@@ -84,13 +85,14 @@ SKIDPROOF_TEST(PebsArming, WaitsForAnEventHoweverLong, clause::R3, clause::R4, c
 SKIDPROOF_TEST_OVER(PebsArming, ShowsTheOverflowInTheStatusUntilTheRecord,
                     over::counters({0, 1, 2, 3}), clause::R4, clause::R17, clause::R18) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), Signal::kStores, counter);
+  const arch::Event* event = sparse_event(uarch(), "store", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("store"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store"));
   const uint64_t iterations = usable_period(uarch(), 40);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
-  SKIDPROOF_REQUIRE(events == code.total(iterations).stores, SkipCategory::kMachineLimit,
-                    "the machine's own code around a program stores");
+  SKIDPROOF_REQUIRE(events == sparse_events(sparse_word(uarch(), "store"), code, iterations),
+                    SkipCategory::kMachineLimit,
+                    "the machine's own code around a program has such events");
   const SessionPlan plan = one_counter(counter, *event, events, 8);
 
   Sampled armed = need(sample(machine(), plan, code, iterations));
@@ -112,7 +114,7 @@ SKIDPROOF_TEST(PebsArming, CountsAnImpreciseEventWhateverPebsMakesOfIt, clause::
   }
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
                     "no imprecise branch event");
-  const Program& code = program("sparse_event", sparse_parameters("taken"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   const uint64_t period = usable_period(uarch(), 40);
   const uint64_t iterations = iterations_for_exactly(3, period);
   const uint64_t events = need(count(machine(), 0, *event, code, iterations));

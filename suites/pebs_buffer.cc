@@ -43,9 +43,9 @@ size_t written_past_maximum(Session& session) {
 
 SKIDPROOF_TEST_OVER(PebsBuffer, MovesTheIndexByWholeRecords, over::numbers("records=", {1, 3, 8}),
                     clause::D2, clause::D1, clause::P2) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   const uint64_t records = param().number();
   Session session = need(Session::open(machine(), one_counter(0, *event, period, 16)));
@@ -67,9 +67,9 @@ SKIDPROOF_TEST_OVER(PebsBuffer, MovesTheIndexByWholeRecords, over::numbers("reco
 // Two records' worth of events more than there is room for.
 SKIDPROOF_TEST_OVER(PebsBuffer, StopsAtTheMaximum, over::numbers("maximum=", {1, 4, 7}), clause::D4,
                     clause::R48, clause::R47a, clause::D13a) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   const size_t maximum = param().number();
   SessionPlan plan = one_counter(0, *event, period, maximum + 4);
@@ -92,10 +92,10 @@ SKIDPROOF_TEST_OVER(PebsBuffer, StopsAtTheMaximum, over::numbers("maximum=", {1,
 SKIDPROOF_TEST_OVER(PebsBuffer, WritesNoByteAtOrPastAnUnalignedMaximum,
                     over::numbers("bytes-over=", {1, 8, 88, 168, 175}), clause::R48, clause::D3,
                     clause::D13b) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   constexpr size_t kWhole = 3;  // records below the maximum
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   SessionPlan plan = one_counter(0, *event, period, kWhole + 4);
   plan.maximum_bytes = kWhole * uarch().record->bytes + param().number();
@@ -114,9 +114,9 @@ SKIDPROOF_TEST_OVER(PebsBuffer, WritesNoByteAtOrPastAnUnalignedMaximum,
 SKIDPROOF_TEST_OVER(PebsBuffer, SkipsEventsWhileItIsFull, over::counters({0, 1, 2, 3}), clause::D10,
                     clause::D15, clause::R46, clause::D4) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads, counter);
+  const arch::Event* event = sparse_event(uarch(), "load", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   const uint64_t iterations = iterations_for_exactly(3, period);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
@@ -141,9 +141,9 @@ SKIDPROOF_TEST_OVER(PebsBuffer, SkipsEventsWhileItIsFull, over::counters({0, 1, 
 // The texts disagree on whether a full buffer is reported (R45): the outcome is.
 SKIDPROOF_TEST(PebsBuffer, ReportsHowAFullBufferIsSignalled, clause::R45, clause::D4, clause::D11,
                clause::D12, clause::D13) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   const SessionPlan plan = one_counter(0, *event, period, 4);
 
@@ -161,9 +161,9 @@ SKIDPROOF_TEST(PebsBuffer, ReportsHowAFullBufferIsSignalled, clause::R45, clause
 // The buffer is full and has skipped an event when fixed counter 0 interrupts; the handler sets the
 // index back and enables nothing.
 SKIDPROOF_TEST(PebsBuffer, GoesOnWhenTheHandlerSetsTheIndexBack, clause::R49, clause::D11) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   SessionPlan plan = one_counter(0, *event, period, 2);
   const uint64_t full_and_skipping = 3 * (period + 1) + period / 2;  // iterations
@@ -185,9 +185,9 @@ SKIDPROOF_TEST(PebsBuffer, GoesOnWhenTheHandlerSetsTheIndexBack, clause::R49, cl
 }
 
 SKIDPROOF_TEST(PebsBuffer, GoesOnWhenSoftwareSetsTheIndexBackBetweenRuns, clause::R49) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   Sampled sampled = need(sample(machine(), one_counter(0, *event, period, 2), code,
                                 iterations_for_exactly(3, period)));
@@ -204,9 +204,9 @@ SKIDPROOF_TEST(PebsBuffer, GoesOnWhenSoftwareSetsTheIndexBackBetweenRuns, clause
 // reported. The maximum holds in any case, and so does the record size.
 SKIDPROOF_TEST(PebsBuffer, ReportsWhatAnIndexBelowTheBaseDoes, clause::R47, clause::R48,
                clause::D14) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   Session session = need(Session::open(machine(), one_counter(0, *event, period, 8)));
   const uint64_t start = session.index();

@@ -28,6 +28,8 @@ constexpr char kResident[] = "bytes=8K";
 constexpr char kSpread[] = "bytes=1M";
 constexpr char kPages[] = "bytes=8M,granularity=4K,stagger=1";
 
+constexpr char kNoFacility[] = "no load latency facility";
+
 unsigned latency_counter(const arch::Microarch& microarch) {
   return static_cast<unsigned>(__builtin_ctz(microarch.load_latency_counters));
 }
@@ -68,6 +70,8 @@ std::vector<Param> thresholds() {
 
 SKIDPROOF_TEST_OVER(PebsLoadLatency, RecordsOnlyLoadsAboveTheThreshold, thresholds(), clause::P11,
                     clause::P12) {
+  SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
+                    kNoFacility);
   const Program& chase = program("pointer_chase", param().word());
   uint64_t threshold = param().number();
   unsigned counter = latency_counter(uarch());
@@ -89,6 +93,8 @@ SKIDPROOF_TEST_OVER(PebsLoadLatency, RecordsOnlyLoadsAboveTheThreshold, threshol
 }
 
 SKIDPROOF_TEST(PebsLoadLatency, CountsFewerLoadsAboveAHigherThreshold, clause::P11) {
+  SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
+                    kNoFacility);
   const Program& chase = program("pointer_chase", kResident);
   std::vector<uint64_t> counts;
   for (uint64_t threshold : {kLeastThreshold, uint64_t{1000}}) {
@@ -107,6 +113,8 @@ SKIDPROOF_TEST(PebsLoadLatency, CountsFewerLoadsAboveAHigherThreshold, clause::P
 
 SKIDPROOF_TEST_OVER(PebsLoadLatency, RecordsTheAddressOfALoadOfTheChase,
                     over::words({kResident, kSpread, kPages}), clause::P12, clause::R10) {
+  SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
+                    kNoFacility);
   const Program& chase = program("pointer_chase", param().word());
   Sampled sampled =
       need(sample(machine(), latency_plan(uarch(), latency_counter(uarch()), kLeastThreshold),
@@ -150,6 +158,8 @@ Expected<Sources> sources(Machine& machine, const Program& chase) {
 constexpr double kNearlyAll = 0.8, kHardlyAny = 0.2;
 
 SKIDPROOF_TEST(PebsLoadLatency, NamesTheL1CacheForAChaseThatFitsIt, clause::P12, clause::P13) {
+  SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
+                    kNoFacility);
   Sources found = need(sources(machine(), program("pointer_chase", kResident)));
   VERIFY_GE(found.records, kRecords / 2);
   VERIFY_GE(found.l1_hit, kNearlyAll) << "8 KiB fit";
@@ -159,6 +169,8 @@ SKIDPROOF_TEST(PebsLoadLatency, NamesTheL1CacheForAChaseThatFitsIt, clause::P12,
 // Control and case in one: what fits names the L1 cache, what does not fit names something else.
 SKIDPROOF_TEST(PebsLoadLatency, NamesAFurtherSourceForAChaseBeyondTheL1Cache, clause::P12,
                clause::P13) {
+  SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
+                    kNoFacility);
   Sources near = need(sources(machine(), program("pointer_chase", kResident)));
   Sources beyond = need(sources(machine(), program("pointer_chase", kSpread)));
   VERIFY_GE(near.records, kRecords / 2);
@@ -171,6 +183,8 @@ SKIDPROOF_TEST(PebsLoadLatency, NamesAFurtherSourceForAChaseBeyondTheL1Cache, cl
 }
 
 SKIDPROOF_TEST(PebsLoadLatency, TellsLoadsThatMissTheStlb, clause::P14, clause::P12) {
+  SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
+                    kNoFacility);
   SKIDPROOF_REQUIRE(uarch().data_source_tlb_lock_bits, SkipCategory::kNotOnThisMicroarch,
                     "bit 4 of the data source is reserved on this microarch (Table 18-24)");
   Sources near = need(sources(machine(), program("pointer_chase", kResident)));
@@ -187,6 +201,8 @@ SKIDPROOF_TEST(PebsLoadLatency, TellsLoadsThatMissTheStlb, clause::P14, clause::
 // --- Where and when there is none
 
 SKIDPROOF_TEST(PebsLoadLatency, NeedsBothOfItsEnableBits, clause::P10) {
+  SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
+                    kNoFacility);
   const Program& chase = program("pointer_chase", kResident);
   unsigned counter = latency_counter(uarch());
   SessionPlan plan = latency_plan(uarch(), counter, kLeastThreshold);
@@ -206,6 +222,8 @@ SKIDPROOF_TEST(PebsLoadLatency, NeedsBothOfItsEnableBits, clause::P10) {
 // where there are records, they keep to the threshold as those of the control do.
 SKIDPROOF_TEST_OVER(PebsLoadLatency, IsReportedOnOtherCounters, over::counters({0, 1, 2}),
                     clause::P16, clause::P11) {
+  SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
+                    kNoFacility);
   const Program& chase = program("pointer_chase", kResident);
   constexpr uint64_t kThreshold = 24;  // no load in the L1 cache takes as long
   auto records_above = [&](unsigned counter, uint64_t threshold) -> uint64_t {

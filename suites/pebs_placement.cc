@@ -1,4 +1,4 @@
-// Placement: PEBS records on PMC0 to PMC3 and on no other counter.
+// Placement: PEBS records on the counters that the microarch has for it, and on no other.
 #include <cstdint>
 
 #include "harness/check/check.h"
@@ -10,20 +10,20 @@ namespace {
 
 using namespace suites;
 using arch::bit;
-using arch::Signal;
 
-// Counts on every counter where there are eight.
-constexpr Signal kSignal = Signal::kConditional;
+// The loop's own jump counts on every counter where there are eight.
+constexpr char kWord[] = "taken";
 constexpr char kNoEvent[] = "no precise event for conditional jumps";
+constexpr char kNoSuchCounter[] = "there is no such counter";
 
 }  // namespace
 
 SKIDPROOF_TEST_OVER(PebsPlacement, RecordsOnPmc0To3, over::counters({0, 1, 2, 3}), clause::P1,
-                    clause::R31) {
+                    clause::R31, clause::G12) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), kSignal, counter);
+  const arch::Event* event = sparse_event(uarch(), kWord, counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("taken"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   const uint64_t period = usable_period(uarch(), 40);
 
   Sampled sampled = need(sample(machine(), one_counter(counter, *event, period, 16), code,
@@ -31,22 +31,26 @@ SKIDPROOF_TEST_OVER(PebsPlacement, RecordsOnPmc0To3, over::counters({0, 1, 2, 3}
 
   evidence("records", sampled.records().size());
   VERIFY_EQ(sampled.records().size(), 3u);
-  for (Record record : sampled.records()) VERIFY_EQ(record.global_status() & 0xFF, bit(counter));
+  for (Record record : sampled.records()) {
+    VERIFY_EQ(recorded_counters(uarch(), record).value_or(bit(counter)), bit(counter));
+  }
 }
 
 // The enable bit is refused, or does nothing. Either way the counter counts through its overflow.
-SKIDPROOF_TEST_OVER(PebsPlacement, NeverRecordsOnPmc4To7, over::counters({4, 5, 6, 7}), clause::P1,
-                    clause::R36) {
+SKIDPROOF_TEST_OVER(PebsPlacement, NeverRecordsOnAnotherCounter,
+                    over::counters({1, 2, 3, 4, 5, 6, 7}), clause::P1, clause::R36, clause::G12) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), kSignal);
+  const arch::Event* event = sparse_event(uarch(), kWord);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   SKIDPROOF_REQUIRE(uarch().gp_counters_alone > counter, SkipCategory::kNotOnThisMicroarch,
-                    "there is no such counter");
-  SKIDPROOF_REQUIRE(!machine().identity().sibling_thread, SkipCategory::kNeedsNoSibling,
-                    "a sibling thread has the upper four counters");
+                    kNoSuchCounter);
+  SKIDPROOF_REQUIRE((uarch().pebs_counters & bit(counter)) == 0, SkipCategory::kNotOnThisMicroarch,
+                    "PEBS works on this counter");
+  SKIDPROOF_REQUIRE(uarch().gp_counters > counter || !machine().identity().sibling_thread,
+                    SkipCategory::kNeedsNoSibling, "a sibling thread has the upper four counters");
   SKIDPROOF_REQUIRE(reported_counters(machine()) > counter, SkipCategory::kMachineLimit,
                     "CPUID reports fewer counters");
-  const Program& code = program("sparse_event", sparse_parameters("taken"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   const uint64_t period = usable_period(uarch(), 40);
   const uint64_t iterations = iterations_for_exactly(3, period);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));

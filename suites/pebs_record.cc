@@ -1,4 +1,4 @@
-// The record: 176 bytes of format 1, every register as the sampled instruction left it, and the
+// The record: the bytes of its format, every register as the sampled instruction left it, and the
 // status as it stood before the assist.
 #include <array>
 #include <cstddef>
@@ -55,6 +55,8 @@ class KnownRegisters {
  public:
   std::array<uint64_t, arch::kGprs> values{};  // RSP, RSI and RDI are the machine's
   uint64_t before_load = 0;                    // in RDX until the load has given it its value
+  // RDX takes its value from XMM0 instead of memory: for microarchs that sample no loads.
+  bool simd = false;
 
   // Data: quadword 0 is what is loaded, 1 takes RSP, 2 to 7 keep the caller's registers.
   static constexpr int8_t kStackSlot = 8, kSavedSlots = 16;
@@ -113,14 +115,19 @@ Expected<Program> KnownRegisters::place(uint64_t code_address, uint64_t data_add
     const auto gpr = static_cast<Gpr>(reg);
     if (gpr != Gpr::kRsp && gpr != Gpr::kRsi && gpr != Gpr::kRdi) code.set(reg, values[reg]);
   }
-  code.put({0x48, 0x8D, 0x7F, 0x01, 0xE9});  // lea rdi, [rdi+1]; jmp check
+  if (simd) code.put({0xF3, 0x0F, 0x7E, 0x06});  // movq xmm0, [rsi]
+  code.put({0x48, 0x8D, 0x7F, 0x01, 0xE9});      // lea rdi, [rdi+1]; jmp check
   const size_t to_check = code.hole();
   const size_t top = code.bytes.size();
   code.set(static_cast<unsigned>(Gpr::kRdx), before_load);
   code.bytes.insert(code.bytes.end(), kNops, std::byte{0x90});
   code.put({0x48, 0x39, 0xE9});  // cmp rcx, rbp
   const size_t load = code.bytes.size();
-  code.put({0x48, 0x8B, 0x16});  // mov rdx, [rsi]
+  if (simd) {
+    code.put({0x66, 0x48, 0x0F, 0x7E, 0xC2});  // movq rdx, xmm0
+  } else {
+    code.put({0x48, 0x8B, 0x16});  // mov rdx, [rsi]
+  }
   const size_t after = code.bytes.size();
   code.bytes.insert(code.bytes.end(), kNops, std::byte{0x90});
   code.fill(to_check, code.bytes.size());
@@ -139,10 +146,12 @@ Expected<Program> KnownRegisters::place(uint64_t code_address, uint64_t data_add
   for (Decoded& one : SKIDPROOF_TRY(disassemble(program.code, code_address))) {
     program.instructions.push_back(std::move(one.instruction));
   }
-  program.per_iteration = {
-      .instructions = 2 * kNops + 5, .loads = 1, .branches_taken = 1, .fusible_pairs = 1};
-  program.once = {.instructions = 31,
-                  .loads = 7,
+  program.per_iteration = {.instructions = 2 * kNops + 5,
+                           .loads = simd ? 0u : 1u,
+                           .branches_taken = 1,
+                           .fusible_pairs = 1};
+  program.once = {.instructions = simd ? 32u : 31u,
+                  .loads = simd ? 8u : 7u,
                   .stores = 7,
                   .branches_taken = 2,
                   .branches_not_taken = 1,
@@ -155,9 +164,10 @@ Expected<Program> KnownRegisters::place(uint64_t code_address, uint64_t data_add
 SKIDPROOF_TEST_OVER(PebsRecord, HoldsEveryRegisterAsTheInstructionLeftIt,
                     over::words({"below", "equal", "overflow", "above"}), clause::P3, clause::R5,
                     clause::R59) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   KnownRegisters known;
+  known.simd = sparse_word(uarch(), "load") == "simd";
   for (uint64_t& value : known.values) value = random().next();
   known.before_load = random().next();
   const auto [a, b] = operands(param().word(), random());
@@ -199,29 +209,33 @@ SKIDPROOF_TEST_OVER(PebsRecord, HoldsEveryRegisterAsTheInstructionLeftIt,
 // The fields at 98H, A0H and A8H are promised for load latency and precise store only (P17): what
 // an ordinary event leaves there is reported.
 SKIDPROOF_TEST_OVER(PebsRecord, TakesTheBytesOfItsFormat, over::counters({0, 1, 2, 3}), clause::P3,
-                    clause::M5, clause::D2) {
+                    clause::M5, clause::D2, clause::G1) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads, counter);
+  const arch::Event* event = sparse_event(uarch(), "load", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
                     "no precise load event on this counter");
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), 40);
 
   Sampled sampled = need(sample(machine(), one_counter(counter, *event, period, 16), code,
                                 iterations_for_exactly(3, period)));
 
-  constexpr uint64_t kFormat1Bytes = 176;
+  // Figure 17-10, Tables 18-23, 18-44, 18-55.
+  constexpr std::array<uint64_t, 4> kBytes = {144, 176, 192, 200};
   const uint64_t capabilities = need(machine().rdmsr(arch::IA32_PERF_CAPABILITIES));
   VERIFY_EQ((capabilities & arch::capabilities::kFormat) >> arch::capabilities::kFormatShift,
             uint64_t{uarch().record->format});
-  SKIDPROOF_REQUIRE(uarch().record->format == 1, SkipCategory::kNotOnThisMicroarch,
-                    "the record has another format");
-  VERIFY_EQ(sampled.session.index() - sampled.session.base(), 3 * kFormat1Bytes);
+  SKIDPROOF_REQUIRE(uarch().record->format < kBytes.size(), SkipCategory::kNotOnThisMicroarch,
+                    "the record has no fixed size");
+  VERIFY_EQ(sampled.session.index() - sampled.session.base(),
+            3 * kBytes.at(uarch().record->format));
   VERIFY_EQ(sampled.records().remainder_bytes(), 0u);
   for (Record record : sampled.records()) {
     VERIFY_FALSE(foreign(code, record.ip())) << "08H is the IP";
-    VERIFY_EQ(record.global_status(), bit(counter)) << "90H is the status";
+    VERIFY_EQ(recorded_counters(uarch(), record).value_or(bit(counter)), bit(counter))
+        << "90H is the status, or names the counter";
     VERIFY_EQ(record.gpr(Gpr::kRsi), code.data_address) << "30H is RSI";
+    VERIFY_EQ(record.has(&arch::RecordLayout::eventing_ip), uarch().record->format >= 2);
   }
   if (sampled.records().empty()) return;
   const Record first = sampled.records().front();
@@ -233,11 +247,11 @@ SKIDPROOF_TEST_OVER(PebsRecord, TakesTheBytesOfItsFormat, over::counters({0, 1, 
 // PMC0 samples; PMC1 and fixed counter 0 overflow before its record, PMC2 does not.
 SKIDPROOF_TEST(PebsRecord, HoldsTheStatusOfAllCountersFromBeforeTheAssist, clause::R16, clause::R23,
                clause::M35) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   SKIDPROOF_REQUIRE(uarch().record->global_status != arch::kAbsent,
                     SkipCategory::kNotOnThisMicroarch, "the record holds no status");
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), 40);
   SessionPlan plan;
   plan.counters = {CounterSetup::of(0, *event, period),
@@ -258,12 +272,12 @@ SKIDPROOF_TEST(PebsRecord, HoldsTheStatusOfAllCountersFromBeforeTheAssist, claus
 }
 
 SKIDPROOF_TEST(PebsRecord, ShowsBothCountersThatOverflowedTogether, clause::R16, clause::R26) {
-  const arch::Event* event = precise_event(uarch(), Signal::kStores);
+  const arch::Event* event = sparse_event(uarch(), "store");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
                     "no precise store event on PMC0");
   SKIDPROOF_REQUIRE(uarch().record->global_status != arch::kAbsent,
                     SkipCategory::kNotOnThisMicroarch, "the record holds no status");
-  const Program& code = program("sparse_event", sparse_parameters("store"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store"));
   const uint64_t period = usable_period(uarch(), 40);
   SessionPlan plan;
   plan.counters = {CounterSetup::of(1, *event, period), CounterSetup::of(3, *event, period)};

@@ -16,6 +16,7 @@ using arch::Signal;
 constexpr uint64_t kFar = uint64_t{1} << 20;
 
 constexpr char kNoEvent[] = "no precise event for this signal on this counter";
+constexpr char kOneCounter[] = "PEBS works on fewer counters";
 
 }  // namespace
 
@@ -24,9 +25,9 @@ SKIDPROOF_TEST_OVER(PebsReload, LoadsTheResetSlotAfterEveryRecord,
                                   over::words({"load", "store", "taken"})),
                     clause::R19, clause::D10) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), sparse_signal(param().word()), counter);
+  const arch::Event* event = sparse_event(uarch(), param().word(), counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(param().word()));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), param().word()));
   const uint64_t period = usable_period(uarch(), 37);
   const uint64_t iterations = iterations_for_exactly(6, period);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
@@ -47,9 +48,9 @@ SKIDPROOF_TEST_OVER(PebsReload, LoadsTheResetSlotAfterEveryRecord,
 
 SKIDPROOF_TEST_OVER(PebsReload, TakesThePeriodFromTheSlotNotFromTheFirstValue,
                     over::numbers("period=", {64, 100, 1000}), clause::R19) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t first = usable_period(uarch(), 40);
   const uint64_t period = param().number();
   const uint64_t iterations = first + 1 + iterations_for_exactly(2, period);
@@ -72,27 +73,31 @@ SKIDPROOF_TEST_OVER(PebsReload, LoadsEveryBitOfTheSlot,
                     over::numbers("slot=", {0x8000'0000'0000, 0xFFFE'0000'0000, 0xFFFF'7FFF'FFFF,
                                             0xFFFF'0000'0001, 0x0001'8000'0000, 0x7FFF'FFFF, 0}),
                     clause::R19, clause::R20) {
-  const arch::Event* event = precise_event(uarch(), Signal::kStores, 1);
+  const unsigned counter = (uarch().pebs_counters & arch::bit(1)) != 0 ? 1 : 0;
+  const arch::Event* event = sparse_event(uarch(), "store", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("store"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store"));
   const uint64_t first = usable_period(uarch(), 40);
   const uint64_t iterations = iterations_for_exactly(3, first);
-  const uint64_t events = need(count(machine(), 1, *event, code, iterations));
-  CounterSetup setup = CounterSetup::of(1, *event, first);
-  setup.reset = param().number();
+  const uint64_t events = need(count(machine(), counter, *event, code, iterations));
+  const uint64_t slot = param().number() & arch::gp_counter_mask(uarch());
+  CounterSetup setup = CounterSetup::of(counter, *event, first);
+  setup.reset = slot;
 
   Sampled sampled = need(sample(machine(), one_counter(setup, 8), code, iterations));
 
   evidence("counter", results::hex(sampled.run.counters[0]));
   VERIFY_EQ(sampled.records().size(), 1u);
-  VERIFY_EQ(sampled.run.counters[0], param().number() + events - (first + 1))
+  VERIFY_EQ(sampled.run.counters[0], slot + events - (first + 1))
       << "the slot and the events since the record";
 }
 
 SKIDPROOF_TEST(PebsReload, TakesEachCountersOwnSlot, clause::R19, clause::P2, clause::R31) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  SKIDPROOF_REQUIRE((uarch().pebs_counters & 0xF) == 0xF, SkipCategory::kNotOnThisMicroarch,
+                    kOneCounter);
   const uint64_t step = usable_period(uarch(), 40);
   SessionPlan plan;
   for (unsigned n = 0; n < 4; ++n) {
@@ -116,9 +121,11 @@ SKIDPROOF_TEST(PebsReload, TakesEachCountersOwnSlot, clause::R19, clause::P2, cl
 // Two counters that overflow on the same event may share a record (R26); each is loaded all the
 // same.
 SKIDPROOF_TEST(PebsReload, LoadsBothOfTwoThatOverflowTogether, clause::R19, clause::R26) {
-  const arch::Event* event = precise_event(uarch(), Signal::kStores);
+  const arch::Event* event = sparse_event(uarch(), "store");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("store"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store"));
+  SKIDPROOF_REQUIRE((uarch().pebs_counters & 0xF) == 0xF, SkipCategory::kNotOnThisMicroarch,
+                    kOneCounter);
   const uint64_t first = usable_period(uarch(), 50);
   SessionPlan plan;
   for (unsigned n : {0u, 2u}) {
@@ -142,10 +149,12 @@ SKIDPROOF_TEST(PebsReload, LoadsBothOfTwoThatOverflowTogether, clause::R19, clau
 SKIDPROOF_TEST_OVER(PebsReload, LeavesPebsCountersThatDidNotOverflow, over::counters({1, 2, 3}),
                     clause::R19) {
   const auto other = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), 40);
+  SKIDPROOF_REQUIRE((uarch().pebs_counters & arch::bit(other)) != 0,
+                    SkipCategory::kNotOnThisMicroarch, kOneCounter);
   SessionPlan plan;
   plan.counters = {CounterSetup::of(0, *event, period), CounterSetup::of(other, *event, kFar)};
   plan.counters[1].reset = minus_period(2 * kFar, uarch().gp_width);
@@ -161,9 +170,11 @@ SKIDPROOF_TEST_OVER(PebsReload, LeavesPebsCountersThatDidNotOverflow, over::coun
 SKIDPROOF_TEST_OVER(PebsReload, LeavesOverflowedCountersWithoutPebs, over::counters({1, 2, 3}),
                     clause::R19) {
   const auto other = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  SKIDPROOF_REQUIRE(reported_counters(machine()) > other, SkipCategory::kMachineLimit,
+                    "CPUID reports fewer counters");
   const uint64_t period = usable_period(uarch(), 40);
   SessionPlan plan;
   plan.counters = {CounterSetup::of(0, *event, period),
@@ -182,9 +193,9 @@ SKIDPROOF_TEST_OVER(PebsReload, LeavesOverflowedCountersWithoutPebs, over::count
 SKIDPROOF_TEST_OVER(PebsReload, GivesNothingToACounterWhoseEnableBitIsClear,
                     over::counters({0, 1, 2, 3}), clause::R19, clause::R39) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads, counter);
+  const arch::Event* event = sparse_event(uarch(), "load", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), 40);
   const uint64_t iterations = iterations_for_exactly(4, period);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));

@@ -56,6 +56,8 @@ InstructionTest causes(Signal signal, const InstructionTest& taken) {
         return i.flow == Flow::kReturn;
       case Signal::kNearTaken:
         return i.flow != Flow::kNone && (i.flow != Flow::kConditional || taken(i));
+      case Signal::kSimd:
+        return i.text.find("xmm") != std::string::npos;
       case Signal::kUops:
       case Signal::kInstructions:
         return true;
@@ -97,7 +99,7 @@ Expected<Placing> place_samples(Machine& machine, const Program& program, const 
     uint64_t period = usable_period(*machine.identity().microarch, kPeriod) + i;
     SessionPlan plan = one_counter(c.counter, event, period, kRecordsARun);
     // Uops come several a cycle: dozens pass between overflow and arming.
-    uint64_t iterations = c.signal == Signal::kUops
+    uint64_t iterations = event.signal == Signal::kUops || event.signal == Signal::kInstructions
                               ? iterations_for(kRecordsARun, 3 * period, path.size() / 2)
                               : iterations_for(kRecordsARun, period);
     Sampled sampled = SKIDPROOF_TRY(sample(machine, plan, program, iterations));
@@ -136,6 +138,7 @@ SKIDPROOF_TEST_OVER(PebsSkid, IsOneInstructionBehindTheEvent,
                         on("sparse_load", Signal::kLoads, "sparse_event", "event=load,spacing=16"),
                         on("sparse_store", Signal::kStores, "sparse_event",
                            "event=store,spacing=16"),
+                        on("sparse_simd", Signal::kSimd, "sparse_event", "event=simd,spacing=16"),
                         on("load_stream", Signal::kLoads, "load_stream", "unroll=1"),
                         on("store_stream", Signal::kStores, "store_stream", "unroll=1"),
                         on("locked_load", Signal::kLoads, "locked_rmw"),
@@ -217,8 +220,8 @@ std::vector<Param> fused_pairs() {
   });
 }
 
-SKIDPROOF_TEST_OVER(PebsSkid, IsTwoAtMostBehindAMicroAndMacroFusedPair, fused_pairs(),
-                    clause::R12) {
+SKIDPROOF_TEST_OVER(PebsSkid, IsTwoAtMostBehindAMicroAndMacroFusedPair, fused_pairs(), clause::R12,
+                    clause::R72) {
   Case c(param());
   const arch::Event* event = precise_event(uarch(), c.signal, c.counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, absent(uarch(), c.signal));
@@ -243,7 +246,7 @@ SKIDPROOF_TEST_OVER(
         on("cmp_sign", Signal::kLoads, "fused_branch", "first=cmp,condition=ns,form=mem_reg"),
         on("cmp_immediate", Signal::kLoads, "fused_branch", "first=cmp,condition=e,form=mem_imm"),
     }),
-    clause::R12, clause::R69) {
+    clause::R12, clause::R69, clause::R72) {
   Case c(param());
   const arch::Event* event = precise_event(uarch(), c.signal, c.counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, absent(uarch(), c.signal));
@@ -269,7 +272,7 @@ SKIDPROOF_TEST_OVER(
     }),
     clause::R5, clause::R9) {
   Case c(param());
-  const arch::Event* event = precise_event(uarch(), c.signal, c.counter);
+  const arch::Event* event = dense_event(uarch(), c.counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, absent(uarch(), c.signal));
   const Program& loop = program(c.kernel, c.parameters);
   Placing placing = need(place_samples(machine(), loop, c, *event));

@@ -41,9 +41,9 @@ Expected<Sampled> sample_records(Machine& machine, const SessionPlan& plan, cons
 SKIDPROOF_TEST_OVER(PebsThreshold, InterruptsWithTheThresholdRecordAndNotBefore,
                     over::numbers("threshold=", {1, 2, 5, kRoom}), clause::R44, clause::R21,
                     clause::D5, clause::D6) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const size_t threshold = param().number();
   const SessionPlan plan = threshold_plan(uarch(), *event, threshold);
   {
@@ -68,9 +68,9 @@ SKIDPROOF_TEST_OVER(PebsThreshold, InterruptsWithTheThresholdRecordAndNotBefore,
 // The threshold one record above the base, and a handler that takes the record away (D7).
 SKIDPROOF_TEST(PebsThreshold, InterruptsOnceForEachRecordThatTheHandlerTakes, clause::R44,
                clause::D7, clause::R49) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   SessionPlan plan = threshold_plan(uarch(), *event, 1);
   plan.pmi.rewind_index = true;
 
@@ -86,9 +86,9 @@ SKIDPROOF_TEST(PebsThreshold, InterruptsOnceForEachRecordThatTheHandlerTakes, cl
 
 SKIDPROOF_TEST(PebsThreshold, KeepsOvfBufferUntilSoftwareClearsBit62, clause::R22, clause::R21,
                clause::M15) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   SessionPlan plan = threshold_plan(uarch(), *event, 2);
   plan.pmi.clear_status = false;
   Sampled sampled = need(sample_records(machine(), plan, code, 2));
@@ -109,9 +109,9 @@ SKIDPROOF_TEST(PebsThreshold, KeepsOvfBufferUntilSoftwareClearsBit62, clause::R2
 
 SKIDPROOF_TEST(PebsThreshold, IsSilentWithTheThresholdPastTheMaximum, clause::R50, clause::D8,
                clause::R44) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
 
   Sampled sampled =
       need(sample_records(machine(), threshold_plan(uarch(), *event, {}), code, kRoom + 3));
@@ -125,10 +125,10 @@ SKIDPROOF_TEST(PebsThreshold, IsSilentWithTheThresholdPastTheMaximum, clause::R5
 SKIDPROOF_TEST_OVER(PebsThreshold, IsTheOnlyInterruptOfAPebsCounter, over::counters({0, 1, 2, 3}),
                     clause::R35, clause::M30) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), Signal::kStores, counter);
+  const arch::Event* event = sparse_event(uarch(), "store", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
                     "no precise store event on this counter");
-  const Program& code = program("sparse_event", sparse_parameters("store"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store"));
   SessionPlan plan = one_counter(counter, *event, usable_period(uarch(), kWishedPeriod), kRoom);
   plan.threshold_records = 6;
 
@@ -143,9 +143,9 @@ SKIDPROOF_TEST_OVER(PebsThreshold, IsTheOnlyInterruptOfAPebsCounter, over::count
 }
 
 SKIDPROOF_TEST(PebsThreshold, IsHeldBackByAMaskedLvtEntry, clause::R51, clause::M26) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   SessionPlan plan = threshold_plan(uarch(), *event, 2);
   plan.mask_interrupts = true;
 
@@ -157,9 +157,9 @@ SKIDPROOF_TEST(PebsThreshold, IsHeldBackByAMaskedLvtEntry, clause::R51, clause::
 }
 
 SKIDPROOF_TEST(PebsThreshold, MasksTheLvtEntryOnDelivery, clause::R51) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   SessionPlan plan = threshold_plan(uarch(), *event, 1);
   plan.pmi.unmask = false;
 
@@ -173,11 +173,11 @@ SKIDPROOF_TEST(PebsThreshold, MasksTheLvtEntryOnDelivery, clause::R51) {
 }
 
 SKIDPROOF_TEST(PebsThreshold, FreezesTheCountersWhereDebugctlSaysSo, clause::R52, clause::R53) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   SKIDPROOF_REQUIRE(uarch().perfmon_version < 4, SkipCategory::kNotOnThisMicroarch,
                     "from version 4 on the freeze sets CTR_Frz instead");
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   SessionPlan plan = threshold_plan(uarch(), *event, 3);
   plan.freeze_on_pmi = true;
 
@@ -189,11 +189,11 @@ SKIDPROOF_TEST(PebsThreshold, FreezesTheCountersWhereDebugctlSaysSo, clause::R52
 }
 
 SKIDPROOF_TEST(PebsThreshold, CountsOnWhenTheHandlerUndoesTheFreeze, clause::R52) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   SKIDPROOF_REQUIRE(uarch().perfmon_version < 4, SkipCategory::kNotOnThisMicroarch,
                     "from version 4 on the freeze sets CTR_Frz instead");
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   SessionPlan plan = threshold_plan(uarch(), *event, 3);
   plan.freeze_on_pmi = true;
   plan.pmi.restore_global_ctrl = true;
@@ -206,9 +206,9 @@ SKIDPROOF_TEST(PebsThreshold, CountsOnWhenTheHandlerUndoesTheFreeze, clause::R52
 }
 
 SKIDPROOF_TEST(PebsThreshold, LeavesTheCountersRunningWithoutTheFreeze, clause::R52) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
 
   Sampled sampled = need(sample_records(machine(), threshold_plan(uarch(), *event, 3), code, 6));
 
@@ -219,9 +219,9 @@ SKIDPROOF_TEST(PebsThreshold, LeavesTheCountersRunningWithoutTheFreeze, clause::
 
 // A PEBS counter with INT clear freezes nothing before its threshold.
 SKIDPROOF_TEST(PebsThreshold, FreezesNothingBeforeTheThreshold, clause::R52, clause::R50) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   SessionPlan plan = threshold_plan(uarch(), *event, {});
   plan.freeze_on_pmi = true;
 
@@ -235,9 +235,9 @@ SKIDPROOF_TEST(PebsThreshold, FreezesNothingBeforeTheThreshold, clause::R52, cla
 // the threshold record to where the interrupt found the program. The manual bounds no lateness; it
 // forbids an interrupt before its record (R44).
 SKIDPROOF_TEST(PebsThreshold, ArrivesBehindItsRecord, clause::R44, clause::R28) {
-  const arch::Event* event = precise_event(uarch(), Signal::kUops);
+  const arch::Event* event = dense_event(uarch());
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
-                    "no precise uop event on PMC0");
+                    "no precise uop or instruction event on PMC0");
   constexpr size_t kThreshold = 2;
   const Program& code = program("nop_sled", "count=8192");
   const uint64_t first_nop = code.mark("nop");

@@ -49,6 +49,14 @@ Expected<std::vector<std::string>> lost_values(Machine& machine, uint32_t msr,
   return lost;
 }
 
+// Words of a register's defined bits: each alone, all, none, and some random ones.
+std::vector<uint64_t> defined_words(uint64_t defined, Random& random) {
+  std::vector<uint64_t> words = {defined, 0};
+  for (unsigned b : positions(defined)) words.push_back(bit(b));
+  for (int i = 0; i < 8; ++i) words.push_back(random.next() & defined);
+  return words;
+}
+
 }  // namespace
 
 // --- Enumeration
@@ -117,6 +125,56 @@ SKIDPROOF_TEST(PmuRegisters, DescribePebsInPerfCapabilities, clause::M5, clause:
   VERIFY_EQ(need(machine().rdmsr(IA32_PERF_CAPABILITIES)), value);
 }
 
+// LBR_FMT and what the row's facilities set; nothing else.
+SKIDPROOF_TEST(PmuRegisters, SetNoOtherBitOfPerfCapabilities, clause::M46, clause::M5) {
+  const uint64_t value = need(machine().rdmsr(IA32_PERF_CAPABILITIES));
+  VERIFY_EQ(value & 0x3F, uint64_t{uarch().lbr_format}) << "LBR_FMT";
+  VERIFY_EQ((value & capabilities::kSmmFreeze) != 0, uarch().smm_freeze);
+  const uint64_t named = perf_capabilities(uarch());
+  VERIFY_EQ(results::hex(value & ~named), results::hex(0));
+}
+
+SKIDPROOF_TEST(PmuRegisters, KeepReadOnlyBitsOfMiscEnable, clause::M25, clause::M45) {
+  const uint64_t before = need(machine().rdmsr(IA32_MISC_ENABLE));
+  for (uint64_t fixed : {misc_enable::kPerfmonAvailable, misc_enable::kBtsUnavailable,
+                         misc_enable::kPebsUnavailable}) {
+    // Ignored or refused: the manual only says that software cannot change them.
+    const Expected<void> written = machine().wrmsr(IA32_MISC_ENABLE, before ^ fixed);
+    if (!written) {
+      VERIFY_EQ(written.error().code, ErrorCode::kGeneralProtection);
+    }
+    const uint64_t after = need(machine().rdmsr(IA32_MISC_ENABLE));
+    VERIFY_EQ(results::hex(after), results::hex(before));
+    if (after != before) need(machine().wrmsr(IA32_MISC_ENABLE, before));
+  }
+}
+
+SKIDPROOF_TEST(PmuRegisters, OfferTheSmmFreezeWhereItIsAnnounced, clause::M44, clause::M24) {
+  const uint64_t freeze = bit(14);
+  const bool announced =
+      (need(machine().rdmsr(IA32_PERF_CAPABILITIES)) & capabilities::kSmmFreeze) != 0;
+  evidence("announced", announced);
+  const uint64_t before = need(machine().rdmsr(IA32_DEBUGCTL));
+  VERIFY_EQ(need(refuses(machine(), IA32_DEBUGCTL, before | freeze)), !announced);
+  if (announced) {
+    VERIFY_THAT(need(lost_values(machine(), IA32_DEBUGCTL, {before | freeze, before & ~freeze})),
+                ::testing::IsEmpty());
+  }
+}
+
+// TR stays clear: no branch trace message is sent while the bits are looked at.
+SKIDPROOF_TEST(PmuRegisters, OfferBtsWhereItIsAvailable, clause::M45, clause::M24) {
+  const uint64_t unavailable =
+      need(machine().rdmsr(IA32_MISC_ENABLE)) & misc_enable::kBtsUnavailable;
+  const uint64_t before = need(machine().rdmsr(IA32_DEBUGCTL));
+  constexpr uint64_t kBts = bit(7), kBtint = bit(8);
+  evidence("bts-available", unavailable == 0);
+  SKIDPROOF_REQUIRE(unavailable == 0, SkipCategory::kMachineLimit, "IA32_MISC_ENABLE[11] is set");
+  VERIFY_THAT(need(lost_values(machine(), IA32_DEBUGCTL,
+                               {before | kBts, before | kBtint, before | kBts | kBtint, before})),
+              ::testing::IsEmpty());
+}
+
 // --- Absent counters
 
 SKIDPROOF_TEST_OVER(PmuRegisters, RefuseTheUpperFourCountersWhereThereAreFour,
@@ -157,9 +215,13 @@ SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfGlobalCtrl, clause::M12) {
             results::hex(0));
 }
 
-// Bit 55 is trace state on later parts; 61 to 63 can be cleared.
+// Bit 55 is trace state from Broadwell on, 58 to 60 come with version 4; 61 to 63 can be cleared.
 SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfOvfCtrl, clause::M16) {
-  const uint64_t reserved = bits(8, 31) | bits(32u + uarch().fixed_counters, 60);
+  uint64_t reserved = bits(8, 31) | bits(32u + uarch().fixed_counters, 60);
+  if (uarch().processor_trace) reserved &= ~status::kTraceToPa;
+  if (uarch().streamlined_freeze()) reserved &= ~(status::kLbrFrozen | status::kCountersFrozen);
+  if (uarch().streamlined_freeze() && uarch().sgx) reserved &= ~status::kAsci;
+  if (uarch().perf_metrics) reserved &= ~status::kPerfMetrics;
   VERIFY_EQ(results::hex(need(accepted_bits(machine(), IA32_PERF_GLOBAL_OVF_CTRL, reserved))),
             results::hex(0));
 }
@@ -175,15 +237,54 @@ SKIDPROOF_TEST_OVER(PmuRegisters, RefuseReservedBitsOfPerfevtsel,
   const auto n = static_cast<uint32_t>(param().number());
   SKIDPROOF_REQUIRE(reported_counters(machine()) > n, SkipCategory::kMachineLimit,
                     "CPUID reports fewer counters");
-  const uint64_t reserved = ~uarch().perfevtsel_defined;
+  const uint64_t reserved = ~writable_perfevtsel(uarch(), n);
   VERIFY_EQ(results::hex(need(accepted_bits(machine(), IA32_PERFEVTSEL0 + n, reserved))),
             results::hex(0));
+}
+
+// Every defined bit reads back: alone, with all others, and as a word of random bits. Nothing counts
+// meanwhile, since GLOBAL_CTRL is clear.
+SKIDPROOF_TEST_OVER(PmuRegisters, KeepEveryDefinedBitOfPerfevtsel,
+                    over::numbers("PERFEVTSEL", {0, 1, 2, 3, 4, 5, 6, 7}), clause::M43,
+                    clause::M1) {
+  const auto n = static_cast<uint32_t>(param().number());
+  SKIDPROOF_REQUIRE(reported_counters(machine()) > n, SkipCategory::kMachineLimit,
+                    "CPUID reports fewer counters");
+  Restore restore(machine(), {IA32_PERF_GLOBAL_CTRL});
+  need(machine().wrmsr(IA32_PERF_GLOBAL_CTRL, 0));
+  VERIFY_THAT(need(lost_values(machine(), IA32_PERFEVTSEL0 + n,
+                               defined_words(uarch().perfevtsel_defined, random()))),
+              ::testing::IsEmpty());
+}
+
+SKIDPROOF_TEST(PmuRegisters, KeepEveryDefinedBitOfTheGlobalControls, clause::M43, clause::M17,
+               clause::M12) {
+  const unsigned gp = reported_counters(machine());
+  VERIFY_THAT(need(lost_values(machine(), IA32_PERF_GLOBAL_CTRL,
+                               defined_words(writable_global_ctrl(uarch(), gp), random()))),
+              ::testing::IsEmpty());
+  VERIFY_THAT(need(lost_values(machine(), IA32_FIXED_CTR_CTRL,
+                               defined_words(writable_fixed_ctr_ctrl(uarch()), random()))),
+              ::testing::IsEmpty());
+}
+
+SKIDPROOF_TEST(PmuRegisters, KeepEveryDefinedBitOfPebsRegisters, clause::M20, clause::M22,
+               clause::M21) {
+  uint64_t enable = writable_pebs_enable(uarch());
+  if (uarch().precise_store_counter != 0) enable &= ~bits(62, 63);  // M21: disputed
+  VERIFY_THAT(need(lost_values(machine(), IA32_PEBS_ENABLE, defined_words(enable, random()))),
+              ::testing::IsEmpty());
+  if (uarch().load_latency_event == 0) return;
+  VERIFY_THAT(need(lost_values(machine(), MSR_PEBS_LD_LAT_THRESHOLD,
+                               defined_words(kWritableLoadLatencyThreshold, random()))),
+              ::testing::IsEmpty());
 }
 
 // Where the sources place PS_EN differently (M21), bits 62 and 63 are reported, not judged. With
 // eight counters bits 7:4 are PebsPlacement's.
 SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfPebsEnable, clause::M20, clause::M21) {
   uint64_t reserved = bits(4, 31) | bits(36, 63);
+  if (uarch().pebs_counters == 1) reserved |= bits(1, 3) | bits(32, 35);
   if (reported_counters(machine()) > 4) reserved &= ~bits(4, 7);
   if (uarch().precise_store_counter != 0) {
     const uint64_t disputed = bits(62, 63);

@@ -41,6 +41,13 @@ inline const arch::Event* precise_event(const arch::Microarch& microarch, arch::
   return nullptr;
 }
 
+// The precise event that comes with nearly every instruction: uops, or instructions where the
+// microarch samples no uops; nullptr where neither is sampled on IA32_PMCn.
+inline const arch::Event* dense_event(const arch::Microarch& microarch, unsigned counter = 0) {
+  const arch::Event* uops = precise_event(microarch, arch::Signal::kUops, counter);
+  return uops != nullptr ? uops : precise_event(microarch, arch::Signal::kInstructions, counter);
+}
+
 // The event of a facility: PDIR, precise store, load latency; nullptr where there is none.
 inline const arch::Event* facility_event(const arch::Microarch& microarch, arch::EventKind kind) {
   for (const arch::Event& e : microarch.events) {
@@ -88,6 +95,15 @@ inline Expected<Sampled> sample(Machine& machine, const SessionPlan& plan, const
   Session session = SKIDPROOF_TRY(Session::open(machine, plan));
   SessionRun run = SKIDPROOF_TRY(session.run(program, iterations));
   return Sampled{std::move(session), std::move(run)};
+}
+
+// What a record says of the counters behind it, as far as its format does: the status of formats 1
+// and 2, masked by the PEBS counters (R23), or the applicable counters of format 3.
+inline std::optional<uint64_t> recorded_counters(const arch::Microarch& microarch,
+                                                 const Record& record) {
+  if (record.has(&arch::RecordLayout::applicable_counters)) return record.applicable_counters();
+  if (!record.has(&arch::RecordLayout::global_status)) return std::nullopt;
+  return record.global_status() & microarch.pebs_counters;
 }
 
 // --- Recorded IPs

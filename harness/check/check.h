@@ -58,6 +58,13 @@ std::vector<Param> product(const std::vector<Param>& a, const std::vector<Param>
 
 class Test;
 
+// The performance monitoring registers that a test speaks of. On a microarch without them it is
+// skipped as not promised there.
+enum class Registers : uint8_t {
+  kArchitectural,  // IA32_PERFEVTSELx, the global registers: every microarch but NetBurst
+  kNetBurst,       // ESCRs and CCCRs
+};
+
 // A registered test, before and after GoogleTest knows it.
 struct TestInfo {
   std::string suite;
@@ -67,6 +74,7 @@ struct TestInfo {
   const char* file = "";
   int line = 0;
   std::function<Test*()> make;
+  Registers registers = Registers::kArchitectural;
 
   std::string id() const { return suite + "." + name; }
 };
@@ -106,7 +114,8 @@ class Test : public ::testing::Test {
   // Generates a registered kernel's program for this machine: allocates code and data, fills the
   // data. `parameters` is "key=value,…". Skips the test when the CPU lacks an instruction set that
   // it needs.
-  const Program& program(std::string_view kernel, std::string_view parameters = "");
+  const Program& program(std::string_view kernel, std::string_view parameters = "",
+                         Mode mode = Mode::kLong);
 
   // Evidence for the result row; keys are unique within a test.
   void evidence(std::string_view key, const nlohmann::json& value);
@@ -141,7 +150,7 @@ class Test : public ::testing::Test {
 namespace internal {
 int register_test(const char* suite, const char* name, const char* file, int line,
                   std::vector<const Clause*> clauses, std::vector<Param> params,
-                  std::function<Test*()> make);
+                  std::function<Test*()> make, Registers registers = Registers::kArchitectural);
 void count_comparison();
 template <typename T>
 T&& counted(T&& value) {
@@ -169,7 +178,7 @@ using results::SkipCategory;
 
 }  // namespace skidproof::check
 
-#define SKIDPROOF_TEST_CLASS_(suite, name, params, ...)                                       \
+#define SKIDPROOF_TEST_CLASS_(suite, name, params, registers, ...)                            \
   namespace {                                                                                 \
   class suite##_##name : public ::skidproof::check::Test {                                    \
     void body() override;                                                                     \
@@ -177,15 +186,22 @@ using results::SkipCategory;
   [[maybe_unused]] const int suite##_##name##_registered =                                    \
       ::skidproof::check::internal::register_test(                                            \
           #suite, #name, __FILE__, __LINE__, ::skidproof::check::internal::cite(__VA_ARGS__), \
-          params, []() -> ::skidproof::check::Test* { return new suite##_##name; });          \
+          params, []() -> ::skidproof::check::Test* { return new suite##_##name; },           \
+          ::skidproof::check::Registers::registers);                                          \
   }                                                                                           \
   void suite##_##name::body()
 
 // A test of the clauses named after it (at least one).
-#define SKIDPROOF_TEST(suite, name, ...) SKIDPROOF_TEST_CLASS_(suite, name, {}, __VA_ARGS__)
+#define SKIDPROOF_TEST(suite, name, ...) \
+  SKIDPROOF_TEST_CLASS_(suite, name, {}, kArchitectural, __VA_ARGS__)
 // One for each Param of the list.
 #define SKIDPROOF_TEST_OVER(suite, name, params, ...) \
-  SKIDPROOF_TEST_CLASS_(suite, name, params, __VA_ARGS__)
+  SKIDPROOF_TEST_CLASS_(suite, name, params, kArchitectural, __VA_ARGS__)
+// The same of NetBurst's registers.
+#define SKIDPROOF_NETBURST_TEST(suite, name, ...) \
+  SKIDPROOF_TEST_CLASS_(suite, name, {}, kNetBurst, __VA_ARGS__)
+#define SKIDPROOF_NETBURST_TEST_OVER(suite, name, params, ...) \
+  SKIDPROOF_TEST_CLASS_(suite, name, params, kNetBurst, __VA_ARGS__)
 
 // Ends the test as skipped, with a category of the closed list, unless the condition holds.
 #define SKIDPROOF_REQUIRE(condition, category, reason)      \

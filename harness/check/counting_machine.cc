@@ -25,6 +25,12 @@ Expected<void> CountingMachine::wrmsr(uint32_t msr, uint64_t value) {
   return answer;
 }
 
+Expected<uint64_t> CountingMachine::rdpmc(const CounterRead& read) {
+  Expected<uint64_t> answer = machine_->rdpmc(read);
+  count_access(answer);
+  return answer;
+}
+
 Expected<RunLog> CountingMachine::run(const Program& program, const RunPlan& plan) {
   if (stop_requested()) throw stop_reason();
   Expected<RunLog> log = machine_->run(program, plan);

@@ -10,7 +10,7 @@
 
 namespace skidproof::check {
 
-// Forwards to another machine and adds to outcome().executed: one for each MSR access that the
+// Forwards to another machine and adds to outcome().executed: one for each MSR or counter access that the
 // processor answered (#GP is an answer, "not available" is not), and the iterations of each
 // completed run.
 class CountingMachine final : public Machine {
@@ -22,6 +22,7 @@ class CountingMachine final : public Machine {
     return machine_->cpuid(leaf, subleaf);
   }
   Expected<uint64_t> rdmsr(uint32_t msr) override;
+  Expected<uint64_t> rdpmc(const CounterRead& read) override;
   Expected<void> wrmsr(uint32_t msr, uint64_t value) override;
   Expected<Memory> allocate(const MemoryRequest& request) override {
     return machine_->allocate(request);

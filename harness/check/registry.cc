@@ -119,14 +119,14 @@ namespace internal {
 
 int register_test(const char* suite, const char* name, const char* file, int line,
                   std::vector<const Clause*> clauses, std::vector<Param> params,
-                  std::function<Test*()> make) {
+                  std::function<Test*()> make, Registers registers) {
   if (params.empty()) {
-    add({suite, name, std::move(clauses), {}, file, line, std::move(make)});
+    add({suite, name, std::move(clauses), {}, file, line, std::move(make), registers});
     return 1;
   }
   for (Param& param : params) {
     const std::string full = fmt::format("{}/{}", name, safe_label(param.label));
-    add({suite, full, clauses, std::move(param), file, line, make});
+    add({suite, full, clauses, std::move(param), file, line, make, registers});
   }
   return static_cast<int>(params.size());
 }

@@ -95,6 +95,12 @@ void Test::run_body() {
         SkipCategory::kNotOnThisMicroarch,
         fmt::format("no row of facts covers family {} model {:#x}", who.family, who.model)};
   }
+  const bool architectural = who.microarch->architectural_perfmon();
+  if (architectural != (info_->registers == Registers::kArchitectural)) {
+    throw SkipTest{SkipCategory::kNotOnThisMicroarch,
+                   architectural ? "events are selected by IA32_PERFEVTSELx here"
+                                 : "events are selected by ESCRs and CCCRs here"};
+  }
   body();
 }
 
@@ -124,7 +130,7 @@ Random& Test::random() {
   return *state_->random;
 }
 
-const Program& Test::program(std::string_view kernel_name, std::string_view parameters) {
+const Program& Test::program(std::string_view kernel_name, std::string_view parameters, Mode mode) {
   const Kernel& kernel = *need(find_kernel(kernel_name), "kernel", info_->file, info_->line);
   const Params params =
       need(Params::parse(kernel.parameters, parameters), "parameters", info_->file, info_->line);
@@ -136,10 +142,11 @@ const Program& Test::program(std::string_view kernel_name, std::string_view para
     }
   }
 
-  Placement placement{.seed = derive_seed(seed(), kernel.name.c_str())};
+  Placement placement{.seed = derive_seed(seed(), kernel.name.c_str()), .mode = mode};
+  const bool below_4g = mode != Mode::kLong;
   const size_t data_bytes = kernel.data_bytes == nullptr ? 0 : kernel.data_bytes(params);
   if (data_bytes != 0) {
-    const MemoryRequest request{.bytes = data_bytes, .use = MemoryUse::kData};
+    const MemoryRequest request{.bytes = data_bytes, .use = MemoryUse::kData, .below_4g = below_4g};
     Memory data = need(machine().allocate(request), "data", info_->file, info_->line);
     placement.data_address = data.address;
     if (kernel.fill != nullptr) {
@@ -150,8 +157,8 @@ const Program& Test::program(std::string_view kernel_name, std::string_view para
 
   size_t bytes = kFirstCodeBytes;
   while (true) {
-    Memory code = need(machine().allocate({.bytes = bytes, .use = MemoryUse::kCode}), "code",
-                       info_->file, info_->line);
+    const MemoryRequest request{.bytes = bytes, .use = MemoryUse::kCode, .below_4g = below_4g};
+    Memory code = need(machine().allocate(request), "code", info_->file, info_->line);
     placement.code_address = code.address;
     Program program =
         need(generate(kernel, params, placement), "generation", info_->file, info_->line);

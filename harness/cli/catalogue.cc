@@ -10,6 +10,7 @@
 #include "harness/check/check.h"
 #include "harness/cli/machines.h"
 #include "harness/cli/text.h"
+#include "harness/cli/tracing.h"
 #include "kernels/kernel.h"
 #include "pebs/arch/clause.h"
 #include "pebs/arch/microarch.h"
@@ -61,7 +62,7 @@ std::vector<std::string> tests_citing(const Clause& clause) {
   for (const check::TestInfo& info : check::tests()) {
     const auto& cited = info.clauses;
     if (std::find(cited.begin(), cited.end(), &clause) == cited.end()) continue;
-    names.insert(info.id().substr(0, info.id().find('/')));
+    names.insert(without_label(info.id()));
   }
   return {names.begin(), names.end()};
 }
@@ -92,16 +93,11 @@ std::vector<Entry> test_entries() {
   for (const check::TestInfo& info : check::tests()) {
     Entry entry{
         .id = info.id(), .columns = {joined(clause_ids(info.clauses))}, .brief = {}, .details = {}};
-    const std::string file = info.file;
-    const size_t suites = file.rfind("suites/");
     for (const Clause* clause : info.clauses) {
       entry.details.push_back(
           {std::string(clause->id), {fmt::format("{} [{}]", clause->text, clause->citation)}});
     }
-    entry.details.push_back(
-        {"where",
-         {fmt::format("{}:{}", suites == std::string::npos ? file : file.substr(suites),
-                      info.line)}});
+    entry.details.push_back({"where", {fmt::format("{}:{}", source_of(info), info.line)}});
     entry.details.push_back({"run it", {fmt::format("skidproof run --filter '{}'", info.id())}});
     entries.push_back(std::move(entry));
   }

@@ -77,7 +77,7 @@ class Usage(CliTest):
         self.assertIn("characterize", done.err)
 
     def test_help_is_not_an_error(self):
-        for verb in ([], ["run"], ["qualify"], ["list"], ["explain"], ["doctor"], ["characterize"], ["report"]):
+        for verb in ([], ["run"], ["qualify"], ["fuzz"], ["list"], ["explain"], ["doctor"], ["characterize"], ["report"], ["traceability"]):
             done = self.skidproof(*verb, "--help")
             self.assertEqual(done.exit, 0, verb)
             self.assertIn("skidproof", done.out)
@@ -353,6 +353,56 @@ class Trouble(CliTest):
         self.assertIn("stopped reading", done.err)
 
 
+class Fuzz(CliTest):
+    def fuzz_row(self, done):
+        rows = done.rows()
+        self.assert_valid(rows)
+        return [row for row in rows if row["type"] == "fuzz"][0]
+
+    def test_a_conforming_model_holds(self):
+        done = self.skidproof("fuzz", "--machine", MODEL, "--cases", "300", "--seed", "5", "--json", "-")
+        row = self.fuzz_row(done)
+        self.assertEqual(done.exit, 0, done.err)
+        self.assertEqual((row["held"], row["cases"], row["violation"]), (True, 300, {}))
+        self.assertGreater(row["exact_records"], 100)
+        self.assertGreater(row["refused"], 100)
+
+    def test_the_cases_do_not_depend_on_the_number_of_workers(self):
+        counts = []
+        for jobs in ("1", "3"):
+            done = self.skidproof("fuzz", "--machine", MODEL, "--cases", "900", "--jobs", jobs, "--json", "-")
+            row = self.fuzz_row(done)
+            counts.append([row[field] for field in ("cases", "runs", "records", "exact_records", "writes", "interrupts")])
+        self.assertEqual(*counts)
+
+    def test_a_violation_is_small_and_comes_again(self):
+        done = self.skidproof("fuzz", "--machine", MODEL, "--defect", "reset-off-by-one", "--out", "found")
+        self.assertEqual(done.exit, 1, done.err)
+        self.assertIn("VIOLATION", done.out)
+        replay = self.folder / "found" / "fuzz-1.json"
+        document = json.loads(replay.read_text())
+        self.assertLessEqual(len(document["instructions"]), 20)
+        again = self.skidproof("fuzz", "--replay", str(replay), "--json", "-")
+        self.assertEqual(again.exit, 1)
+        violation = self.fuzz_row(again)["violation"]
+        for field in ("check", "clause", "expected", "seen"):
+            self.assertEqual(violation[field], document[field])
+        innocent = self.skidproof("fuzz", "--replay", str(replay), "--machine", MODEL, "--json", "-")
+        self.assertEqual(innocent.exit, 0, innocent.err)
+
+    def test_what_cannot_be(self):
+        self.assert_refused(self.skidproof("fuzz", "--machine", "model:sandy-brige"), 64, "sandy-bridge")
+        self.assert_refused(self.skidproof("fuzz", "--defect", "skid-nne"), 64, "skid-none")
+        self.assert_refused(self.skidproof("fuzz", "--deadline", "5x"), 64, "--deadline")
+        self.assert_refused(self.skidproof("fuzz", "--replay", "nothing.json"), 64, "nothing.json")
+        self.assert_refused(self.skidproof("fuzz", "--machine", "native"), 77, "PMU")
+        broken = self.folder / "broken.json"
+        broken.write_text("{}")
+        done = self.skidproof("fuzz", "--replay", "broken.json")
+        self.assertEqual(done.exit, 64)
+        self.assertIn("this is no fuzz case", done.err)
+
+
 class Qualify(CliTest):
     def test_a_caught_defect(self):
         done = self.skidproof(
@@ -366,6 +416,23 @@ class Qualify(CliTest):
         summary = [row for row in rows if row["type"] == "qualification"][0]
         self.assertEqual((summary["defects"], summary["caught"], summary["conforming_runs"]), (1, 1, 2))
         self.assertEqual(done.exit == 0, summary["held"])
+
+    def test_the_matrix_does_not_depend_on_the_number_of_workers(self):
+        defects = ("reset-never", "skid-none", "pmi-never", "status-not-set", "lvt-status-writable")
+        matrices = []
+        for jobs in ("1", "4"):
+            done = self.skidproof(
+                "qualify", "--microarch", "sandy-bridge", "--microarch", "nehalem", "--seeds", "1", "--jobs", jobs,
+                *(word for defect in defects for word in ("--defect", defect)), "--matrix", "matrix.json", "--out", jobs,
+            )
+            self.assertEqual(done.exit, 0, done.out + done.err)
+            matrices.append(json.loads((self.folder / "matrix.json").read_text(encoding="utf-8")))
+            self.assertEqual(json.loads((self.folder / jobs / "matrix.json").read_text(encoding="utf-8")), matrices[-1])
+        self.assertEqual(matrices[0], matrices[1])
+        self.assertEqual(len(matrices[0]["defects"]), 2 * len(defects))
+        for defect in matrices[0]["defects"]:
+            self.assertEqual(len(defect["caught_by"]), 1, "one catch ends the search")
+            self.assertEqual(set(defect) & {"id", "clause", "microarch"}, {"id", "clause", "microarch"})
 
     def test_a_defect_that_does_not_apply(self):
         done = self.skidproof("qualify", "--microarch", "nehalem", "--defect", "pdir-absent")
@@ -383,6 +450,72 @@ class Qualify(CliTest):
         rows = [json.loads(line) for line in (self.folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
         self.assert_valid(rows)
         self.assertEqual(rows[-1]["reason"], "interrupted by SIGINT")
+
+
+class Traceability(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.assertEqual(self.skidproof("run", "--machine", MODEL, "--filter", QUICK, "--json", "run.jsonl").exit, 0)
+        qualify = ("qualify", "--microarch", "sandy-bridge", "--defect", "reset-never", "--seeds", "1", "--out", "rows")
+        self.assertEqual(self.skidproof(*qualify).exit, 0)
+        self.rows = ("--from", "run.jsonl", "rows")
+
+    def trace(self, *arguments):
+        return self.skidproof("traceability", *self.rows, *arguments)
+
+    def test_rows_say_where_a_test_passed_and_what_it_caught(self):
+        document = json.loads(self.trace("--json", "-").out)
+        clauses = {clause["id"]: clause for clause in document["clauses"]}
+        r19 = clauses["R19"]
+        self.assertTrue(r19["tested"])
+        test = "PebsReload.LoadsTheResetSlotAfterEveryRecord"
+        self.assertIn((test, ["sandy-bridge"]), [(one["id"], one["passed_on"]) for one in r19["tests"]])
+        self.assertIn(("reset-never", [test]), [(one["id"], one["caught_by"]) for one in r19["defects"]])
+        self.assertFalse(clauses["P5"]["tested"], "cited, but no row says that it ran")
+        self.assertIn("ran nowhere", clauses["P5"]["reason"])
+        self.assertIn("reset-to-zero", document["not_caught"])
+
+    def test_a_fresh_page_and_a_stale_one(self):
+        self.assertEqual(self.trace("--out", "page.md").exit, 0)
+        fresh = self.trace("--check", "page.md")
+        self.assertEqual((fresh.exit, fresh.out, fresh.err), (0, "", ""))
+        page = self.folder / "page.md"
+        page.write_text(page.read_text(encoding="utf-8").replace("| R19 |", "| R20 |"), encoding="utf-8")
+        stale = self.trace("--check", "page.md")
+        self.assertEqual(stale.exit, 1)
+        self.assertIn("stale", stale.err)
+        self.assertIn("ci/traceability", stale.err)
+        self.assertEqual(self.trace("--check", "absent.md").exit, 1)
+
+    def test_requirements(self):
+        short = self.trace("--require-coverage", "90")
+        self.assertEqual(short.exit, 1)
+        self.assertIn("P5", short.err)
+        self.assertEqual(self.trace("--require-coverage", "0.5").exit, 0)
+        self.assertEqual(self.trace("--require-excerpts").exit, 1)
+        self.assertEqual(self.trace("--require-defects").exit, 0, "what these rows test, some defect breaks")
+        self.assertEqual(self.trace("--require-coverage", "101").exit, 64)
+
+    def test_rows_of_a_broken_model_prove_nothing(self):
+        self.skidproof("run", "--machine", MODEL, "--filter", QUICK, "--defect", "skid-none", "--json", "broken.jsonl")
+        self.rows = ("--from", "broken.jsonl")
+        self.assert_message(self.trace(), 2, "conforming")
+
+    def test_rows_that_were_cut_short(self):
+        lines = (self.folder / "run.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+        (self.folder / "run.jsonl").write_text("".join(lines[:-1]), encoding="utf-8")
+        self.assert_message(self.trace(), 2, "cut short")
+
+    def test_without_rows_a_citation_is_what_counts(self):
+        self.rows = ()
+        done = self.trace()
+        self.assertEqual(done.exit, 0)
+        self.assertIn("Made without rows", done.out)
+        self.assertIn("| P5 |", done.out)
+
+    def assert_message(self, done, code, word):
+        self.assertEqual(done.exit, code)
+        self.assertIn(word, done.err)
 
 
 class Characterize(CliTest):

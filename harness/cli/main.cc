@@ -68,7 +68,9 @@ int run(int argc, char** argv) {
   add_run(app, invocation);
   add_characterize(app, invocation);
   add_qualify(app, invocation);
+  add_fuzz(app, invocation);
   add_report(app, invocation);
+  add_traceability(app, invocation);
 
   std::vector<std::string> own;
   split_passed_on(argc, argv, own, invocation);

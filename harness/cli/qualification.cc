@@ -320,6 +320,26 @@ Qualification run_qualification(const QualifyPlan& plan, const check::RowSink& s
   return Qualifier(plan, sink).go();
 }
 
+results::Json matrix_of(const QualifyPlan& plan, const Qualification& found) {
+  results::Json microarchs = results::Json::array();
+  for (const arch::Microarch* microarch : plan.microarchs) microarchs.push_back(microarch->name);
+  results::Json defects = results::Json::array();
+  for (const DefectVerdict& verdict : found.defects) {
+    defects.push_back({{"id", verdict.defect->id},
+                       {"clause", verdict.defect->clause->id},
+                       {"promise", name_of(verdict.defect->promise)},
+                       {"brief", verdict.defect->brief},
+                       {"microarch", verdict.microarch->name},
+                       {"caught", !verdict.caught_by.empty()},
+                       {"caught_by", verdict.caught_by},
+                       {"tests_run", verdict.tests_run}});
+  }
+  return {{"microarchs", std::move(microarchs)},
+          {"seed", plan.seed},
+          {"all", plan.all},
+          {"defects", std::move(defects)}};
+}
+
 results::QualificationRow row_of(const QualifyPlan& plan, const Qualification& found) {
   results::QualificationRow row;
   for (const arch::Microarch* microarch : plan.microarchs) {

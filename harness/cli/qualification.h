@@ -50,6 +50,10 @@ struct Qualification {
 // accusation as they come.
 Qualification run_qualification(const QualifyPlan& plan, const check::RowSink& sink);
 
+// The matrix as one document: {"microarchs", "defects": [{"id", "clause", "promise", "brief", "microarch",
+// "caught", "caught_by", "tests_run"}, …]}, a defect once for each microarch that it applies to.
+results::Json matrix_of(const QualifyPlan& plan, const Qualification& found);
+
 // The sum; machine and duration are the caller's.
 results::QualificationRow row_of(const QualifyPlan& plan, const Qualification& found);
 

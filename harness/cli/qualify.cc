@@ -22,6 +22,7 @@ struct Options {
   Destination destination;
   std::vector<std::string> microarchs;
   std::vector<std::string> defects;
+  std::string matrix;
   QualifyPlan plan;
 };
 
@@ -145,6 +146,15 @@ void print_summary(const Text& text, const results::QualificationRow& row,
   text.line("Every machine here is a MODEL, not silicon: this judges the suites, not a processor.");
 }
 
+// The matrix to where the user wants it, and beside the rows.
+Expected<void> write_matrix(const Options& options, const Qualification& found,
+                            const std::string& folder) {
+  const results::Json matrix = matrix_of(options.plan, found);
+  if (!options.matrix.empty()) SKIDPROOF_CHECK(write_document(options.matrix, matrix));
+  if (folder.empty()) return {};
+  return write_document(folder + "/matrix.json", matrix);
+}
+
 struct Ending {
   int exit = kExitHeld;
   std::string reason = "completed";
@@ -176,6 +186,7 @@ int qualify(Options options, const Invocation& invocation) {
     written = tl::make_unexpected(*found.write_error);
   } else if (found.interrupted.empty()) {  // half a qualification has no sum
     written = (*files)->write(row);
+    if (written) written = write_matrix(options, found, (*files)->folder());
   }
   if (!written) end = {kExitHarnessFailed, (*files)->failure()};
   (*files)->end(end.exit, end.reason.empty() ? "a row could not be written" : end.reason);
@@ -218,8 +229,13 @@ void add_qualify(CLI::App& app, Invocation& invocation) {
       "that catch none");
   verb->add_option(
           "--out", options->destination.out,
-          "folder for qualification.jsonl (default: skidproof-out/<run id>, unless --json FILE)")
+          "folder for qualification.jsonl and matrix.json (default: skidproof-out/<run id>, unless "
+          "--json FILE)")
       ->type_name("DIR");
+  verb->add_option("--matrix", options->matrix,
+                   "write the matrix as one JSON document: defects[] of id, clause, microarch, "
+                   "caught_by[]")
+      ->type_name("FILE");
   add_json(*verb, options->destination.json);
   verb->callback([options, &invocation] {
     invocation.action = [options, &invocation] { return qualify(*options, invocation); };

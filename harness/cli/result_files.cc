@@ -46,6 +46,7 @@ Expected<std::unique_ptr<ResultFiles>> ResultFiles::open(const Destination& dest
   }
   if (!folder.empty()) {
     SKIDPROOF_CHECK(make_folder(folder));
+    files->folder_ = folder.string();
     files->writers_.push_back(
         SKIDPROOF_TRY(results::JsonLinesWriter::open((folder / file).string())));
   }

@@ -44,6 +44,8 @@ class ResultFiles {
   std::string failure() const;
   // Paths for people, none for standard output.
   std::vector<std::string> paths() const;
+  // For other files of the run; empty when all rows go elsewhere.
+  const std::string& folder() const { return folder_; }
   const std::string& run_id() const { return run_id_; }
   double seconds() const;
   results::StatusCounts counts() const;  // of the test rows so far
@@ -55,6 +57,7 @@ class ResultFiles {
 
   const std::string run_id_;
   const std::chrono::steady_clock::time_point began_;
+  std::string folder_;
   std::string machine_ = "none";
   mutable std::mutex mutex_;
   bool ended_ = false;

@@ -36,7 +36,9 @@ void add_explain(CLI::App& app, Invocation& invocation);
 void add_run(CLI::App& app, Invocation& invocation);
 void add_characterize(CLI::App& app, Invocation& invocation);
 void add_qualify(CLI::App& app, Invocation& invocation);
+void add_fuzz(CLI::App& app, Invocation& invocation);
 void add_report(CLI::App& app, Invocation& invocation);
+void add_traceability(CLI::App& app, Invocation& invocation);
 
 inline constexpr char kJsonHelp[] =
     "write the result as JSON to FILE; - is standard output, which then carries nothing else";

@@ -147,6 +147,10 @@ Expected<void> NativeMachine::wrmsr(uint32_t msr, uint64_t /*value*/) {
 }
 
 Expected<Memory> NativeMachine::allocate(const MemoryRequest& request) {
+  if (request.below_4g) {
+    return fail(ErrorCode::kNotAvailable, "a process runs in 64-bit mode only",
+                "run the program in Mode::kLong");
+  }
   Memory memory = SKIDPROOF_TRY(allocate_guarded(request));
   blocks_->add({memory.address, memory.host.size(), request.use});
   // The handle that is given out unregisters the block before its mapping goes.
@@ -165,7 +169,7 @@ Expected<void> NativeMachine::check(const Program& program, const RunPlan& plan)
                 "a process cannot bring about SMIs, machine checks or INIT",
                 "use a machine that can, for example --machine model:sandy-bridge");
   }
-  if (plan.mode != Mode::kLong) {
+  if (plan.mode != Mode::kLong || program.mode != Mode::kLong) {
     return fail(ErrorCode::kNotAvailable, "a process runs in 64-bit mode only",
                 "run the program in Mode::kLong");
   }

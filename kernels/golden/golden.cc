@@ -21,6 +21,7 @@ struct Variant {
   const char* kernel;
   const char* label;
   const char* parameters;
+  skidproof::Mode mode = skidproof::Mode::kLong;
 };
 
 // Beside each kernel at its defaults. One of each operand form, where the encodings differ.
@@ -38,15 +39,21 @@ constexpr Variant kVariants[] = {
     {"call_return", "deep", "depth=3"},
     {"sparse_event", "not_taken", "event=not_taken,spacing=8"},
     {"sparse_event", "taken", "event=taken,spacing=8"},
+    {"sparse_event", "32_bit", "spacing=8", skidproof::Mode::kProtected32},
+    {"call_return", "32_bit", "depth=2", skidproof::Mode::kProtected32},
+    {"store_stream", "32_bit", "kind=nontemporal", skidproof::Mode::kProtected32},
 };
 
 constexpr skidproof::Placement kPlacement{
     .code_address = 0x10000000, .data_address = 0x20000000, .seed = 1};
 
-Expected<std::string> golden_text(const std::string& kernel, const std::string& parameters) {
+Expected<std::string> golden_text(const std::string& kernel, const std::string& parameters,
+                                  skidproof::Mode mode = skidproof::Mode::kLong) {
   const skidproof::Kernel* found = SKIDPROOF_TRY(skidproof::find_kernel(kernel));
   skidproof::Params params = SKIDPROOF_TRY(skidproof::Params::parse(found->parameters, parameters));
-  skidproof::Program program = SKIDPROOF_TRY(skidproof::generate(*found, params, kPlacement));
+  skidproof::Placement placement = kPlacement;
+  placement.mode = mode;
+  skidproof::Program program = SKIDPROOF_TRY(skidproof::generate(*found, params, placement));
   return skidproof::listing(program);
 }
 
@@ -58,7 +65,7 @@ Expected<std::map<std::string, std::string>> all_texts() {
   }
   for (const Variant& v : kVariants) {
     out[fmt::format("{}-{}.txt", v.kernel, v.label)] =
-        SKIDPROOF_TRY(golden_text(v.kernel, v.parameters));
+        SKIDPROOF_TRY(golden_text(v.kernel, v.parameters, v.mode));
   }
   return out;
 }

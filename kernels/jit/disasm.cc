@@ -151,8 +151,12 @@ std::string bytes_of(std::span<const std::byte> code) {
 
 class Disassembler {
  public:
-  Disassembler() {
-    ZydisDecoderInit(&decoder_, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
+  explicit Disassembler(Mode mode) {
+    if (mode == Mode::kLong) {
+      ZydisDecoderInit(&decoder_, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
+    } else {
+      ZydisDecoderInit(&decoder_, ZYDIS_MACHINE_MODE_LEGACY_32, ZYDIS_STACK_WIDTH_32);
+    }
     ZydisFormatterInit(&formatter_, ZYDIS_FORMATTER_STYLE_INTEL);
     ZydisFormatterSetProperty(&formatter_, ZYDIS_FORMATTER_PROP_FORCE_SIZE, ZYAN_TRUE);
     ZydisFormatterSetProperty(&formatter_, ZYDIS_FORMATTER_PROP_ADDR_PADDING_ABSOLUTE,
@@ -200,8 +204,9 @@ std::string counts(const char* title, const Expectations& e) {
 
 }  // namespace
 
-Expected<std::vector<Decoded>> disassemble(std::span<const std::byte> code, uint64_t address) {
-  const Disassembler disassembler;
+Expected<std::vector<Decoded>> disassemble(std::span<const std::byte> code, uint64_t address,
+                                           Mode mode) {
+  const Disassembler disassembler(mode);
   std::vector<Decoded> out;
   FusionShape previous;
   for (size_t offset = 0; offset < code.size();) {
@@ -220,6 +225,7 @@ std::string listing(const Program& program) {
   std::string out = fmt::format("; {}\n", program.id());
   out += fmt::format("; code {:#x}, data {:#x}, {} data bytes\n", program.code_address,
                      program.data_address, program.data_bytes);
+  if (program.mode != Mode::kLong) out += fmt::format("; {}\n", name_of(program.mode));
   std::vector<std::string> needs;
   for (Isa isa : program.needs) needs.emplace_back(name_of(isa));
   if (!needs.empty()) out += fmt::format("; needs {}\n", fmt::join(needs, ", "));

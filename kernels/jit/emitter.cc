@@ -11,7 +11,8 @@ void Emitter::Refusals::handleError(asmjit::Error, const char* message, asmjit::
 }
 
 Emitter::Emitter(const Placement& placement) : placement_(placement) {
-  holder_.init(asmjit::Environment(asmjit::Arch::kX64), placement.code_address);
+  asmjit::Arch arch = placement.mode == Mode::kLong ? asmjit::Arch::kX64 : asmjit::Arch::kX86;
+  holder_.init(asmjit::Environment(arch), placement.code_address);
   holder_.setErrorHandler(&refusals_);
   holder_.attach(this);
   addDiagnosticOptions(asmjit::DiagnosticOptions::kValidateAssembler);
@@ -20,6 +21,59 @@ Emitter::Emitter(const Placement& placement) : placement_(placement) {
 
 // The holder is a member and so goes before the base class that is attached to it.
 Emitter::~Emitter() { holder_.detach(this); }
+
+namespace {
+
+x86::Gp narrow(const x86::Gp& reg) { return reg.isGpq() ? reg.r32() : reg; }
+
+bool is_general(const asmjit::Operand_& operand) {
+  return operand.isReg() && x86::Reg::isGp(operand);
+}
+
+}  // namespace
+
+// What an operand of 64-bit code means in 32-bit mode.
+asmjit::Operand_ Emitter::narrowed(const asmjit::Operand_& operand, bool vector) {
+  auto check = [this](uint32_t id) {
+    if (id >= 8) refuse(fmt::format("there is no r{} in {}", id, name_of(mode())));
+  };
+  if (is_general(operand)) {
+    auto reg = operand.as<x86::Gp>();
+    check(reg.id());
+    return narrow(reg);
+  }
+  if (operand.isMem()) {
+    auto memory = operand.as<x86::Mem>();
+    if (memory.hasBaseReg()) {
+      check(memory.baseId());
+      memory.setBase(x86::gpd(memory.baseId()));
+    }
+    if (memory.hasIndexReg()) {
+      check(memory.indexId());
+      memory.setIndex(x86::gpd(memory.indexId()));
+    }
+    if (memory.size() == 8 && !vector) memory.setSize(4);
+    return memory;
+  }
+  if (operand.isImm()) {
+    int64_t value = operand.as<asmjit::Imm>().value();
+    if (value != int64_t{static_cast<int32_t>(value)} &&
+        value != int64_t{static_cast<uint32_t>(value)})
+      refuse(fmt::format("{:#x} does not fit 32 bits", static_cast<uint64_t>(value)));
+    return asmjit::Imm(int64_t{static_cast<int32_t>(value)});
+  }
+  return operand;
+}
+
+asmjit::Error Emitter::_emit(asmjit::InstId id, const asmjit::Operand_& o0,
+                             const asmjit::Operand_& o1, const asmjit::Operand_& o2,
+                             const asmjit::Operand_* more) {
+  if (mode() == Mode::kLong) return Assembler::_emit(id, o0, o1, o2, more);
+  bool vector = false;
+  for (const asmjit::Operand_* o : {&o0, &o1, &o2}) vector |= o->isReg() && x86::Reg::isVec(*o);
+  return Assembler::_emit(id, narrowed(o0, vector), narrowed(o1, vector), narrowed(o2, vector),
+                          more);
+}
 
 uint64_t Emitter::address() const { return placement_.code_address + offset(); }
 

@@ -12,6 +12,11 @@
 //   refuses
 //             code that writes a register other than its own.
 //
+// In 32-bit mode the 64-bit registers that bodies name stand for the 32-bit registers that they
+// contain, and accesses of general registers are 4 bytes wide; a register that does not exist there is
+// refused. Of the scratch registers there are rax, rcx and rdx. Immediate operands must fit 32 bits:
+// native() cuts them.
+//
 // The code around a body, with the marks that generate() sets itself:
 //   entry:       lea rdi, [rdi+1]      one more than n, since the count is tested first
 //                xor …                 zero the scratch registers
@@ -69,11 +74,21 @@ class Emitter : public x86::Assembler {
 
   uint64_t address() const;  // of the next instruction
   uint64_t seed() const { return placement_.seed; }
+  Mode mode() const { return placement_.mode; }
+  uint32_t word_bytes() const { return mode() == Mode::kLong ? 8 : 4; }  // of a general register
+  // The part of a value that a general register holds.
+  uint64_t native(uint64_t value) const {
+    return mode() == Mode::kLong ? value : static_cast<uint32_t>(value);
+  }
 
   // For generate(): writes the after_return() code, resolves labels and returns the relocated
   // bytes. Error: kInternal, with the first refused instruction, label or mark.
   Expected<std::vector<std::byte>> finish();
   const std::map<std::string, uint64_t, std::less<>>& marks() const { return marks_; }
+
+ protected:
+  asmjit::Error _emit(asmjit::InstId id, const asmjit::Operand_& o0, const asmjit::Operand_& o1,
+                      const asmjit::Operand_& o2, const asmjit::Operand_* more) override;
 
  private:
   class Refusals : public asmjit::ErrorHandler {
@@ -85,6 +100,7 @@ class Emitter : public x86::Assembler {
 
   void refuse(std::string reason);
   void resolve_aliases();
+  asmjit::Operand_ narrowed(const asmjit::Operand_& operand, bool vector);
 
   Placement placement_;
   Refusals refusals_;

@@ -37,7 +37,7 @@ bool needs_avx(const std::vector<Isa>& needs) {
 void zero_scratch(Emitter& e) {
   for (const x86::Gp& reg :
        {x86::eax, x86::ecx, x86::edx, x86::r8d, x86::r9d, x86::r10d, x86::r11d}) {
-    e.xor_(reg, reg);
+    if (e.mode() == Mode::kLong || reg.id() < 8) e.xor_(reg, reg);
   }
 }
 
@@ -105,13 +105,15 @@ std::string text(const Expectations& e) {
 }
 
 // The kernel's code may write its scratch registers, and RSP by PUSH, POP, CALL and RET.
-Expected<void> check_registers(const std::vector<Decoded>& all, const Parts& parts) {
+Expected<void> check_registers(const std::vector<Decoded>& all, const Parts& parts,
+                               const Kernel& kernel) {
   for (const Decoded& decoded : all) {
     const Instruction& i = decoded.instruction;
     bool own = (i.address >= parts.setup && i.address < parts.setup_end) ||
                (i.address >= parts.top && i.address < parts.check) || i.address > parts.ret;
     if (!own) continue;
     GprMask allowed = kScratch;
+    if (kernel.string_instructions) allowed |= gpr_bit(6) | gpr_bit(7);  // rsi, rdi
     bool stack = i.flow == Flow::kCall || i.flow == Flow::kReturn || i.text.starts_with("push") ||
                  i.text.starts_with("pop");
     if (stack) allowed |= kStackPointer;
@@ -169,6 +171,21 @@ Expected<void> set_expectations(Program& program, const Kernel& kernel, const Pa
   return {};
 }
 
+Expected<void> check_mode(const Kernel& kernel, const Placement& placement, size_t data_bytes) {
+  if (placement.mode == Mode::kLong) return {};
+  if (kernel.long_mode_only || placement.mode != Mode::kProtected32) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("there is no code for {}", name_of(placement.mode)));
+  }
+  constexpr uint64_t kFourGiB = uint64_t{1} << 32;
+  if (placement.code_address >= kFourGiB || placement.data_address > kFourGiB - data_bytes) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("code at {:#x} or data at {:#x} is not below 4 GiB",
+                            placement.code_address, placement.data_address));
+  }
+  return {};
+}
+
 Expected<void> check_placement(const Placement& placement, size_t data_bytes) {
   if (placement.code_address % kLine != 0) {
     return fail(
@@ -186,6 +203,7 @@ Expected<void> check_placement(const Placement& placement, size_t data_bytes) {
 Expected<Program> build(const Kernel& kernel, const Params& params, const Placement& placement) {
   if (kernel.check != nullptr) SKIDPROOF_CHECK(kernel.check(params));
   Program program;
+  program.mode = placement.mode;
   program.kernel = kernel.name;
   program.parameters = params.text();
   program.code_address = placement.code_address;
@@ -194,13 +212,15 @@ Expected<Program> build(const Kernel& kernel, const Params& params, const Placem
   program.data_bytes = kernel.data_bytes == nullptr ? 0 : kernel.data_bytes(params);
   if (kernel.needs != nullptr) program.needs = kernel.needs(params);
   SKIDPROOF_CHECK(check_placement(placement, program.data_bytes));
+  SKIDPROOF_CHECK(check_mode(kernel, placement, program.data_bytes));
 
   Emitter emitter(placement);
   Parts parts = write(emitter, kernel, params, needs_avx(program.needs));
   program.code = SKIDPROOF_TRY(emitter.finish());
   program.marks = emitter.marks();
-  std::vector<Decoded> decoded = SKIDPROOF_TRY(disassemble(program.code, program.code_address));
-  SKIDPROOF_CHECK(check_registers(decoded, parts));
+  std::vector<Decoded> decoded =
+      SKIDPROOF_TRY(disassemble(program.code, program.code_address, program.mode));
+  SKIDPROOF_CHECK(check_registers(decoded, parts, kernel));
   program.instructions.reserve(decoded.size());
   for (Decoded& one : decoded) program.instructions.push_back(std::move(one.instruction));
   SKIDPROOF_CHECK(check_marks(program));

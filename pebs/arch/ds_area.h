@@ -1,7 +1,9 @@
 // Layouts of the DS buffer management area and of the records in its branch trace store (BTS).
 //
-// Source: SDM 18.8.1.1 "Processor Event Based Sampling (PEBS)", Figure 18-22 (64-bit, four resets);
-// SDM 17.4.9 "BTS and DS Save Area", Figures 17-6 and 17-9 (branch records).
+// Source: SDM Figure 17-5 "DS Save Area" (32-bit), Figure 17-8 "DS Save Area for 64-bit", 18.8.1.1
+// "Processor Event Based Sampling (PEBS)", Figure 18-22 (64-bit, four resets); Linux 6.12
+// arch/x86/events/intel/ds.c for the longer arrays; SDM 17.4.9 "BTS and DS Save
+// Area", Figures 17-6 and 17-9 (branch records).
 #ifndef SKIDPROOF_PEBS_ARCH_DS_AREA_H_
 #define SKIDPROOF_PEBS_ARCH_DS_AREA_H_
 
@@ -25,12 +27,41 @@ struct DsLayout {
   uint32_t pebs_threshold = 0x38;
   uint32_t reset = 0x40;  // of counter 0; counter n at reset + n * reset_stride
   uint32_t reset_stride = 8;
-  uint32_t resets = 4;    // how many slots are documented
-  uint32_t bytes = 0x68;  // 60H documented and one reserved quadword
+  uint32_t resets = 4;        // how many slots are documented
+  uint32_t fixed_reset = 0;   // of fixed counter 0, with the same stride
+  uint32_t fixed_resets = 0;  // slots of fixed counters; 0: none
+  uint32_t bytes = 0x68;      // 60H documented and one reserved quadword
+
+  // Where the reset value of a counter stands: IA32_PMCn and fixed counter i.
+  constexpr uint32_t gp_reset(unsigned n) const { return reset + n * reset_stride; }
+  constexpr uint32_t fixed_counter_reset(unsigned i) const {
+    return fixed_reset + i * reset_stride;
+  }
 };
 
-// Nehalem, Westmere, Sandy Bridge, Ivy Bridge. [Figure 18-22; Table 18-31 "Unchanged"]
+// NetBurst outside IA-32e mode: doublewords, and one 40-bit reset value. [Figure 17-5]
+inline constexpr DsLayout kDsLegacy{.field_bytes = 4,
+                                    .bts_base = 0x00,
+                                    .bts_index = 0x04,
+                                    .bts_maximum = 0x08,
+                                    .bts_threshold = 0x0C,
+                                    .pebs_base = 0x10,
+                                    .pebs_index = 0x14,
+                                    .pebs_maximum = 0x18,
+                                    .pebs_threshold = 0x1C,
+                                    .reset = 0x20,
+                                    .resets = 1,
+                                    .bytes = 0x30};
+// Core 2, and NetBurst in IA-32e mode. [Figure 17-8]
+inline constexpr DsLayout kDsOneReset{.resets = 1, .bytes = 0x50};
+// Nehalem to Skylake. [Figure 18-22; Table 18-31 "Unchanged"; 18.11.4 and 18.13.1 refer back to it]
 inline constexpr DsLayout kDsFourResets{};
+// Ice Lake: eight, and the fixed counters' behind them. [Linux 6.12 MAX_PEBS_EVENTS_FMT4]
+inline constexpr DsLayout kDsEightResets{
+    .resets = 8, .fixed_reset = 0x80, .fixed_resets = 16, .bytes = 0x100};
+// Alder Lake, Sapphire Rapids. [Linux 6.12 MAX_PEBS_EVENTS, MAX_FIXED_PEBS_EVENTS]
+inline constexpr DsLayout kDsThirtyTwoResets{
+    .resets = 32, .fixed_reset = 0x140, .fixed_resets = 16, .bytes = 0x1C0};
 
 // A branch record: where the branch stood, where it went, and whether that was predicted.
 struct BranchRecordLayout {

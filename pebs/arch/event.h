@@ -16,8 +16,14 @@ enum class EventKind : uint8_t {
   kPebsOnly,      // published as requiring PEBS
   kPdir,          // precise distribution (PDIR)
   kPreciseStore,  // needs PS_EN
-  kLoadLatency,   // needs LL_EN and MSR_PEBS_LD_LAT_THRESHOLD
+  kLoadLatency,   // needs LL_EN (where it exists) and MSR_PEBS_LD_LAT_THRESHOLD
+  kStoreSample,   // stores with their address and latency (Golden Cove)
+  kFrontend,      // what it means is in MSR_PEBS_FRONTEND
 };
+
+namespace netburst {
+struct Metric;
+}
 
 struct Event {
   std::string_view name;  // the event's published name
@@ -31,6 +37,14 @@ struct Event {
   bool invert = false;           // part of the published encoding
   bool taken_alone = false;      // no other PEBS event at the same time
   std::string_view source = {};  // document and table
+  // Bit i: counts on IA32_FIXED_CTRi, where the encoding is not programmed, and is precise there
+  // when the kind says so.
+  uint8_t fixed_counters = 0;
+  bool data_address = false;  // DataLA: 98H holds the access's linear address
+  bool l1_hit_bit = false;    // DataLA of a store: A0H bit 0 says whether it hit the L1 data cache
+
+  // NetBurst: how ESCRs and tags select it; `code` and `umask` are then the ESCR's event and mask.
+  const netburst::Metric* metric = nullptr;
 
   constexpr uint16_t select() const { return static_cast<uint16_t>(code | (umask << 8)); }
   constexpr bool precise() const { return kind != EventKind::kCounting; }

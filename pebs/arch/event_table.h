@@ -14,7 +14,9 @@ namespace skidproof::arch::internal {
 
 inline constexpr uint16_t kPmc0To3 = 0x0F;
 inline constexpr uint16_t kPmc0To7 = 0xFF;
+inline constexpr uint16_t kPmc0 = 0x01;
 inline constexpr uint16_t kPmc3 = 0x08;
+inline constexpr uint16_t kPmc1To7 = 0xFE;
 
 // What the rows of one list have in common: where they count, where PEBS takes them, who says so.
 struct List {
@@ -54,6 +56,23 @@ struct List {
 
 constexpr Event alone(Event event) {
   event.taken_alone = true;
+  return event;
+}
+
+// DataLA: the record has the access's linear address; of a store also whether it hit the L1.
+constexpr Event data_address(Event event) {
+  event.data_address = true;
+  return event;
+}
+constexpr Event data_store(Event event) {
+  event.data_address = event.l1_hit_bit = true;
+  return event;
+}
+
+// Counts on a fixed counter, by an encoding that no event select takes.
+constexpr Event on_fixed(unsigned counter, Event event) {
+  event.counters = event.pebs_counters = 0;
+  event.fixed_counters = static_cast<uint8_t>(1U << counter);
   return event;
 }
 

@@ -15,11 +15,20 @@ constexpr Condition condition_of_code(unsigned tttn) {
   return static_cast<Condition>((tttn & 0xF) >> 1);
 }
 
+// What a micro-fused instruction with an indexed address does at issue. (R73, R74)
+enum class IndexedFusion : uint8_t {
+  kUnstated,     // no source says; the model splits it in two
+  kNever,        // always split in two
+  kTwoOperands,  // stays fused when its destination is read and written; three-operand VEX forms, ADC,
+                 // SBB and CMOVcc are split
+};
+
 // For each first class, the set of condition families that it fuses with (bit n = Condition n), and
 // the operand forms in which it does. [semantics R64–R69]
 struct FusionRules {
   uint8_t cmp = 0, test = 0, logic_and = 0, add_sub = 0, inc_dec = 0;
   bool memory_operand = true;  // first may read memory (never memory together with an immediate)
+  bool long_mode = true;       // also in 64-bit code
 
   constexpr uint8_t conditions(FusionFirst first) const {
     switch (first) {
@@ -42,8 +51,8 @@ struct FusionRules {
   }
   // `reads_memory`, `writes_memory` and `immediate` describe the first instruction's operands.
   constexpr bool fuses(FusionFirst first, Condition condition, bool reads_memory,
-                       bool writes_memory, bool immediate) const {
-    if (writes_memory) return false;
+                       bool writes_memory, bool immediate, bool in_64_bit_code = true) const {
+    if (writes_memory || (in_64_bit_code && !long_mode)) return false;
     if (reads_memory && (immediate || !memory_operand)) return false;
     return (conditions(first) >> static_cast<unsigned>(condition)) & 1;
   }
@@ -57,6 +66,11 @@ inline constexpr uint8_t kCarryZero =
 inline constexpr uint8_t kSigned = mask(Condition::kL) | mask(Condition::kLe);
 }  // namespace internal
 
+// NetBurst and the time before it.
+inline constexpr FusionRules kNoFusion{};
+// R65: outside 64-bit mode only.
+inline constexpr FusionRules kCore2Fusion{
+    .cmp = internal::kCarryZero, .test = internal::kAll, .long_mode = false};
 // R66: Core 2's rules, CMP with the signed families too, and in 64-bit mode.
 inline constexpr FusionRules kNehalemFusion{.cmp = internal::kCarryZero | internal::kSigned,
                                             .test = internal::kAll,
@@ -70,6 +84,13 @@ inline constexpr FusionRules kSandyBridgeFusion{
     .logic_and = internal::kAll,
     .add_sub = internal::kCarryZero | internal::kSigned,
     .inc_dec = internal::mask(Condition::kE) | internal::kSigned};
+// R68: Sandy Bridge's without INC and DEC, and without memory operands.
+inline constexpr FusionRules kIceLakeFusion{.cmp = internal::kCarryZero | internal::kSigned,
+                                            .test = internal::kAll,
+                                            .logic_and = internal::kAll,
+                                            .add_sub = internal::kCarryZero | internal::kSigned,
+                                            .inc_dec = 0,
+                                            .memory_operand = false};
 
 }  // namespace skidproof::arch
 

@@ -15,25 +15,28 @@ struct Row {
   FusionFirst first;
   std::string_view nehalem;
   std::string_view sandy_bridge;
+  std::string_view ice_lake;
+  std::string_view core2;  // outside 64-bit code
 };
 
 constexpr std::array<Row, 8> kMatrix = {{
-    //                      OBEbSPLl    OBEbSPLl
-    {FusionFirst::kNone, "........", "........"},
-    {FusionFirst::kCmp, ".xxx..xx", ".xxx..xx"},
-    {FusionFirst::kTest, "xxxxxxxx", "xxxxxxxx"},
-    {FusionFirst::kAnd, "........", "xxxxxxxx"},
-    {FusionFirst::kAdd, "........", ".xxx..xx"},
-    {FusionFirst::kSub, "........", ".xxx..xx"},
-    {FusionFirst::kInc, "........", "..x...xx"},
-    {FusionFirst::kDec, "........", "..x...xx"},
+    //                      OBEbSPLl    OBEbSPLl    OBEbSPLl    OBEbSPLl
+    {FusionFirst::kNone, "........", "........", "........", "........"},
+    {FusionFirst::kCmp, ".xxx..xx", ".xxx..xx", ".xxx..xx", ".xxx...."},
+    {FusionFirst::kTest, "xxxxxxxx", "xxxxxxxx", "xxxxxxxx", "xxxxxxxx"},
+    {FusionFirst::kAnd, "........", "xxxxxxxx", "xxxxxxxx", "........"},
+    {FusionFirst::kAdd, "........", ".xxx..xx", ".xxx..xx", "........"},
+    {FusionFirst::kSub, "........", ".xxx..xx", ".xxx..xx", "........"},
+    {FusionFirst::kInc, "........", "..x...xx", "........", "........"},
+    {FusionFirst::kDec, "........", "..x...xx", "........", "........"},
 }};
 
-void expect_matrix(const FusionRules& rules, std::string_view Row::*column) {
+void expect_matrix(const FusionRules& rules, std::string_view Row::*column, bool long_mode = true) {
   for (const Row& row : kMatrix) {
     for (unsigned family = 0; family < 8; ++family) {
-      EXPECT_EQ(rules.fuses(row.first, static_cast<Condition>(family), false, false, false),
-                (row.*column)[family] == 'x')
+      EXPECT_EQ(
+          rules.fuses(row.first, static_cast<Condition>(family), false, false, false, long_mode),
+          (row.*column)[family] == 'x')
           << "first " << static_cast<int>(row.first) << ", family " << family;
     }
   }
@@ -42,6 +45,20 @@ void expect_matrix(const FusionRules& rules, std::string_view Row::*column) {
 TEST(Fusion, NehalemMatrix) { expect_matrix(kNehalemFusion, &Row::nehalem); }
 
 TEST(Fusion, SandyBridgeMatrix) { expect_matrix(kSandyBridgeFusion, &Row::sandy_bridge); }
+
+TEST(Fusion, IceLakeMatrix) {
+  expect_matrix(kIceLakeFusion, &Row::ice_lake);
+  EXPECT_FALSE(kIceLakeFusion.fuses(FusionFirst::kCmp, Condition::kE, true, false, false));
+}
+
+// R65: not in 64-bit code.
+TEST(Fusion, CoreTwoMatrix) {
+  expect_matrix(kCore2Fusion, &Row::core2, false);
+  for (const Row& row : kMatrix) {
+    EXPECT_FALSE(kCore2Fusion.fuses(row.first, Condition::kE, false, false, false));
+    EXPECT_FALSE(kNoFusion.fuses(row.first, Condition::kE, false, false, false, false));
+  }
+}
 
 TEST(Fusion, MemoryOperandsOfTheFirst) {
   for (const FusionRules& rules : {kNehalemFusion, kSandyBridgeFusion}) {

@@ -16,8 +16,9 @@ namespace skidproof::arch {
 namespace {
 
 // In order of age.
-constexpr std::array<const Microarch*, 4> kMicroarchs = {&kNehalem, &kWestmere, &kSandyBridge,
-                                                         &kIvyBridge};
+constexpr std::array<const Microarch*, 12> kMicroarchs = {
+    &kNetBurst, &kCore2,     &kNehalem, &kWestmere, &kSandyBridge, &kIvyBridge,
+    &kHaswell,  &kBroadwell, &kSkylake, &kIceLake,  &kAlderLakeP,  &kSapphireRapids};
 
 // How far an encoding is from "the event itself": CMASK and INV variants come after it, and of two
 // plain rows the precise one comes first.
@@ -44,8 +45,12 @@ const Event* Microarch::event(std::string_view event_name) const {
 
 const Event* Microarch::event(uint8_t code, uint8_t umask) const {
   return plainest(events, [&](const Event& e) {
-    return e.code == code && e.umask == umask && e.cmask == 0 && !e.invert;
+    return e.code == code && e.umask == umask && e.cmask == 0 && !e.invert && e.counters != 0;
   });
+}
+
+const Event* Microarch::event_on_fixed(unsigned counter) const {
+  return plainest(events, [&](const Event& e) { return ((e.fixed_counters >> counter) & 1) != 0; });
 }
 
 std::span<const Microarch* const> microarchs() { return kMicroarchs; }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/expected.h"
+#include "base/mode.h"
 #include "pebs/arch/ds_area.h"
 #include "pebs/arch/event.h"
 #include "pebs/arch/fusion.h"
@@ -65,24 +66,43 @@ struct Microarch {
   uint8_t fixed_counters = 3;
   uint8_t fixed_width = 48;
   bool full_width_writes = false;  // IA32_A_PMCx (R38)
-  uint8_t lbr_format = 3;
-  bool smm_freeze = true;  // IA32_PERF_CAPABILITIES[12]: FREEZE_WHILE_SMM_EN exists
+  uint8_t lbr_format = 3;          // IA32_PERF_CAPABILITIES[5:0]
+  bool smm_freeze = true;          // IA32_PERF_CAPABILITIES[12]: FREEZE_WHILE_SMM_EN exists
   uint64_t perfevtsel_defined = 0xFFFFFFFF;  // the bits of IA32_PERFEVTSELx that are not reserved
+  bool any_thread = true;         // AnyThread exists: from version 3 until version 5 deprecates it
+  bool tsx = false;               // transactions: IN_TX, IN_TXCP, DEBUGCTL[15]
+  bool processor_trace = false;   // GLOBAL_STATUS[55]
+  bool sgx = false;               // GLOBAL_STATUS[60], from version 4
+  bool perf_metrics = false;      // MSR_PERF_METRICS, GLOBAL_CTRL[48], GLOBAL_STATUS[48]
+  uint64_t frontend_defined = 0;  // the bits of MSR_PEBS_FRONTEND; 0: no such register
 
   // PEBS.
-  uint16_t pebs_counters = 0x0F;  // PMCn that can do PEBS (R36)
+  uint16_t pebs_counters = 0x0F;    // PMCn that can do PEBS (R36)
+  uint8_t pebs_fixed_counters = 0;  // fixed counters that can do PEBS: IA32_PEBS_ENABLE[32 + i]
+  bool pebs_any_event = false;      // events that are not precise are sampled too (R61)
+  bool pebs_baseline = false;       // IA32_PERF_CAPABILITIES[14]: MSR_PEBS_DATA_CFG and Adaptive
+  bool pebs_timing_info = false;    // IA32_PERF_CAPABILITIES[17]: retire latency (R63)
   const RecordLayout* record = &kRecordFormat1;
   DsLayout ds = kDsFourResets;
   BranchTrace branch_trace = {};
-  uint16_t load_latency_enable = 0x0F;     // LL_EN_PMCn bits that exist
+  bool dtes64 = true;  // CPUID.1:ECX[2]: record and DS area are the same in every mode
+  uint16_t load_latency_enable = 0x0F;     // LL_EN_PMCn bits that exist; 0: the event suffices
   uint16_t load_latency_counters = 0x08;   // where the event is published
-  uint16_t load_latency_event = 0x100B;    // code | umask << 8
+  uint16_t load_latency_event = 0x100B;    // code | umask << 8; 0: no such facility
   uint16_t precise_store_counter = 0;      // mask; 0: no such facility
-  uint16_t pdir_counter = 0;               // mask; 0: no such facility
+  uint16_t store_sample_counter = 0;       // mask; 0: no such facility
+  uint16_t pdir_counter = 0;               // mask of PMCn; 0: not on one of them
+  uint8_t pdir_fixed_counter = 0;          // mask of fixed counters
+  uint16_t pdist_counters = 0;             // PMCn on which every precise event is distributed (R62)
   uint8_t fused_pair_skid = 1;             // published skid over a micro+macro-fused pair (R12)
   bool data_source_tlb_lock_bits = false;  // bits 4, 5 of the data source (SNB+, Table 18-33)
+  bool data_source_block_bits = false;     // bits 6, 7: data and address blocked
   bool full_buffer_sets_ovf = false;       // R45: seed 004 (SNB) against seed 000 (NHM)
+  bool threshold_by_equality = false;      // D6a: an index past the threshold may not interrupt
   uint16_t minimum_period = 1;             // R41
+  uint16_t fixed_cycles_minimum_period = 1;  // of fixed counter 1 (R41)
+  uint16_t pdir_minimum_period = 1;          // R41
+  uint16_t pdir_period_multiple = 1;         // Broadwell: the low six bits are taken as 0
   // Combinations of AnyThread, Edge, Invert and CMask for which public practice contradicts R33:
   // bit c is set for combination c = qualifiers(...). There the outcome is classified; elsewhere
   // R33 is asserted.
@@ -90,8 +110,32 @@ struct Microarch {
 
   std::span<const Event> events;  // counting and precise, published encodings
   FusionRules fusion;
+  IndexedFusion indexed_fusion = IndexedFusion::kUnstated;
   CacheGeometry caches;
+  std::span<const std::string_view> errata;  // published ids that this row's parts have
 
+  // CPUID leaf 0AH, IA32_PERFEVTSELx and the global registers exist. NetBurst has ESCRs and CCCRs
+  // instead (pebs/arch/netburst.h).
+  constexpr bool architectural_perfmon() const { return perfmon_version > 0; }
+
+  // The record and the DS area that code of this mode has. [SDM 17.4.9.1 "64 Bit Format of the DS
+  // Save Area"]
+  constexpr const RecordLayout& record_in(Mode mode) const {
+    return mode == Mode::kLong || dtes64 ? *record : kRecordFormat0Legacy;
+  }
+  constexpr const DsLayout& ds_in(Mode mode) const {
+    return mode == Mode::kLong || dtes64 ? ds : kDsLegacy;
+  }
+
+  // CTR_FRZ and LBR_FRZ, and IA32_PERF_GLOBAL_STATUS_SET and _INUSE (architectural version 4).
+  constexpr bool streamlined_freeze() const { return perfmon_version >= 4; }
+
+  constexpr bool has_erratum(std::string_view id) const {
+    for (std::string_view known : errata) {
+      if (known == id) return true;
+    }
+    return false;
+  }
   Expectation expectation(unsigned combination) const {
     return (disputed_qualifiers >> combination) & 1 ? Expectation::kClassify
                                                     : Expectation::kMustHold;
@@ -99,8 +143,10 @@ struct Microarch {
   // By published name, or nullptr. Where several encodings have the name: the plain one (no CMASK,
   // no INV) before its variants, a precise one before a counting one, then the table's order.
   const Event* event(std::string_view event_name) const;
-  // The plain encoding (no CMASK, no INV) of a code and umask, or nullptr.
+  // The plain encoding (no CMASK, no INV) of a code and umask that an event select takes, or nullptr.
   const Event* event(uint8_t code, uint8_t umask) const;
+  // The event published for a fixed counter, precise ones first, or nullptr.
+  const Event* event_on_fixed(unsigned counter) const;
 };
 
 // All rows in order of age.

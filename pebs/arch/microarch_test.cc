@@ -20,7 +20,10 @@ using testing::HasSubstr;
 TEST(Microarchs, InOrderOfAgeWithTheNamesOfTheCommandLine) {
   std::vector<std::string> names;
   for (const Microarch* m : microarchs()) names.emplace_back(m->name);
-  EXPECT_THAT(names, testing::ElementsAre("nehalem", "westmere", "sandy-bridge", "ivy-bridge"));
+  EXPECT_THAT(names,
+              testing::ElementsAre("netburst", "core2", "nehalem", "westmere", "sandy-bridge",
+                                   "ivy-bridge", "haswell", "broadwell", "skylake", "ice-lake",
+                                   "alder-lake-p", "sapphire-rapids"));
 }
 
 TEST(Microarchs, FoundByName) {
@@ -44,17 +47,24 @@ TEST(Microarchs, NothingNearSuggestsNothing) {
   const auto found = find_microarch("zen4");
   ASSERT_FALSE(found);
   EXPECT_THAT(found.error().advice, Not(HasSubstr("Did you mean")));
-  EXPECT_THAT(found.error().advice, HasSubstr("Known: nehalem"));
+  EXPECT_THAT(found.error().advice, HasSubstr("Known: netburst, core2, nehalem"));
 }
 
 TEST(Identify, ByFamilyAndModel) {
   const std::vector<std::pair<uint8_t, const Microarch*>> parts = {
-      {0x1A, &kNehalem},     {0x1E, &kNehalem},   {0x1F, &kNehalem},   {0x2E, &kNehalem},
-      {0x25, &kWestmere},    {0x2C, &kWestmere},  {0x2F, &kWestmere},  {0x2A, &kSandyBridge},
-      {0x2D, &kSandyBridge}, {0x3A, &kIvyBridge}, {0x3E, &kIvyBridge}, {0x3C, nullptr},
-      {0x17, nullptr},       {0x00, nullptr}};
+      {0x1A, &kNehalem},    {0x1E, &kNehalem},        {0x1F, &kNehalem},
+      {0x2E, &kNehalem},    {0x25, &kWestmere},       {0x2C, &kWestmere},
+      {0x2F, &kWestmere},   {0x2A, &kSandyBridge},    {0x2D, &kSandyBridge},
+      {0x3A, &kIvyBridge},  {0x3E, &kIvyBridge},      {0x0F, &kCore2},
+      {0x17, &kCore2},      {0x3C, &kHaswell},        {0x3F, &kHaswell},
+      {0x3D, &kBroadwell},  {0x4F, &kBroadwell},      {0x5E, &kSkylake},
+      {0x55, &kSkylake},    {0xA5, &kSkylake},        {0x7E, &kIceLake},
+      {0x8C, &kIceLake},    {0xA7, &kIceLake},        {0x97, &kAlderLakeP},
+      {0xBA, &kAlderLakeP}, {0x8F, &kSapphireRapids}, {0xCF, &kSapphireRapids},
+      {0x66, nullptr},      {0x37, nullptr},          {0x00, nullptr}};
   for (const auto& [model, row] : parts) EXPECT_EQ(identify(6, model), row) << int{model};
   EXPECT_EQ(identify(0x0F, 0x2A), nullptr);
+  EXPECT_EQ(identify(0x0F, 0x04), &kNetBurst);
 }
 
 TEST(Identify, MinimumMicrocode) {
@@ -85,11 +95,74 @@ TEST(Facts, WhatSandyBridgeAddsToWestmere) {
     EXPECT_TRUE(m->full_buffer_sets_ovf);
     EXPECT_EQ(m->load_latency_event, 0x01CD);
   }
-  for (const Microarch* m : microarchs()) {
+  for (const Microarch* m : {&kNehalem, &kWestmere, &kSandyBridge, &kIvyBridge}) {
     EXPECT_EQ(m->pebs_counters, 0x0F) << m->name;
     EXPECT_EQ(m->load_latency_counters, 0x08) << m->name;
     EXPECT_EQ(m->record->format, 1) << m->name;
   }
+}
+
+// Tables 18-10, 18-11, 18-43, 18-54, and Intel's lists.
+TEST(Facts, RecordFormatsAndCountersByGeneration) {
+  using Row = std::tuple<const Microarch*, unsigned, unsigned, unsigned, unsigned, unsigned>;
+  const std::vector<Row> rows = {
+      // format, version, PEBS on PMCn, on fixed counters, load latency
+      {&kCore2, 0, 2, 0x01, 0, 0},           {&kNehalem, 1, 3, 0x0F, 0, 0x08},
+      {&kHaswell, 2, 3, 0x0F, 0, 0x08},      {&kBroadwell, 2, 3, 0x0F, 0, 0x08},
+      {&kSkylake, 3, 4, 0x0F, 0, 0x0F},      {&kIceLake, 4, 5, 0xFF, 0xF, 0xFF},
+      {&kAlderLakeP, 5, 5, 0xFF, 0xF, 0xFE}, {&kSapphireRapids, 5, 5, 0xFF, 0xF, 0xFE}};
+  for (const auto& [m, format, version, counters, fixed, latency] : rows) {
+    EXPECT_EQ(m->record->format, format) << m->name;
+    EXPECT_EQ(m->perfmon_version, version) << m->name;
+    EXPECT_EQ(m->streamlined_freeze(), version >= 4) << m->name;
+    EXPECT_EQ(m->pebs_counters, counters) << m->name;
+    EXPECT_EQ(m->pebs_fixed_counters, fixed) << m->name;
+    EXPECT_EQ(m->load_latency_counters, latency) << m->name;
+  }
+}
+
+TEST(Facts, WhereTheDistributionIsPrecise) {
+  for (const Microarch* m : {&kHaswell, &kBroadwell, &kSkylake}) {
+    EXPECT_EQ(m->pdir_counter, 0b10) << m->name;
+    EXPECT_EQ(m->pdir_fixed_counter, 0) << m->name;
+  }
+  for (const Microarch* m : {&kIceLake, &kAlderLakeP, &kSapphireRapids}) {
+    EXPECT_EQ(m->pdir_counter, 0) << m->name;
+    EXPECT_EQ(m->pdir_fixed_counter, 1) << m->name;
+    ASSERT_NE(m->event_on_fixed(0), nullptr);
+    EXPECT_EQ(m->event_on_fixed(0)->signal, Signal::kInstructions);
+    EXPECT_EQ(m->event(0x00, 0x01), nullptr) << "no event select takes it";
+  }
+  EXPECT_EQ(kIceLake.pdist_counters, 0);
+  EXPECT_EQ(kAlderLakeP.pdist_counters, 1);
+  EXPECT_EQ(kSapphireRapids.pdist_counters, 1);
+  EXPECT_EQ(kHaswell.pdir_minimum_period, 100);
+  EXPECT_EQ(kBroadwell.pdir_minimum_period, 128);
+  EXPECT_EQ(kBroadwell.pdir_period_multiple, 64);
+}
+
+// Table 18-43: precise store is gone, DataLA instead. STORE_SAMPLE is Golden Cove's.
+TEST(Facts, StoreFacilities) {
+  for (const Microarch* m : microarchs()) {
+    SCOPED_TRACE(std::string(m->name));
+    const bool data_la = m->record->format >= 2;
+    bool any = false;
+    for (const Event& e : m->events) {
+      any |= e.data_address;
+      EXPECT_TRUE(!e.l1_hit_bit || e.data_address) << e.name;
+    }
+    EXPECT_EQ(any, data_la);
+    EXPECT_TRUE(!data_la || m->precise_store_counter == 0);
+    if (!data_la) continue;
+    for (uint8_t umask : {uint8_t{0x12}, uint8_t{0x42}, uint8_t{0x82}}) {
+      EXPECT_TRUE(m->event(0xD0, umask)->l1_hit_bit) << int{umask};
+    }
+    EXPECT_FALSE(m->event(0xD0, 0x81)->l1_hit_bit);
+    EXPECT_TRUE(m->event(0xD0, 0x81)->data_address);
+  }
+  EXPECT_EQ(kSkylake.event(0xCD, 0x02), nullptr);
+  EXPECT_EQ(kSapphireRapids.event(0xCD, 0x02)->kind, EventKind::kStoreSample);
+  EXPECT_EQ(kSapphireRapids.event(0xCD, 0x02)->counters, kSapphireRapids.store_sample_counter);
 }
 
 // R33 is asserted but for the combinations that published PEBS encodings use.
@@ -120,11 +193,13 @@ TEST(Events, TablesAreConsistent) {
       SCOPED_TRACE(testing::Message() << m->name << " " << e.name);
       EXPECT_FALSE(e.name.empty());
       EXPECT_FALSE(e.source.empty());
-      EXPECT_NE(e.counters, 0);
+      EXPECT_NE(e.counters | e.fixed_counters, 0);
+      EXPECT_EQ(e.fixed_counters >> m->fixed_counters, 0) << "counts on an absent fixed counter";
       EXPECT_EQ(e.counters & ~existing, 0U) << "counts on a counter that does not exist";
       EXPECT_EQ(e.pebs_counters & ~e.counters, 0) << "PEBS where it does not count";
       EXPECT_EQ(e.pebs_counters & ~m->pebs_counters, 0) << "PEBS on a counter without PEBS";
-      EXPECT_EQ(e.precise(), e.pebs_counters != 0);
+      EXPECT_EQ(e.precise(),
+                e.pebs_counters != 0 || (e.fixed_counters & m->pebs_fixed_counters) != 0);
       EXPECT_LT(index(e.signal), kSignals);
       EXPECT_TRUE(!e.invert || e.cmask != 0) << "INV without CMASK";
       EXPECT_TRUE(seen.emplace(e.name, e.select(), e.cmask, e.invert).second) << "twice";
@@ -135,6 +210,10 @@ TEST(Events, TablesAreConsistent) {
 TEST(Events, TheSpecialOnesAgreeWithTheRow) {
   for (const Microarch* m : microarchs()) {
     SCOPED_TRACE(std::string(m->name));
+    if (m->load_latency_event == 0) {
+      EXPECT_EQ(m->load_latency_counters, 0);
+      continue;
+    }
     const Event* latency = m->event(static_cast<uint8_t>(m->load_latency_event & 0xFF),
                                     static_cast<uint8_t>(m->load_latency_event >> 8));
     ASSERT_NE(latency, nullptr);
@@ -145,7 +224,8 @@ TEST(Events, TheSpecialOnesAgreeWithTheRow) {
         EXPECT_EQ(e.counters, m->precise_store_counter);
       }
       if (e.kind == EventKind::kPdir) {
-        EXPECT_NE(e.pebs_counters & m->pdir_counter, 0);
+        EXPECT_TRUE((e.pebs_counters & m->pdir_counter) != 0 ||
+                    (e.fixed_counters & m->pdir_fixed_counter) != 0);
       }
     }
   }
@@ -212,6 +292,26 @@ TEST(Events, NehalemAndWestmereLists) {
   EXPECT_EQ(kWestmere.event(0x0F, 0x20), nullptr);
 }
 
+// SDM Tables 18-10 and 18-56.
+TEST(Events, CoreTwoAndSkylakeTables) {
+  expect_precise(kCore2, {{0xC0, {0x00}},
+                          {0xC1, {0xFE}},
+                          {0xC5, {0x00}},
+                          {0xC7, {0x1F}},
+                          {0xCB, {0x01, 0x02, 0x04, 0x08, 0x10}}});
+  expect_precise(kSkylake, {{0xC0, {0x01}},
+                            {0xC1, {0x3F}},
+                            {0xC4, {0x01, 0x02, 0x04, 0x08, 0x20, 0x40}},
+                            {0xC5, {0x01, 0x04, 0x20}},
+                            {0xC6, {0x01}},
+                            {0xC8, {0x04}},
+                            {0xC9, {0x04}},
+                            {0xD0, {0x21, 0x41, 0x42, 0x81, 0x82}},
+                            {0xD1, {0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40}},
+                            {0xD2, {0x01, 0x02, 0x04, 0x08}}});
+  EXPECT_EQ(kSkylake.event("INST_RETIRED.TOTAL_CYCLES_PS")->cmask, 10);
+}
+
 // Row counts of the published lists, the load latency event added, and the seven architectural
 // events.
 TEST(Events, NothingElseIsListed) {
@@ -219,6 +319,16 @@ TEST(Events, NothingElseIsListed) {
   EXPECT_EQ(kWestmere.events.size(), 36U + 1 + 7);
   EXPECT_EQ(kSandyBridge.events.size(), 31U + 1 + 7);
   EXPECT_EQ(kIvyBridge.events.size(), 31U + 1 + 7);
+  // Table 18-10 has nine; two of the architectural encodings are among them.
+  EXPECT_EQ(kCore2.events.size(), 9U + 5);
+  EXPECT_EQ(kHaswell.events.size(), 33U + 1 + 7);
+  EXPECT_EQ(kBroadwell.events.size(), 34U + 1 + 7);
+  // Skylake on: FRONTEND_RETIRED too, and OTHER_ASSISTS of Table 18-56.
+  EXPECT_EQ(kSkylake.events.size(), 35U + 2 + 1 + 7);
+  // The slots; three architectural encodings are in the list itself.
+  EXPECT_EQ(kIceLake.events.size(), 42U + 2 + 1 + 4);
+  EXPECT_EQ(kAlderLakeP.events.size(), 47U + 2 + 1 + 4);
+  EXPECT_EQ(kSapphireRapids.events.size(), 51U + 2 + 1 + 4);
 }
 
 TEST(Events, ArchitecturalOnesCountEverywhereWithoutPebs) {
@@ -233,7 +343,10 @@ TEST(Events, ArchitecturalOnesCountEverywhereWithoutPebs) {
       const Event* event = m->event(code, umask);
       ASSERT_NE(event, nullptr);
       EXPECT_EQ(event->signal, signal);
-      EXPECT_FALSE(event->precise());
+      // Core 2 samples two of them, Ice Lake three.
+      if (m->record->format >= 1 && !m->pebs_any_event) {
+        EXPECT_FALSE(event->precise());
+      }
       EXPECT_EQ(event->counters, (1U << m->gp_counters_alone) - 1);
     }
   }

@@ -16,13 +16,20 @@ inline constexpr uint32_t IA32_PERFEVTSEL0 = 0x186;
 inline constexpr uint32_t IA32_MISC_ENABLE = 0x1A0;
 inline constexpr uint32_t IA32_DEBUGCTL = 0x1D9;
 inline constexpr uint32_t IA32_FIXED_CTR0 = 0x309;
+inline constexpr uint32_t MSR_PERF_METRICS = 0x329;
 inline constexpr uint32_t IA32_PERF_CAPABILITIES = 0x345;
 inline constexpr uint32_t IA32_FIXED_CTR_CTRL = 0x38D;
 inline constexpr uint32_t IA32_PERF_GLOBAL_STATUS = 0x38E;
 inline constexpr uint32_t IA32_PERF_GLOBAL_CTRL = 0x38F;
 inline constexpr uint32_t IA32_PERF_GLOBAL_OVF_CTRL = 0x390;
+// The same register under its name from architectural version 4 on.
+inline constexpr uint32_t IA32_PERF_GLOBAL_STATUS_RESET = 0x390;
+inline constexpr uint32_t IA32_PERF_GLOBAL_STATUS_SET = 0x391;
+inline constexpr uint32_t IA32_PERF_GLOBAL_INUSE = 0x392;
 inline constexpr uint32_t IA32_PEBS_ENABLE = 0x3F1;
+inline constexpr uint32_t MSR_PEBS_DATA_CFG = 0x3F2;
 inline constexpr uint32_t MSR_PEBS_LD_LAT_THRESHOLD = 0x3F6;
+inline constexpr uint32_t MSR_PEBS_FRONTEND = 0x3F7;
 inline constexpr uint32_t IA32_A_PMC0 = 0x4C1;
 inline constexpr uint32_t IA32_DS_AREA = 0x600;
 // LVT performance counter register: the x2APIC MSR. A machine whose APIC is in xAPIC mode answers
@@ -44,6 +51,10 @@ inline constexpr uint64_t kInvert = bit(23);
 inline constexpr unsigned kCmaskShift = 24;
 inline constexpr uint64_t kCmask = uint64_t{0xFF} << kCmaskShift;
 inline constexpr uint64_t kDefined = 0xFFFFFFFF;
+inline constexpr uint64_t kInTx = bit(32);      // only inside transactions (Haswell)
+inline constexpr uint64_t kInTxCp = bit(33);    // not what aborted ones counted; PERFEVTSEL2 only
+inline constexpr uint64_t kAdaptive = bit(34);  // the record follows MSR_PEBS_DATA_CFG
+inline constexpr unsigned kInTxCpCounter = 2;
 // The fields that must be zero for a PEBS event (R33).
 inline constexpr uint64_t kPebsQualifiers = kAnyThread | kEdge | kInvert | kCmask;
 }  // namespace evtsel
@@ -55,26 +66,41 @@ inline constexpr uint64_t kUsr = 2;
 inline constexpr uint64_t kAnyThread = 4;
 inline constexpr uint64_t kPmi = 8;
 constexpr uint64_t field(unsigned counter, uint64_t value) { return value << (4 * counter); }
+// The record of fixed counter i follows MSR_PEBS_DATA_CFG. [Linux 6.12 ICL_FIXED_0_ADAPTIVE]
+constexpr uint64_t adaptive(unsigned counter) { return bit(32 + 4 * counter); }
 }  // namespace fixed_ctrl
 
 // IA32_PERF_GLOBAL_STATUS and IA32_PERF_GLOBAL_OVF_CTRL.
 namespace status {
 inline constexpr unsigned kFixedShift = 32;
+inline constexpr uint64_t kPerfMetrics = bit(48);
+inline constexpr uint64_t kTraceToPa = bit(55);
+inline constexpr uint64_t kLbrFrozen = bit(58);       // LBR_Frz
+inline constexpr uint64_t kCountersFrozen = bit(59);  // CTR_Frz
+inline constexpr uint64_t kAsci = bit(60);
 inline constexpr uint64_t kOvfUncore = bit(61);
 inline constexpr uint64_t kOvfBuffer = bit(62);  // Ovf_DSBuffer, PEBS_Ovf
 inline constexpr uint64_t kCondChgd = bit(63);
 }  // namespace status
 
-// IA32_PEBS_ENABLE up to Skylake.
+// IA32_PERF_GLOBAL_INUSE. [SDM 18.2.4.3 "IA32_PERF_GLOBAL_INUSE MSR"; its table has PMI at 63]
+namespace in_use {
+inline constexpr uint64_t kPmi = bit(63);
+}  // namespace in_use
+
+// IA32_PEBS_ENABLE: what bits 35:32 mean depends on the generation.
 namespace pebs_enable {
+inline constexpr unsigned kFixedShift = 32;         // PEBS on fixed counter i (Ice Lake)
 inline constexpr unsigned kLoadLatencyShift = 32;   // LL_EN_PMCn
 inline constexpr uint64_t kPreciseStore = bit(63);  // PS_EN (Sandy Bridge, Ivy Bridge)
 }  // namespace pebs_enable
 
 // IA32_DEBUGCTL. The bits of the branch trace store are a fact of the microarch (BranchTrace).
 namespace debugctl {
+inline constexpr uint64_t kFreezeLbrsOnPmi = bit(11);
 inline constexpr uint64_t kFreezePerfmonOnPmi = bit(12);
 inline constexpr uint64_t kFreezeWhileSmm = bit(14);
+inline constexpr uint64_t kRtm = bit(15);
 }  // namespace debugctl
 
 // IA32_MISC_ENABLE.
@@ -92,6 +118,9 @@ inline constexpr unsigned kFormatShift = 8;
 inline constexpr uint64_t kFormat = uint64_t{0xF} << kFormatShift;
 inline constexpr uint64_t kSmmFreeze = bit(12);
 inline constexpr uint64_t kFullWidthWrite = bit(13);
+inline constexpr uint64_t kPebsBaseline = bit(14);
+inline constexpr uint64_t kPerfMetrics = bit(15);
+inline constexpr uint64_t kPebsTimingInfo = bit(17);
 }  // namespace capabilities
 
 // The LVT performance counter register.

@@ -20,12 +20,16 @@ TEST(MsrName, SingleOnes) {
   EXPECT_EQ(msr_name(0x390), "IA32_PERF_GLOBAL_OVF_CTRL");
   EXPECT_EQ(msr_name(0x3F1), "IA32_PEBS_ENABLE");
   EXPECT_EQ(msr_name(0x3F6), "MSR_PEBS_LD_LAT_THRESHOLD");
+  EXPECT_EQ(msr_name(0x391), "IA32_PERF_GLOBAL_STATUS_SET");
+  EXPECT_EQ(msr_name(0x392), "IA32_PERF_GLOBAL_INUSE");
+  EXPECT_EQ(msr_name(0x3F2), "MSR_PEBS_DATA_CFG");
+  EXPECT_EQ(msr_name(0x3F7), "MSR_PEBS_FRONTEND");
   EXPECT_EQ(msr_name(0x600), "IA32_DS_AREA");
 }
 
 TEST(MsrName, UnknownOnesGiveTheirAddress) {
   EXPECT_EQ(msr_name(0x0C9), "MSR C9H");
-  EXPECT_EQ(msr_name(0x30C), "MSR 30CH");
+  EXPECT_EQ(msr_name(0x30D), "MSR 30DH");
   EXPECT_EQ(msr_name(0x0), "MSR 0H");
 }
 

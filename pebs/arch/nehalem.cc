@@ -5,6 +5,7 @@
 // lists intel/perfmon NHM-EP V4 and WSM-EP-DP V5; errata as noted.
 #include <array>
 
+#include "pebs/arch/errata_ids.h"
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/generations.h"
 
@@ -114,6 +115,11 @@ constexpr std::array<CpuModel, 4> kNehalemModels = {
 constexpr std::array<CpuModel, 3> kWestmereModels = {
     {{.model = 0x25}, {.model = 0x2C}, {.model = 0x2F}}};
 
+// [RemembERR; Linux 6.12 core.c intel_pmu_nhm_workaround]
+constexpr std::array<std::string_view, 2> kNehalemErrata = {"AAJ80", "AAK100"};
+// [Intel Xeon 5600 Specification Update]
+constexpr std::array<std::string_view, 1> kWestmereErrata = {"BD41"};
+
 // What the two share. [SDM 18.8.1; Table 18-18 for widths; Table 18-31, Westmere column]
 constexpr Microarch shared() {
   return {
@@ -149,6 +155,7 @@ constexpr Microarch nehalem() {
   row.models = kNehalemModels;
   row.minimum_period = 32;  // Linux 6.12 core.c nhm_limit_period: smaller ones hang or lose records
   row.events = kNehalemTable;
+  row.errata = kNehalemErrata;
   row.caches = {.l2_latency = 10, .l3_bytes = 8 << 20, .l3_latency = 38, .mispredict_penalty = 17};
   return row;
 }
@@ -160,6 +167,7 @@ constexpr Microarch westmere() {
   row.models = kWestmereModels;
   row.minimum_period = 1;
   row.events = kWestmereTable;
+  row.errata = kWestmereErrata;
   row.caches = {.l2_latency = 10, .l3_bytes = 4 << 20, .l3_latency = 38, .mispredict_penalty = 17};
   return row;
 }

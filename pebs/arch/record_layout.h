@@ -3,6 +3,7 @@
 #define SKIDPROOF_PEBS_ARCH_RECORD_LAYOUT_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace skidproof::arch {
@@ -31,30 +32,170 @@ inline constexpr unsigned kGprs = 16;
 
 inline constexpr int16_t kAbsent = -1;
 
-// Byte offset of each field in a fixed-layout record; kAbsent where the format has no such field.
+// Byte offset of each field in a record; kAbsent where the format has no such field. A fixed-layout
+// format (0 to 3) is one table. An adaptive one (4, 5) has a table for each choice of groups, and
+// the header word of each record says which applies.
 struct RecordLayout {
-  uint8_t format = 0;  // IA32_PERF_CAPABILITIES[11:8]
-  uint16_t bytes = 0;  // of one record
+  uint8_t format = 0;       // IA32_PERF_CAPABILITIES[11:8]
+  uint8_t field_bytes = 8;  // of one field: 4 in the 32-bit form of format 0
+  uint16_t bytes = 0;       // of one record; adaptive: without the branch entries
   int16_t flags = kAbsent;
-  int16_t ip = kAbsent;
+  int16_t ip = kAbsent;              // of the instruction after the sampled one
   std::array<int16_t, kGprs> gpr{};  // indexed by Gpr
   int16_t global_status = kAbsent;   // IA32_PERF_GLOBAL_STATUS before the assist
   int16_t data_address = kAbsent;
   int16_t data_source = kAbsent;  // data source encoding, or store status
   int16_t latency = kAbsent;
-  int16_t eventing_ip = kAbsent;
+  int16_t eventing_ip = kAbsent;  // of the sampled instruction
   int16_t tx_information = kAbsent;
   int16_t tsc = kAbsent;
   int16_t applicable_counters = kAbsent;
+  int16_t header = kAbsent;  // adaptive: groups and size
+  int16_t xmm = kAbsent;     // XMM0; XMMn at xmm + 10H * n
+  int16_t lbr = kAbsent;     // the first branch entry
+  // The bits of the latency field that are the instruction's latency, and where its cache latency
+  // stands (0: not recorded).
+  uint64_t latency_mask = ~uint64_t{0};
+  uint8_t cache_latency_shift = 0;
+  bool retire_latency = false;             // in the header word, bits 47:32
+  const RecordLayout* variants = nullptr;  // adaptive: by MSR_PEBS_DATA_CFG[3:0]
+
+  constexpr bool adaptive() const { return header != kAbsent; }
 };
 
+// The header word of an adaptive record: the groups in MSR_PEBS_DATA_CFG's positions, and the size.
+// [Linux 6.12 asm/perf_event.h struct pebs_basic]
+namespace adaptive {
+inline constexpr uint64_t kMemory = 1, kGprs = 2, kXmm = 4, kBranches = 8;
+inline constexpr uint64_t kGroups = 0xF;
+inline constexpr unsigned kBranchEntriesShift = 24;  // 31:24: entries − 1
+inline constexpr unsigned kRetireLatencyShift = 32;  // 47:32
+inline constexpr unsigned kSizeShift = 48;           // 63:48: bytes of the record
+inline constexpr uint16_t kBasicBytes = 0x20;
+inline constexpr uint16_t kMemoryBytes = 0x20;
+inline constexpr uint16_t kGprBytes = 0x90;
+inline constexpr uint16_t kXmmBytes = 0x100;
+inline constexpr uint16_t kBranchEntryBytes = 0x18;
+
+// Of a header word or of MSR_PEBS_DATA_CFG: how many branch entries are recorded.
+constexpr unsigned branch_entries(uint64_t word) {
+  return word & kBranches ? static_cast<unsigned>((word >> kBranchEntriesShift) & 0xFF) + 1 : 0;
+}
+// The bytes of a record with these groups.
+constexpr size_t record_bytes(uint64_t word) {
+  return kBasicBytes + (word & kMemory ? kMemoryBytes : 0) + (word & kGprs ? kGprBytes : 0) +
+         (word & kXmm ? kXmmBytes : 0) + size_t{branch_entries(word)} * kBranchEntryBytes;
+}
+constexpr size_t size_field(uint64_t header) { return header >> kSizeShift; }
+}  // namespace adaptive
+
 namespace internal {
+
 // RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8–R15 in the order AX, BX, CX, DX, SI, DI, BP, SP of the
 // record.
 inline constexpr std::array<int16_t, kGprs> kGprOffsets64 = {
     0x10, 0x20, 0x28, 0x18, 0x48, 0x40, 0x30, 0x38, 0x50, 0x58, 0x60, 0x68, 0x70, 0x78, 0x80, 0x88};
+inline constexpr std::array<int16_t, kGprs> kGprOffsets32 = {
+    0x08,    0x10,    0x14,    0x0C,    0x24,    0x20,    0x18,    0x1C,
+    kAbsent, kAbsent, kAbsent, kAbsent, kAbsent, kAbsent, kAbsent, kAbsent};
+
+constexpr std::array<int16_t, kGprs> no_gprs() {
+  std::array<int16_t, kGprs> offsets{};
+  for (int16_t& offset : offsets) offset = kAbsent;
+  return offsets;
+}
+
+// The table for one choice of groups: they follow the basic group in the order memory, registers,
+// XMM, branches, without padding. The registers stand in the order of their numbers.
+constexpr RecordLayout adaptive_layout(uint8_t format, unsigned groups) {
+  RecordLayout r;
+  r.format = format;
+  r.header = 0x00;
+  r.eventing_ip = 0x08;
+  r.applicable_counters = 0x10;
+  r.tsc = 0x18;
+  r.gpr = no_gprs();
+  // Format 4: the low half. Format 5 splits it into instruction and cache latency. [Linux 6.12 ds.c
+  // union intel_x86_pebs_latency]
+  r.latency_mask = format == 4 ? 0xFFFFFFFF : 0xFFFF;
+  r.cache_latency_shift = format == 4 ? 0 : 32;
+  r.retire_latency = format >= 5;
+  int16_t at = adaptive::kBasicBytes;
+  const auto field = [&at](int offset) { return static_cast<int16_t>(at + offset); };
+  if (groups & adaptive::kMemory) {
+    r.data_address = field(0x00);
+    r.data_source = field(0x08);
+    r.latency = field(0x10);
+    r.tx_information = field(0x18);
+    at = field(adaptive::kMemoryBytes);
+  }
+  if (groups & adaptive::kGprs) {
+    r.flags = field(0x00);
+    r.ip = field(0x08);
+    for (unsigned i = 0; i < kGprs; ++i) r.gpr[i] = field(static_cast<int>(0x10 + 8 * i));
+    at = field(adaptive::kGprBytes);
+  }
+  if (groups & adaptive::kXmm) {
+    r.xmm = at;
+    at = field(adaptive::kXmmBytes);
+  }
+  if (groups & adaptive::kBranches) r.lbr = at;
+  r.bytes = static_cast<uint16_t>(at);
+  return r;
+}
+
+constexpr std::array<RecordLayout, 16> adaptive_layouts(uint8_t format) {
+  std::array<RecordLayout, 16> all{};
+  for (unsigned groups = 0; groups < all.size(); ++groups) {
+    all[groups] = adaptive_layout(format, groups);
+  }
+  return all;
+}
+inline constexpr std::array<RecordLayout, 16> kFormat4Variants = adaptive_layouts(4);
+inline constexpr std::array<RecordLayout, 16> kFormat5Variants = adaptive_layouts(5);
+
+constexpr RecordLayout adaptive_format(const std::array<RecordLayout, 16>& variants) {
+  RecordLayout r = variants[0];
+  r.variants = variants.data();
+  return r;
+}
+
+constexpr RecordLayout format2() {
+  return {.format = 2,
+          .bytes = 0xC0,
+          .flags = 0x00,
+          .ip = 0x08,
+          .gpr = kGprOffsets64,
+          .global_status = 0x90,
+          .data_address = 0x98,
+          .data_source = 0xA0,
+          .latency = 0xA8,
+          .eventing_ip = 0xB0,
+          .tx_information = 0xB8};
+}
+
+constexpr RecordLayout format3() {
+  RecordLayout r = format2();
+  r.format = 3;
+  r.bytes = 0xC8;
+  r.global_status = kAbsent;
+  r.applicable_counters = 0x90;
+  r.tsc = 0xC0;
+  return r;
+}
+
 }  // namespace internal
 
+// Format 0 outside IA-32e mode without DTES64. [SDM Figure 17-7 "PEBS Record Format"]
+inline constexpr RecordLayout kRecordFormat0Legacy{.format = 0,
+                                                   .field_bytes = 4,
+                                                   .bytes = 0x28,
+                                                   .flags = 0x00,
+                                                   .ip = 0x04,
+                                                   .gpr = internal::kGprOffsets32};
+// Format 0. [SDM Figure 17-10 "PEBS Record Format 64-bit"]
+inline constexpr RecordLayout kRecordFormat0{
+    .format = 0, .bytes = 0x90, .flags = 0x00, .ip = 0x08, .gpr = internal::kGprOffsets64};
 // Format 1. [SDM Table 18-23 "PEBS Record Format for Intel Core i7 Processor Family"]
 inline constexpr RecordLayout kRecordFormat1{.format = 1,
                                              .bytes = 0xB0,
@@ -65,6 +206,26 @@ inline constexpr RecordLayout kRecordFormat1{.format = 1,
                                              .data_address = 0x98,
                                              .data_source = 0xA0,
                                              .latency = 0xA8};
+// Format 2: EventingIP and what a transaction did. [SDM Table 18-44 "PEBS Record Format for 4th
+// Generation Intel Core Processor Family"]
+inline constexpr RecordLayout kRecordFormat2 = internal::format2();
+// Format 3: 90H names the counters that the record applies to, and there is a time stamp.
+// [SDM Table 18-55 "PEBS Record Format for 6th Generation Intel Core Processor Family"]
+inline constexpr RecordLayout kRecordFormat3 = internal::format3();
+// Formats 4 and 5, adaptive. The table itself is that of a record with the basic group only.
+// [Linux 6.12 asm/perf_event.h struct pebs_basic, pebs_meminfo, pebs_gprs, pebs_xmm]
+inline constexpr RecordLayout kRecordFormat4 =
+    internal::adaptive_format(internal::kFormat4Variants);
+inline constexpr RecordLayout kRecordFormat5 =
+    internal::adaptive_format(internal::kFormat5Variants);
+
+// The table of one record of an adaptive format, by its header word. One whose size field is not
+// what its groups need is read as if it had the basic group only.
+constexpr const RecordLayout* layout_of(const RecordLayout& format, uint64_t header) {
+  if (format.variants == nullptr) return &format;
+  const bool sound = adaptive::record_bytes(header) == adaptive::size_field(header);
+  return &format.variants[sound ? header & adaptive::kGroups : 0];
+}
 
 }  // namespace skidproof::arch
 

@@ -1,4 +1,5 @@
-// PEBS record format 1 and the DS management area, against SDM Table 18-23 and Figure 18-22.
+// PEBS record formats and the DS management area, against the SDM's tables and Figure 18-22, and
+// the adaptive groups against Linux's structures.
 #include "pebs/arch/record_layout.h"
 
 #include <gmock/gmock.h>
@@ -59,6 +60,120 @@ TEST(RecordLayout, FormatOneRegistersInTheTablesOrder) {
   EXPECT_EQ(at(Gpr::kR15), 0x88);
 }
 
+// SDM Figures 17-7 and 17-10: flags, IP and the registers, nothing more.
+TEST(RecordLayout, FormatZeroInBothForms) {
+  std::vector<int> doublewords, quadwords;
+  for (int offset = 0; offset < 0x28; offset += 4) doublewords.push_back(offset);
+  for (int offset = 0; offset < 0x90; offset += 8) quadwords.push_back(offset);
+  EXPECT_EQ(kRecordFormat0Legacy.bytes, 0x28);
+  EXPECT_EQ(kRecordFormat0Legacy.field_bytes, 4);
+  EXPECT_EQ(present_fields(kRecordFormat0Legacy), doublewords);
+  EXPECT_EQ(kRecordFormat0Legacy.gpr[static_cast<size_t>(Gpr::kRax)], 0x08);
+  EXPECT_EQ(kRecordFormat0Legacy.gpr[static_cast<size_t>(Gpr::kRbx)], 0x0C);
+  EXPECT_EQ(kRecordFormat0Legacy.gpr[static_cast<size_t>(Gpr::kRdi)], 0x1C);
+  EXPECT_EQ(kRecordFormat0Legacy.gpr[static_cast<size_t>(Gpr::kRsp)], 0x24);
+  EXPECT_EQ(kRecordFormat0Legacy.gpr[static_cast<size_t>(Gpr::kR8)], kAbsent);
+  EXPECT_EQ(kRecordFormat0.bytes, 0x90);
+  EXPECT_EQ(kRecordFormat0.field_bytes, 8);
+  EXPECT_EQ(present_fields(kRecordFormat0), quadwords);
+}
+
+// SDM Tables 18-44 and 18-55.
+TEST(RecordLayout, FormatsTwoAndThreeAddToOne) {
+  const auto full = [](int bytes) {
+    std::vector<int> offsets;
+    for (int offset = 0; offset < bytes; offset += 8) offsets.push_back(offset);
+    return offsets;
+  };
+  EXPECT_EQ(kRecordFormat2.format, 2);
+  EXPECT_EQ(kRecordFormat2.bytes, 0xC0);
+  EXPECT_EQ(present_fields(kRecordFormat2), full(0xC0));
+  EXPECT_EQ(kRecordFormat2.global_status, 0x90);
+  EXPECT_EQ(kRecordFormat2.eventing_ip, 0xB0);
+  EXPECT_EQ(kRecordFormat2.tx_information, 0xB8);
+  EXPECT_EQ(kRecordFormat3.format, 3);
+  EXPECT_EQ(kRecordFormat3.bytes, 0xC8);
+  EXPECT_EQ(present_fields(kRecordFormat3), full(0xC8));
+  EXPECT_EQ(kRecordFormat3.global_status, kAbsent);
+  EXPECT_EQ(kRecordFormat3.applicable_counters, 0x90);
+  EXPECT_EQ(kRecordFormat3.tsc, 0xC0);
+  EXPECT_EQ(kRecordFormat3.gpr, kRecordFormat1.gpr);
+}
+
+// The header word is a field of its own.
+std::vector<int> adaptive_fields(const RecordLayout& layout) {
+  std::vector<int> offsets = present_fields(layout);
+  offsets.insert(offsets.begin(), layout.header);
+  return offsets;
+}
+
+TEST(AdaptiveLayout, BasicGroupAlone) {
+  for (const RecordLayout* format : {&kRecordFormat4, &kRecordFormat5}) {
+    EXPECT_TRUE(format->adaptive());
+    EXPECT_EQ(format->bytes, 0x20);
+    EXPECT_THAT(adaptive_fields(*format), testing::ElementsAre(0x00, 0x08, 0x10, 0x18));
+    EXPECT_EQ(format->eventing_ip, 0x08);
+    EXPECT_EQ(format->applicable_counters, 0x10);
+    EXPECT_EQ(format->tsc, 0x18);
+    EXPECT_EQ(format->ip, kAbsent) << "the next instruction's is in the register group only";
+  }
+  EXPECT_FALSE(kRecordFormat3.adaptive());
+}
+
+TEST(AdaptiveLayout, GroupsFollowInOrderWithoutPadding) {
+  const RecordLayout& all = *layout_of(kRecordFormat4, uint64_t{0x4D0} << 48 | 0x1F00000F);
+  EXPECT_EQ(all.data_address, 0x20);
+  EXPECT_EQ(all.data_source, 0x28);
+  EXPECT_EQ(all.latency, 0x30);
+  EXPECT_EQ(all.tx_information, 0x38);
+  EXPECT_EQ(all.flags, 0x40);
+  EXPECT_EQ(all.ip, 0x48);
+  EXPECT_EQ(all.gpr[static_cast<size_t>(Gpr::kRax)], 0x50);
+  EXPECT_EQ(all.gpr[static_cast<size_t>(Gpr::kRcx)], 0x58);
+  EXPECT_EQ(all.gpr[static_cast<size_t>(Gpr::kRsp)], 0x70);
+  EXPECT_EQ(all.gpr[static_cast<size_t>(Gpr::kR15)], 0xC8);
+  EXPECT_EQ(all.xmm, 0xD0);
+  EXPECT_EQ(all.lbr, 0x1D0);
+  const RecordLayout& xmm = *layout_of(kRecordFormat4, uint64_t{0x120} << 48 | 0x4);
+  EXPECT_EQ(xmm.xmm, 0x20);
+  EXPECT_EQ(xmm.data_address, kAbsent);
+  EXPECT_EQ(xmm.ip, kAbsent);
+  for (unsigned groups = 0; groups < 16; ++groups) {
+    const RecordLayout& one = internal::kFormat5Variants[groups];
+    EXPECT_EQ(one.bytes, adaptive::record_bytes(groups & ~adaptive::kBranches)) << groups;
+    EXPECT_EQ(one.latency >= 0, (groups & 1) != 0) << groups;
+    EXPECT_EQ(one.ip >= 0, (groups & 2) != 0) << groups;
+    EXPECT_EQ(one.xmm >= 0, (groups & 4) != 0) << groups;
+    EXPECT_EQ(one.lbr >= 0, (groups & 8) != 0) << groups;
+  }
+}
+
+// 20H, 20H, 90H, 100H and 18H for each of 32 branches.
+TEST(AdaptiveLayout, SizeByGroups) {
+  EXPECT_EQ(adaptive::record_bytes(0), 0x20U);
+  EXPECT_EQ(adaptive::record_bytes(0x1), 0x40U);
+  EXPECT_EQ(adaptive::record_bytes(0x3), 0xD0U);
+  EXPECT_EQ(adaptive::record_bytes(0x7), 0x1D0U);
+  EXPECT_EQ(adaptive::record_bytes(0x8), 0x38U) << "one branch entry";
+  EXPECT_EQ(adaptive::record_bytes(0x1F00000F), 1232U);
+  EXPECT_EQ(adaptive::record_bytes(0x1F000007), 0x1D0U) << "entries without the group";
+}
+
+TEST(AdaptiveLayout, ASizeThatIsNotTheGroupsIsReadAsBasic) {
+  EXPECT_EQ(layout_of(kRecordFormat4, uint64_t{0x40} << 48 | 0x3), &internal::kFormat4Variants[0]);
+  EXPECT_EQ(layout_of(kRecordFormat4, uint64_t{0xD0} << 48 | 0x3), &internal::kFormat4Variants[3]);
+  EXPECT_EQ(layout_of(kRecordFormat5, uint64_t{0x20} << 48), &internal::kFormat5Variants[0]);
+  EXPECT_EQ(layout_of(kRecordFormat3, uint64_t{0xD0} << 48 | 0x3), &kRecordFormat3);
+}
+
+TEST(AdaptiveLayout, FormatFiveSplitsTheLatencies) {
+  EXPECT_EQ(kRecordFormat4.latency_mask, 0xFFFFFFFFU);
+  EXPECT_FALSE(kRecordFormat4.retire_latency);
+  EXPECT_EQ(kRecordFormat5.latency_mask, 0xFFFFU);
+  EXPECT_EQ(kRecordFormat5.cache_latency_shift, 32);
+  EXPECT_TRUE(kRecordFormat5.retire_latency);
+}
+
 TEST(DsLayout, FourResetsAsTheFigureHasThem) {
   const DsLayout& ds = kDsFourResets;
   const std::array<uint32_t, 8> fields = {ds.bts_base,      ds.bts_index,     ds.bts_maximum,
@@ -70,6 +185,35 @@ TEST(DsLayout, FourResetsAsTheFigureHasThem) {
   EXPECT_EQ(ds.resets, 4U);
   EXPECT_EQ(ds.bytes, 0x68U);
   EXPECT_GE(kDsAllocation, ds.bytes);
+}
+
+// SDM Figure 17-5: doublewords, and the 40 bits of the reset value in two of them.
+TEST(DsLayout, LegacyAsTheFigureHasIt) {
+  const DsLayout& ds = kDsLegacy;
+  const std::array<uint32_t, 8> fields = {ds.bts_base,      ds.bts_index,     ds.bts_maximum,
+                                          ds.bts_threshold, ds.pebs_base,     ds.pebs_index,
+                                          ds.pebs_maximum,  ds.pebs_threshold};
+  EXPECT_THAT(fields, testing::ElementsAre(0x00, 0x04, 0x08, 0x0C, 0x10, 0x14, 0x18, 0x1C));
+  EXPECT_EQ(ds.field_bytes, 4U);
+  EXPECT_EQ(ds.gp_reset(0), 0x20U);
+  EXPECT_EQ(ds.resets, 1U);
+  EXPECT_EQ(ds.bytes, 0x30U);
+}
+
+TEST(DsLayout, ResetArraysOfTheOtherGenerations) {
+  EXPECT_EQ(kDsOneReset.gp_reset(0), 0x40U);
+  EXPECT_EQ(kDsOneReset.resets, 1U);
+  EXPECT_EQ(kDsFourResets.fixed_resets, 0U);
+  EXPECT_EQ(kDsEightResets.gp_reset(7), 0x78U);
+  EXPECT_EQ(kDsEightResets.fixed_counter_reset(0), 0x80U);
+  EXPECT_EQ(kDsEightResets.fixed_counter_reset(3), 0x98U);
+  EXPECT_EQ(kDsThirtyTwoResets.gp_reset(31), 0x138U);
+  EXPECT_EQ(kDsThirtyTwoResets.fixed_counter_reset(0), 0x140U);
+  EXPECT_EQ(kDsThirtyTwoResets.fixed_counter_reset(15) + 8, kDsThirtyTwoResets.bytes);
+  for (const DsLayout* ds :
+       {&kDsLegacy, &kDsOneReset, &kDsFourResets, &kDsEightResets, &kDsThirtyTwoResets}) {
+    EXPECT_LE(ds->bytes, kDsAllocation);
+  }
 }
 
 }  // namespace

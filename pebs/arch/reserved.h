@@ -30,34 +30,68 @@ constexpr uint64_t legacy_write_value(const Microarch& m, uint64_t written) {
 // Fixed counters: no sign extension, bits above the width reserved. [SDM 18.2.2]
 constexpr uint64_t fixed_counter_mask(const Microarch& m) { return low_bits(m.fixed_width); }
 
-// IA32_PERFEVTSELx. [SDM Figure 18-6; bits 32 and up need TSX]
+// IA32_PERFEVTSELx: what every one of them takes, and what the one of a counter takes: IN_TXCP
+// exists on IA32_PERFEVTSEL2 only. [SDM Figures 18-6, 18-40, 18.11.5 "Performance Monitoring and
+// Intel TSX"]
 constexpr uint64_t writable_perfevtsel(const Microarch& m) { return m.perfevtsel_defined; }
-
-// IA32_FIXED_CTR_CTRL: four bits for each counter. [SDM Figure 18-7]
-constexpr uint64_t writable_fixed_ctr_ctrl(const Microarch& m) {
-  return low_bits(4U * m.fixed_counters);
+constexpr uint64_t writable_perfevtsel(const Microarch& m, unsigned counter) {
+  const bool in_txcp = m.tsx && counter == evtsel::kInTxCpCounter;
+  return m.perfevtsel_defined | (in_txcp ? evtsel::kInTxCp : 0);
 }
 
-// IA32_PERF_GLOBAL_CTRL: existing counters only. [SDM 18.2.2; 18.9.2 for bits 7:4]
+// IA32_FIXED_CTR_CTRL: four bits for each counter, AnyThread where it exists, and where records are
+// adaptive one more for each counter. [SDM Figures 18-3, 18-7; Linux 6.12 ICL_FIXED_0_ADAPTIVE]
+constexpr uint64_t writable_fixed_ctr_ctrl(const Microarch& m) {
+  uint64_t writable = low_bits(4U * m.fixed_counters);
+  for (unsigned i = 0; i < m.fixed_counters; ++i) {
+    if (!m.any_thread) writable &= ~fixed_ctrl::field(i, fixed_ctrl::kAnyThread);
+    if (m.pebs_baseline) writable |= fixed_ctrl::adaptive(i);
+  }
+  return writable;
+}
+
+// IA32_PERF_GLOBAL_CTRL: existing counters only, and the metrics where there are any. [SDM 18.2.2;
+// 18.9.2 for bits 7:4; Linux 6.12 GLOBAL_CTRL_EN_PERF_METRICS]
 constexpr uint64_t writable_global_ctrl(const Microarch& m, unsigned gp) {
-  return low_bits(gp) | (low_bits(m.fixed_counters) << status::kFixedShift);
+  return low_bits(gp) | (low_bits(m.fixed_counters) << status::kFixedShift) |
+         (m.perf_metrics ? status::kPerfMetrics : 0);
 }
 
 // The bits that IA32_PERF_GLOBAL_STATUS can show; the register is read-only.
-// [SDM Figure 18-33 (Sandy Bridge), Figure 18-20 (Nehalem)]
+// [SDM Figures 18-4 (version 2), 18-20 (Nehalem), 18-33 (Sandy Bridge), 18-10 (version 4), 18-41;
+// Table 35-2 for 55 and 60]
 constexpr uint64_t status_bits(const Microarch& m, unsigned gp) {
-  return writable_global_ctrl(m, gp) | status::kOvfUncore | status::kOvfBuffer | status::kCondChgd;
+  uint64_t bits = writable_global_ctrl(m, gp) | status::kOvfBuffer | status::kCondChgd;
+  if (m.perfmon_version >= 3) bits |= status::kOvfUncore;
+  if (m.processor_trace) bits |= status::kTraceToPa;
+  if (m.streamlined_freeze()) bits |= status::kLbrFrozen | status::kCountersFrozen;
+  if (m.streamlined_freeze() && m.sgx) bits |= status::kAsci;
+  return bits;
 }
 
 // IA32_PERF_GLOBAL_OVF_CTRL: 1 clears. [SDM Figure 18-34: ClrOvfUncore 61, ClrOvfDSBuffer 62,
 // ClrCondChgd 63. Table 35-2 lists 61 for 06_2EH only; the figures show it on both generations]
 constexpr uint64_t clearable_status(const Microarch& m, unsigned gp) { return status_bits(m, gp); }
 
-// IA32_PEBS_ENABLE up to Skylake. [SDM Figures 18-21, 18-35; Tables 35-13, 35-18]
+// IA32_PERF_GLOBAL_STATUS_SET (version 4): 1 sets; all but CondChgd. [SDM 18.2.4.2, Figure 18-12]
+constexpr uint64_t settable_status(const Microarch& m, unsigned gp) {
+  return m.streamlined_freeze() ? status_bits(m, gp) & ~status::kCondChgd : 0;
+}
+
+// IA32_PEBS_ENABLE. [SDM Figures 18-21, 18-35; Tables 18-43, 18-54, 35-3, 35-13, 35-18; Linux 6.12
+// core.c intel_pmu_pebs_enable for the fixed counters]
 constexpr uint64_t writable_pebs_enable(const Microarch& m) {
   const uint64_t load_latency = uint64_t{m.load_latency_enable} << pebs_enable::kLoadLatencyShift;
   const uint64_t store = m.precise_store_counter != 0 ? pebs_enable::kPreciseStore : 0;
-  return uint64_t{m.pebs_counters} | load_latency | store;
+  const uint64_t fixed = uint64_t{m.pebs_fixed_counters} << pebs_enable::kFixedShift;
+  return uint64_t{m.pebs_counters} | load_latency | store | fixed;
+}
+
+// MSR_PEBS_DATA_CFG: groups, and branch entries − 1; absent without PEBS_BASELINE. [Linux 6.12
+// asm/perf_event.h PEBS_DATACFG_…; KVM takes the same bits]
+constexpr uint64_t writable_pebs_data_cfg(const Microarch& m) {
+  return m.pebs_baseline ? adaptive::kGroups | (uint64_t{0xFF} << adaptive::kBranchEntriesShift)
+                         : 0;
 }
 
 // MSR_PEBS_LD_LAT_THRESHOLD. [SDM Figure 18-23] Values below the minimum are not promised anything.
@@ -65,14 +99,16 @@ inline constexpr uint64_t kWritableLoadLatencyThreshold = 0xFFFF;
 inline constexpr uint64_t kMinimumLoadLatencyThreshold = 3;
 
 // IA32_DEBUGCTL: LBR, BTF, TR, BTS, BTINT, BTS_OFF_OS, BTS_OFF_USR, the two freezes, and the SMM
-// freeze where it is enumerated. [SDM 17.4.1 "IA32_DEBUGCTL MSR"] Bit 13, ENABLE_UNCORE_PMI, is
+// freeze where it is enumerated, RTM. [SDM 17.4.1 "IA32_DEBUGCTL MSR"] Bit 13, ENABLE_UNCORE_PMI, is
 // drawn for Nehalem (253668-032, Figure 16-11) and was never given another meaning.
 constexpr uint64_t writable_debugctl(const Microarch& m) {
   const BranchTrace& bts = m.branch_trace;
   const uint64_t trace = bts.messages | bts.store | bts.interrupt;
   const uint64_t branches = bit(0) | bit(1) | trace | (bts.cpl_qualified ? bts.filters() : 0);
   const uint64_t freezes = bit(11) | debugctl::kFreezePerfmonOnPmi;
-  return branches | freezes | bit(13) | (m.smm_freeze ? debugctl::kFreezeWhileSmm : 0);
+  const uint64_t uncore = m.perfmon_version >= 3 ? bit(13) : 0;
+  return branches | freezes | uncore | (m.smm_freeze ? debugctl::kFreezeWhileSmm : 0) |
+         (m.tsx ? debugctl::kRtm : 0);
 }
 
 // The LVT performance counter register. A write to the read-only delivery status is ignored, not
@@ -87,7 +123,8 @@ constexpr bool canonical(uint64_t address) {
 }
 
 // CPUID leaf 0AH as the row's part reports it: every architectural event available.
-// [SDM 18.2.1.1, 18.2.2; EBX: Table 18-1, 1 = not available]
+// [SDM 18.2.1.1, 18.2.2; EBX: Table 18-1, 1 = not available; from version 5 ECX has the fixed
+// counters one by one and EDX[15] says that AnyThread is deprecated: Linux 6.12 union cpuid10_edx]
 struct PerfmonLeaf {
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
 };
@@ -97,16 +134,24 @@ constexpr PerfmonLeaf perfmon_leaf(const Microarch& m, bool sibling_thread) {
   leaf.eax = uint32_t{m.perfmon_version} | (gp_counters(m, sibling_thread) << 8) |
              (uint32_t{m.gp_width} << 16) | (kArchitecturalEventCount << 24);
   leaf.edx = uint32_t{m.fixed_counters} | (uint32_t{m.fixed_width} << 5);
+  if (m.perfmon_version >= 5) {
+    leaf.ecx = static_cast<uint32_t>(low_bits(m.fixed_counters));
+    leaf.edx |= m.any_thread ? 0 : 1U << 15;
+  }
   return leaf;
 }
 
 // IA32_PERF_CAPABILITIES. [SDM 17.4.8.1 for LBR_FMT, 18.4.4.2 for bits 11:6, Figure 18-49]
-// PEBS_TRAP and PEBS_ARCH_REG are set on every part with a fixed-layout record from Nehalem on.
+// PEBS_TRAP and PEBS_ARCH_REG are set on every part from Core 2 on. Bits 14, 15 and 17: Linux 6.12
+// union perf_capabilities.
 constexpr uint64_t perf_capabilities(const Microarch& m) {
   return uint64_t{m.lbr_format} | capabilities::kPebsTrap | capabilities::kPebsArchReg |
          (uint64_t{m.record->format} << capabilities::kFormatShift) |
          (m.smm_freeze ? capabilities::kSmmFreeze : 0) |
-         (m.full_width_writes ? capabilities::kFullWidthWrite : 0);
+         (m.full_width_writes ? capabilities::kFullWidthWrite : 0) |
+         (m.pebs_baseline ? capabilities::kPebsBaseline : 0) |
+         (m.perf_metrics ? capabilities::kPerfMetrics : 0) |
+         (m.pebs_timing_info ? capabilities::kPebsTimingInfo : 0);
 }
 
 }  // namespace skidproof::arch

@@ -6,6 +6,7 @@
 // Linux.
 #include <array>
 
+#include "pebs/arch/errata_ids.h"
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/generations.h"
 
@@ -137,6 +138,11 @@ constexpr std::array<CpuModel, 5> kSandyBridgeModels = {
      {.model = 0x2D}}};
 constexpr std::array<CpuModel, 2> kIvyBridgeModels = {{{.model = 0x3A}, {.model = 0x3E}}};
 
+// Of Sandy Bridge, and those that Ivy Bridge has under numbers of its own: BJ122 as BV98, BJ136 as
+// BV112. [RemembERR; Linux 6.12 core.c]
+constexpr std::array<std::string_view, 3> kSandyBridgeErrata = {"BJ91", "BJ122", "BJ136"};
+constexpr std::array<std::string_view, 3> kIvyBridgeErrata = {"BJ122", "BJ136", "BU10"};
+
 // What the two share. [SDM 18.9.2 for coalescence, 18.9.3 for full-width writes, Table 18-31]
 constexpr Microarch shared() {
   return {
@@ -163,6 +169,7 @@ constexpr Microarch shared() {
       // ds.c].
       .disputed_qualifiers = 1u << (kQualifierInvert | kQualifierCmask),
       .fusion = kSandyBridgeFusion,
+      .indexed_fusion = IndexedFusion::kNever,
   };
 }
 
@@ -172,6 +179,7 @@ constexpr Microarch sandy_bridge() {
   row.title = "Sandy Bridge";
   row.models = kSandyBridgeModels;
   row.events = kSandyBridgeTable;
+  row.errata = kSandyBridgeErrata;
   row.caches = {.l2_latency = 12, .l3_bytes = 8 << 20, .l3_latency = 30, .mispredict_penalty = 16};
   return row;
 }
@@ -182,6 +190,7 @@ constexpr Microarch ivy_bridge() {
   row.title = "Ivy Bridge";
   row.models = kIvyBridgeModels;
   row.events = kIvyBridgeTable;
+  row.errata = kIvyBridgeErrata;
   row.caches = {.l2_latency = 12, .l3_bytes = 8 << 20, .l3_latency = 30, .mispredict_penalty = 15};
   return row;
 }

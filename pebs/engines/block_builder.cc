@@ -20,7 +20,7 @@ bool uses_vectors(const Decoded& d) {
 
 // Prefixes and operands that no handler looks at, so that they must not be there.
 bool is_plain(const Decoded& d) {
-  if (d.instruction.address_width != 64) return false;
+  if (d.instruction.address_width != (d.facts.mode == Mode::kLong ? 64 : 32)) return false;
   if (d.instruction.attributes &
       (ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE |
        ZYDIS_ATTRIB_HAS_XACQUIRE | ZYDIS_ATTRIB_HAS_XRELEASE)) {
@@ -39,6 +39,7 @@ bool is_plain(const Decoded& d) {
 }
 
 Handler select(const Decoded& d, const Selection& selection) {
+  if (is_string(d)) return select_string(d, selection);
   if (!is_plain(d)) return nullptr;
   if (uses_vectors(d)) return select_vector(d, selection);
   bool stack =
@@ -114,6 +115,13 @@ Operation trailer(Block& block) {
   return end;
 }
 
+// A fused pair of which one handler may do both halves.
+bool is_pair(const std::vector<model::InstructionFacts>& facts, size_t n) {
+  const model::InstructionFacts& first = facts[n];
+  return first.fused_with_next && facts[n + 1].fused_with_previous && !first.explicit_store &&
+         !(first.explicit_load && first.immediate);
+}
+
 void emit_whole(Block& block, const std::vector<Decoded>& code, bool modelled) {
   std::vector<bool> dead = dead_flags(block.facts);
   uint64_t slots = 0;
@@ -122,8 +130,9 @@ void emit_whole(Block& block, const std::vector<Decoded>& code, bool modelled) {
     Operation op = encode(code[n], n);
     op.slots = static_cast<uint32_t>(slots);
     slots += facts.slots + facts.stall;
-    Handler pair =
-        facts.fused_with_next ? select_pair(code[n], code[n + 1], {.modelled = modelled}) : nullptr;
+    Handler pair = is_pair(block.facts, n)
+                       ? select_pair(code[n], code[n + 1], {.modelled = modelled})
+                       : nullptr;
     if (pair != nullptr) {
       op.handler = pair;
       op.detail = block.facts[n + 1].condition & 1;
@@ -155,6 +164,15 @@ void emit_single(Block& block, const std::vector<Decoded>& code, bool modelled) 
       Operation end;
       end.handler = end_of_single();
       block.single.push_back(end);
+    }
+  }
+}
+
+// Tells string handlers that each repetition counts.
+void mark_strings(Block& block, const std::vector<Decoded>& code) {
+  for (std::vector<Operation>* operations : {&block.whole, &block.single}) {
+    for (Operation& op : *operations) {
+      if (is_string(code[op.position])) op.detail = 1;
     }
   }
 }
@@ -192,7 +210,7 @@ Expected<model::Decoded> BlockBuilder::decode(uint64_t ip) const {
                 fmt::format("the program left its code: there is none at {:#x}", ip),
                 "a wrong branch target or a damaged return address; see the instruction before it");
   }
-  return model::decode({memory_.host(ip), length}, ip);
+  return model::decode({memory_.host(ip), length}, ip, mode_);
 }
 
 Expected<std::unique_ptr<Block>> BlockBuilder::build(uint64_t ip) const {
@@ -215,11 +233,12 @@ Expected<std::unique_ptr<Block>> BlockBuilder::build(uint64_t ip) const {
   block->end = next;
   block->instructions = code.size();
   for (const Decoded& d : code) block->facts.push_back(d.facts);
-  model::place(block->facts, microarch_);
+  model::place(block->facts, microarch_, behaviour_);
   block->successor_ip[0] = next;
   block->successor_ip[1] = code.back().facts.target;
   emit_whole(*block, code, modelled_);
   emit_single(*block, code, modelled_);
+  if (behaviour_.rep_counts_iterations) mark_strings(*block, code);
   count(*block);
   block->entry = block->whole.data();
   return block;

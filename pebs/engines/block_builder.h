@@ -14,8 +14,13 @@ namespace skidproof::engines {
 
 class BlockBuilder {
  public:
-  BlockBuilder(const GuestMemory& memory, const arch::Microarch& microarch, Accounting accounting)
-      : memory_(memory), microarch_(microarch), modelled_(accounting == Accounting::kCore) {}
+  BlockBuilder(const GuestMemory& memory, const arch::Microarch& microarch,
+               const model::CoreBehaviour& behaviour, Accounting accounting, Mode mode)
+      : memory_(memory),
+        microarch_(microarch),
+        behaviour_(behaviour),
+        modelled_(accounting == Accounting::kCore),
+        mode_(mode) {}
 
   // The block that starts at `ip`: up to the next branch, the next instruction that cannot be executed,
   // or kMaximumInstructions. kExecution where there is no code, kUnsupported where its first
@@ -33,7 +38,9 @@ class BlockBuilder {
 
   const GuestMemory& memory_;
   const arch::Microarch& microarch_;
+  model::CoreBehaviour behaviour_;
   bool modelled_;
+  Mode mode_;
 };
 
 }  // namespace skidproof::engines

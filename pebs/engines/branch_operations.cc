@@ -160,7 +160,7 @@ void pair_immediate(State& s, const Operation* op, uint64_t clock, uint64_t rema
 template <class M, Arithmetic kKind, typename T, arch::Condition kCondition>
 __attribute__((noinline)) void pair_memory_slow(State& s, const Operation* op, uint64_t clock,
                                                 uint64_t remaining) {
-  uint64_t address = s.effective(op);
+  uint64_t address = s.linear(op);
   uint64_t stall = M::load(s, op, address, sizeof(T), clock + op->slots, op->chase);
   if (stall == kFaulted) return;
   clock += stall;
@@ -281,130 +281,143 @@ enum class Operand : uint8_t { kRegister, kMemory, kImmediate };
 // leaves to by a tail call before it has done anything.
 enum class Speed : uint8_t { kQuick, kSlow };
 
-inline uint64_t pushed_at(const State& s) { return s.read<uint64_t>(kRsp) - 8; }
-
-inline void push_value(State& s, uint64_t value) {
-  uint64_t address = pushed_at(s);
-  s.store<uint64_t>(address, value);
-  s.write<uint64_t>(kRsp, address);
+// `Word` is what the stack and near branches are wide: 8 bytes in 64-bit mode, 4 in 32-bit mode.
+template <class Word>
+Word pushed_at(const State& s) {
+  return static_cast<Word>(s.read<Word>(kRsp) - sizeof(Word));
 }
 
-template <class M, Operand kOperand>
+template <class Word>
+void push_value(State& s, Word value) {
+  Word address = pushed_at<Word>(s);
+  s.store<Word>(address, value);
+  s.write<Word>(kRsp, address);
+}
+
+template <class Word>
+Word operand_at(const State& s, const Operation* op) {
+  return static_cast<Word>(s.effective(op));
+}
+template <class M, class Word, Operand kOperand>
 bool operand_is_quick(State& s, const Operation* op) {
-  return kOperand != Operand::kMemory || M::load_is_quick(s, s.effective(op), 8);
+  return kOperand != Operand::kMemory || M::load_is_quick(s, operand_at<Word>(s, op), sizeof(Word));
 }
 // The stall, or kFaulted.
-template <class M, Operand kOperand>
+template <class M, class Word, Operand kOperand>
 uint64_t reach_operand(State& s, const Operation* op, uint64_t now) {
-  return kOperand == Operand::kMemory ? M::load(s, op, s.effective(op), 8, now, op->chase) : 0;
+  if constexpr (kOperand != Operand::kMemory) return 0;
+  return M::load(s, op, operand_at<Word>(s, op), sizeof(Word), now, op->chase);
 }
-template <Operand kOperand>
-uint64_t operand_value(const State& s, const Operation* op) {
-  if constexpr (kOperand == Operand::kMemory) return s.load<uint64_t>(s.effective(op));
-  return kOperand == Operand::kRegister ? s.read<uint64_t>(op->source) : op->immediate;
+template <class Word, Operand kOperand>
+Word operand_value(const State& s, const Operation* op) {
+  if constexpr (kOperand == Operand::kMemory) return s.load<Word>(operand_at<Word>(s, op));
+  return kOperand == Operand::kRegister ? s.read<Word>(op->source)
+                                        : static_cast<Word>(op->immediate);
 }
 
 // The stall of an operand and a push after it, or kFaulted.
-template <class M, Operand kOperand>
+template <class M, class Word, Operand kOperand>
 uint64_t reach_operand_and_push(State& s, const Operation* op, uint64_t now) {
-  uint64_t first = reach_operand<M, kOperand>(s, op, now);
+  uint64_t first = reach_operand<M, Word, kOperand>(s, op, now);
   if (first == kFaulted) return kFaulted;
-  uint64_t second = M::store(s, op, pushed_at(s), 8, now + first);
+  uint64_t second = M::store(s, op, pushed_at<Word>(s), sizeof(Word), now + first);
   return second == kFaulted ? kFaulted : first + second;
 }
 
-template <class M, Operand kOperand, Speed kSpeed = Speed::kQuick>
+template <class M, class Word, Operand kOperand, Speed kSpeed = Speed::kQuick>
 void push(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
   if constexpr (kSpeed == Speed::kSlow) {
-    uint64_t stall = reach_operand_and_push<M, kOperand>(s, op, clock + op->slots);
+    uint64_t stall = reach_operand_and_push<M, Word, kOperand>(s, op, clock + op->slots);
     if (stall == kFaulted) return;
     clock += stall;
-  } else if (!operand_is_quick<M, kOperand>(s, op) || !M::store_is_quick(s, pushed_at(s), 8)) {
-    SKIDPROOF_TAIL push<M, kOperand, Speed::kSlow>(s, op, clock, remaining);
+  } else if (!operand_is_quick<M, Word, kOperand>(s, op) ||
+             !M::store_is_quick(s, pushed_at<Word>(s), sizeof(Word))) {
+    SKIDPROOF_TAIL push<M, Word, kOperand, Speed::kSlow>(s, op, clock, remaining);
   }
-  push_value(s, operand_value<kOperand>(s, op));
+  push_value<Word>(s, operand_value<Word, kOperand>(s, op));
   SKIDPROOF_NEXT(s, op, clock, remaining);
 }
 
-template <class M, Speed kSpeed = Speed::kQuick>
+template <class M, class Word, Speed kSpeed = Speed::kQuick>
 void pop(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
-  uint64_t address = s.read<uint64_t>(kRsp);
+  Word address = s.read<Word>(kRsp);
   if constexpr (kSpeed == Speed::kSlow) {
-    uint64_t stall = M::load(s, op, address, 8, clock + op->slots);
+    uint64_t stall = M::load(s, op, address, sizeof(Word), clock + op->slots);
     if (stall == kFaulted) return;
     clock += stall;
-  } else if (!M::load_is_quick(s, address, 8)) {
-    SKIDPROOF_TAIL pop<M, Speed::kSlow>(s, op, clock, remaining);
+  } else if (!M::load_is_quick(s, address, sizeof(Word))) {
+    SKIDPROOF_TAIL pop<M, Word, Speed::kSlow>(s, op, clock, remaining);
   }
-  s.write<uint64_t>(kRsp, address + 8);
-  s.write<uint64_t>(op->destination, s.load<uint64_t>(address));
+  s.write<Word>(kRsp, static_cast<Word>(address + sizeof(Word)));
+  s.write<Word>(op->destination, s.load<Word>(address));
   SKIDPROOF_NEXT(s, op, clock, remaining);
 }
 
 // immediate: the return address.
-template <class M, class Mode, Speed kSpeed = Speed::kQuick>
+template <class M, class Mode, class Word, Speed kSpeed = Speed::kQuick>
 void call(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
   if constexpr (kSpeed == Speed::kSlow) {
-    uint64_t stall = M::store(s, op, pushed_at(s), 8, clock + op->slots);
+    uint64_t stall = M::store(s, op, pushed_at<Word>(s), sizeof(Word), clock + op->slots);
     if (stall == kFaulted) return;
     clock += stall;
-  } else if (!M::store_is_quick(s, pushed_at(s), 8)) {
-    SKIDPROOF_TAIL call<M, Mode, Speed::kSlow>(s, op, clock, remaining);
+  } else if (!M::store_is_quick(s, pushed_at<Word>(s), sizeof(Word))) {
+    SKIDPROOF_TAIL call<M, Mode, Word, Speed::kSlow>(s, op, clock, remaining);
   }
-  push_value(s, op->immediate);
+  push_value<Word>(s, static_cast<Word>(op->immediate));
   if constexpr (std::is_same_v<M, Modelled>) s.core->call(op->immediate);
   SKIDPROOF_SUCCESSOR(Mode, s, op, clock, remaining, 1);
 }
 
-template <class M, class Mode, Operand kOperand, Speed kSpeed = Speed::kQuick>
+template <class M, class Mode, class Word, Operand kOperand, Speed kSpeed = Speed::kQuick>
 void call_indirect(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
   if constexpr (kSpeed == Speed::kSlow) {
-    uint64_t stall = reach_operand_and_push<M, kOperand>(s, op, clock + op->slots);
+    uint64_t stall = reach_operand_and_push<M, Word, kOperand>(s, op, clock + op->slots);
     if (stall == kFaulted) return;
     clock += stall;
-  } else if (!operand_is_quick<M, kOperand>(s, op) || !M::store_is_quick(s, pushed_at(s), 8)) {
-    SKIDPROOF_TAIL call_indirect<M, Mode, kOperand, Speed::kSlow>(s, op, clock, remaining);
+  } else if (!operand_is_quick<M, Word, kOperand>(s, op) ||
+             !M::store_is_quick(s, pushed_at<Word>(s), sizeof(Word))) {
+    SKIDPROOF_TAIL call_indirect<M, Mode, Word, kOperand, Speed::kSlow>(s, op, clock, remaining);
   }
-  uint64_t target = operand_value<kOperand>(s, op);
-  push_value(s, op->immediate);
+  uint64_t target = operand_value<Word, kOperand>(s, op);
+  push_value<Word>(s, static_cast<Word>(op->immediate));
   if constexpr (std::is_same_v<M, Modelled>) {
     clock += s.core->call_indirect(op[1].slots, target, op->immediate);
   }
   SKIDPROOF_COMPUTED(Mode, s, op, clock, remaining, target);
 }
 
-template <class M, class Mode, Operand kOperand, Speed kSpeed = Speed::kQuick>
+template <class M, class Mode, class Word, Operand kOperand, Speed kSpeed = Speed::kQuick>
 void jump_indirect(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
   if constexpr (kSpeed == Speed::kSlow) {
-    uint64_t stall = reach_operand<M, kOperand>(s, op, clock + op->slots);
+    uint64_t stall = reach_operand<M, Word, kOperand>(s, op, clock + op->slots);
     if (stall == kFaulted) return;
     clock += stall;
-  } else if (!operand_is_quick<M, kOperand>(s, op)) {
-    SKIDPROOF_TAIL jump_indirect<M, Mode, kOperand, Speed::kSlow>(s, op, clock, remaining);
+  } else if (!operand_is_quick<M, Word, kOperand>(s, op)) {
+    SKIDPROOF_TAIL jump_indirect<M, Mode, Word, kOperand, Speed::kSlow>(s, op, clock, remaining);
   }
-  uint64_t target = operand_value<kOperand>(s, op);
+  uint64_t target = operand_value<Word, kOperand>(s, op);
   if constexpr (std::is_same_v<M, Modelled>) clock += s.core->jump_indirect(op[1].slots, target);
   SKIDPROOF_COMPUTED(Mode, s, op, clock, remaining, target);
 }
 
 // immediate: bytes of arguments to release.
-template <class M, class Mode, Speed kSpeed = Speed::kQuick>
+template <class M, class Mode, class Word, Speed kSpeed = Speed::kQuick>
 void give_back(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
-  uint64_t address = s.read<uint64_t>(kRsp);
+  Word address = s.read<Word>(kRsp);
   if constexpr (kSpeed == Speed::kSlow) {
-    uint64_t stall = M::load(s, op, address, 8, clock + op->slots);
+    uint64_t stall = M::load(s, op, address, sizeof(Word), clock + op->slots);
     if (stall == kFaulted) return;
     clock += stall;
-  } else if (!M::load_is_quick(s, address, 8)) {
-    SKIDPROOF_TAIL give_back<M, Mode, Speed::kSlow>(s, op, clock, remaining);
+  } else if (!M::load_is_quick(s, address, sizeof(Word))) {
+    SKIDPROOF_TAIL give_back<M, Mode, Word, Speed::kSlow>(s, op, clock, remaining);
   }
-  uint64_t target = s.load<uint64_t>(address);
-  s.write<uint64_t>(kRsp, address + 8 + op->immediate);
+  uint64_t target = s.load<Word>(address);
+  s.write<Word>(kRsp, static_cast<Word>(address + sizeof(Word) + op->immediate));
   if constexpr (std::is_same_v<M, Modelled>) clock += s.core->give_back(target);
   SKIDPROOF_COMPUTED(Mode, s, op, clock, remaining, target);
 }
 
-template <class M, class Mode>
+template <class M, class Mode, class Word>
 Handler branch_of(const model::Decoded& d) {
   bool memory = d.facts.explicit_load;
   switch (d.facts.branch) {
@@ -413,28 +426,28 @@ Handler branch_of(const model::Decoded& d) {
     case model::Branch::kJump:
       return jump<Mode>;
     case model::Branch::kIndirectJump:
-      return memory ? jump_indirect<M, Mode, Operand::kMemory>
-                    : jump_indirect<M, Mode, Operand::kRegister>;
+      return memory ? jump_indirect<M, Mode, Word, Operand::kMemory>
+                    : jump_indirect<M, Mode, Word, Operand::kRegister>;
     case model::Branch::kCall:
-      return call<M, Mode>;
+      return call<M, Mode, Word>;
     case model::Branch::kIndirectCall:
-      return memory ? call_indirect<M, Mode, Operand::kMemory>
-                    : call_indirect<M, Mode, Operand::kRegister>;
+      return memory ? call_indirect<M, Mode, Word, Operand::kMemory>
+                    : call_indirect<M, Mode, Word, Operand::kRegister>;
     case model::Branch::kReturn:
-      return give_back<M, Mode>;
+      return give_back<M, Mode, Word>;
     case model::Branch::kNone:
       return nullptr;
   }
   return nullptr;
 }
 
-template <class M>
+template <class M, class Word>
 Handler stack_of(const model::Decoded& d) {
   if (d.instruction.mnemonic == ZYDIS_MNEMONIC_POP)
-    return d.facts.explicit_store ? nullptr : pop<M>;
-  if (d.facts.explicit_load) return push<M, Operand::kMemory>;
-  return d.operands[0].type == ZYDIS_OPERAND_TYPE_IMMEDIATE ? push<M, Operand::kImmediate>
-                                                            : push<M, Operand::kRegister>;
+    return d.facts.explicit_store ? nullptr : pop<M, Word>;
+  if (d.facts.explicit_load) return push<M, Word, Operand::kMemory>;
+  return d.operands[0].type == ZYDIS_OPERAND_TYPE_IMMEDIATE ? push<M, Word, Operand::kImmediate>
+                                                            : push<M, Word, Operand::kRegister>;
 }
 
 // Jcc proper: not JRCXZ nor LOOP, whose opcodes hold no condition.
@@ -442,20 +455,29 @@ bool is_jcc(const model::Decoded& d) {
   return d.instruction.opcode_map == ZYDIS_OPCODE_MAP_0F || (d.instruction.opcode & 0xF0) == 0x70;
 }
 
-}  // namespace
-
-Handler select_branch(const model::Decoded& d, const Selection& selection) {
+// By whether the core model takes part, and by what becomes of the block.
+template <class Word>
+Handler of_width(const model::Decoded& d, const Selection& selection) {
   if (d.instruction.mnemonic == ZYDIS_MNEMONIC_PUSH ||
       d.instruction.mnemonic == ZYDIS_MNEMONIC_POP) {
-    if (d.instruction.operand_width != 64) return nullptr;
-    return selection.modelled ? stack_of<Modelled>(d) : stack_of<Bare>(d);
+    if (d.instruction.operand_width != 8 * sizeof(Word)) return nullptr;
+    return selection.modelled ? stack_of<Modelled, Word>(d) : stack_of<Bare, Word>(d);
   }
   if (d.facts.branch == model::Branch::kConditional && !is_jcc(d)) return nullptr;
   if (d.instruction.meta.branch_type == ZYDIS_BRANCH_TYPE_FAR) return nullptr;
   if (selection.single) {
-    return selection.modelled ? branch_of<Modelled, Single>(d) : branch_of<Bare, Single>(d);
+    return selection.modelled ? branch_of<Modelled, Single, Word>(d)
+                              : branch_of<Bare, Single, Word>(d);
   }
-  return selection.modelled ? branch_of<Modelled, Whole>(d) : branch_of<Bare, Whole>(d);
+  return selection.modelled ? branch_of<Modelled, Whole, Word>(d) : branch_of<Bare, Whole, Word>(d);
+}
+
+}  // namespace
+
+Handler select_branch(const model::Decoded& d, const Selection& selection) {
+  if (d.facts.mode == skidproof::Mode::kLong) return of_width<uint64_t>(d, selection);
+  // An operand-size prefix would cut EIP to 16 bits.
+  return d.instruction.operand_width == 32 ? of_width<uint32_t>(d, selection) : nullptr;
 }
 
 Handler select_pair(const model::Decoded& first, const model::Decoded& second,

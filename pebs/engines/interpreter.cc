@@ -18,13 +18,19 @@ namespace skidproof::engines {
 // execution is cut into runs and steps.
 struct Interpreter::Machinery {
   Machinery(GuestMemory& guest, model::Core& the_core, const arch::Microarch& microarch,
-            Accounting a)
-      : memory(guest), core(the_core), accounting(a), builder(guest, microarch, a) {
+            const model::CoreBehaviour& behaviour, Accounting a, Mode m)
+      : memory(guest),
+        core(the_core),
+        accounting(a),
+        mode(m),
+        return_address(m == Mode::kLong ? kSentinel : kSentinel32),
+        builder(guest, microarch, behaviour, a, m) {
+    if (m != Mode::kLong) state.address_mask = UINT32_MAX;
     state.host_delta = guest.host_delta();
     state.core = &the_core;
     state.memory = &guest;
     sentinel.instructions = UINT64_MAX;  // fits no budget, so execution stops in front of it
-    sentinel.ip = sentinel.end = kSentinel;
+    sentinel.ip = sentinel.end = return_address;
     generation = guest.generation();
   }
 
@@ -45,6 +51,8 @@ struct Interpreter::Machinery {
   GuestMemory& memory;
   model::Core& core;
   Accounting accounting;
+  Mode mode;
+  uint64_t return_address;  // of the called function
   BlockBuilder builder;
   State state;
   std::unordered_map<uint64_t, std::unique_ptr<Block>> blocks;
@@ -62,13 +70,20 @@ struct Interpreter::Machinery {
 
 namespace {
 
+uint64_t word_bytes(const model::InstructionFacts& facts) {
+  return facts.mode == Mode::kLong ? 8 : 4;
+}
+uint64_t linear(const model::InstructionFacts& facts, uint64_t address) {
+  return facts.mode == Mode::kLong ? address : static_cast<uint32_t>(address);
+}
+
 // What a memory operand's address will be.
 uint64_t address_of(const model::InstructionFacts& facts, const model::Registers& registers) {
   const model::Address& a = facts.address_of;
   uint64_t address = static_cast<uint64_t>(a.displacement);
   if (a.base != model::kNoRegister) address += registers.gpr[a.base];
   if (a.index != model::kNoRegister) address += registers.gpr[a.index] << a.scale;
-  return address;
+  return linear(facts, address);
 }
 
 constexpr auto kRsp = static_cast<size_t>(arch::Gpr::kRsp);
@@ -77,14 +92,15 @@ uint64_t load_address(const model::InstructionFacts& facts, const model::Registe
   return facts.explicit_load ? address_of(facts, registers) : registers.gpr[kRsp];
 }
 uint64_t store_address(const model::InstructionFacts& facts, const model::Registers& registers) {
-  return facts.explicit_store ? address_of(facts, registers) : registers.gpr[kRsp] - 8;
+  return facts.explicit_store ? address_of(facts, registers)
+                              : linear(facts, registers.gpr[kRsp] - word_bytes(facts));
 }
 
 }  // namespace
 
 Expected<Block*> Interpreter::Machinery::find(uint64_t target) {
   Block* found = nullptr;
-  if (target == kSentinel) {
+  if (target == return_address) {
     found = &sentinel;
   } else if (auto known = blocks.find(target); known != blocks.end()) {
     found = known->second.get();
@@ -93,8 +109,8 @@ Expected<Block*> Interpreter::Machinery::find(uint64_t target) {
     if (!built) return tl::make_unexpected(std::move(built).error());
     found = built->get();
     for (const model::InstructionFacts& facts : found->facts) {
-      if (facts.uops <= most_uops) continue;
-      most_uops = facts.uops;
+      if (facts.slots <= most_uops) continue;
+      most_uops = facts.slots;
       raised_most_uops = true;
     }
     blocks.emplace(target, std::move(*built));
@@ -144,7 +160,7 @@ void Interpreter::Machinery::take_up_changes() {
 }
 
 void Interpreter::Machinery::publish() {
-  if (at != nullptr) ip = at == &sentinel ? kSentinel : at->facts[index].address;
+  if (at != nullptr) ip = at == &sentinel ? return_address : at->facts[index].address;
   state.registers.ip = ip;
   state.registers.flags = (state.registers.flags & ~uint64_t{kStatusFlags}) | state.flags.image();
   published_flags = state.registers.flags;
@@ -212,6 +228,7 @@ void Interpreter::Machinery::collect(arch::SignalCounts& counts) {
     block->executions = 0;
   }
   state.touched = nullptr;
+  counts[arch::index(arch::Signal::kInstructions)] += std::exchange(state.extra_instructions, 0);
 }
 
 // Puts execution in front of the instruction that faulted and says what happened.
@@ -233,12 +250,21 @@ Error Interpreter::Machinery::fault(arch::SignalCounts& counts) {
 }
 
 Interpreter::Interpreter(GuestMemory& memory, model::Core& core, const arch::Microarch& microarch,
-                         Accounting accounting)
-    : machinery_(std::make_unique<Machinery>(memory, core, microarch, accounting)) {}
+                         Accounting accounting, Mode mode)
+    : Interpreter(memory, core, microarch, model::core_behaviour_of(microarch), accounting, mode) {}
+Interpreter::Interpreter(GuestMemory& memory, model::Core& core, const arch::Microarch& microarch,
+                         const model::CoreBehaviour& behaviour, Accounting accounting, Mode mode)
+    : machinery_(
+          std::make_unique<Machinery>(memory, core, microarch, behaviour, accounting, mode)) {}
 Interpreter::~Interpreter() = default;
 
 Expected<void> Interpreter::load(const Program& program) {
   Machinery& m = *machinery_;
+  if (program.mode != m.mode) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("program {} is code of {}, the interpreter's mode is {}", program.id(),
+                            name_of(program.mode), name_of(m.mode)));
+  }
   if (!m.memory.executable(program.code_address, program.code.size())) {
     return fail(
         ErrorCode::kInvalidArgument,
@@ -261,10 +287,11 @@ void Interpreter::call(uint64_t entry, uint64_t iterations, uint64_t data, uint6
   m.state.vectors = {};
   r.gpr[static_cast<size_t>(arch::Gpr::kRdi)] = iterations;
   r.gpr[static_cast<size_t>(arch::Gpr::kRsi)] = data;
-  r.gpr[kRsp] = stack_top - 8;
+  const unsigned word = m.mode == Mode::kLong ? 8 : 4;
+  const uint64_t rsp = r.gpr[kRsp] = stack_top - word;
   r.ip = entry;
   // Where this fails the first stack access of the program will say so.
-  if (m.memory.writable(stack_top - 8, 8)) m.state.store<uint64_t>(stack_top - 8, kSentinel);
+  if (m.memory.writable(rsp, word)) std::memcpy(m.memory.host(rsp), &m.return_address, word);
   m.at = nullptr;
   m.link = nullptr;
   m.ip = entry;
@@ -273,7 +300,9 @@ void Interpreter::call(uint64_t entry, uint64_t iterations, uint64_t data, uint6
 
 uint64_t Interpreter::most_uops() const { return machinery_->most_uops; }
 
-bool Interpreter::finished() const { return machinery_->state.registers.ip == kSentinel; }
+bool Interpreter::finished() const {
+  return machinery_->state.registers.ip == machinery_->return_address;
+}
 
 Expected<uint64_t> Interpreter::run(uint64_t budget) {
   Machinery& m = *machinery_;
@@ -317,6 +346,8 @@ Expected<void> Interpreter::step(model::Retired& retired) {
   uint64_t clock = m.core.clock();
   retired.counts = {};
   auto outcome = m.execute_one(retired.counts, clock);
+  retired.counts[arch::index(arch::Signal::kInstructions)] +=
+      std::exchange(m.state.extra_instructions, 0);
   m.settle(retired.counts, clock);
   m.publish();
   SKIDPROOF_CHECK(std::move(outcome));

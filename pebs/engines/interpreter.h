@@ -8,10 +8,12 @@
 #include <memory>
 
 #include "base/expected.h"
+#include "base/mode.h"
 #include "kernels/program.h"
 #include "pebs/arch/microarch.h"
 #include "pebs/engines/guest_memory.h"
 #include "pebs/model/core.h"
+#include "pebs/model/core_behaviour.h"
 #include "pebs/model/retired.h"
 
 namespace skidproof::engines {
@@ -20,29 +22,34 @@ namespace skidproof::engines {
 // no counts): what the core model costs is measured against it.
 enum class Accounting : uint8_t { kCore, kBare };
 
-// Executes programs out of guest memory. What a program does to registers, memory, core.totals() and
+// Executes programs of one mode, 64-bit or 32-bit, out of guest memory. What a program does to registers, memory, core.totals() and
 // core.cycle() is the same whichever mixture of run() and step() executed it.
 //
 // Not emulated, each a hard error that names the instruction: privileged and system instructions, x87,
-// REP strings, segment overrides, AVX-512, exceptions (a #DE, an unaligned MOVAPS). A program that writes
+// string instructions but STOS, segment overrides, AVX-512, exceptions (a #DE, an unaligned MOVAPS). A program that writes
 // its own code, or any code block, is an error too.
 class Interpreter {
  public:
-  // `memory`, `core` and `microarch` must outlive the interpreter.
+  // `memory`, `core` and `microarch` must outlive the interpreter. In 32-bit mode all of the memory
+  // lies below 4 GiB.
   Interpreter(GuestMemory& memory, model::Core& core, const arch::Microarch& microarch,
-              Accounting accounting = Accounting::kCore);
+              Accounting accounting = Accounting::kCore, Mode mode = Mode::kLong);
+  // The same on a core that decides otherwise than the microarch says.
+  Interpreter(GuestMemory& memory, model::Core& core, const arch::Microarch& microarch,
+              const model::CoreBehaviour& behaviour, Accounting accounting = Accounting::kCore,
+              Mode mode = Mode::kLong);
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
   // Copies the program's bytes to program.code_address, which must lie in a code block of the guest
-  // memory (kInvalidArgument), and forgets what was decoded there before. Code that reaches the block in
+  // memory (kInvalidArgument, also for a program of another mode), and forgets what was decoded there before. Code that reaches the block in
   // another way after it ran once is not noticed.
   Expected<void> load(const Program& program);
 
   // Prepares a call of `entry`: RDI = iterations, RSI = data, RSP = stack_top with the sentinel return
-  // address pushed (the machine's push: not counted), RIP = entry; other registers 0. Align stack_top to
-  // 16. A stack that is not mapped shows as an error of the first run() or step().
+  // address pushed (the machine's push: not counted), RIP = entry; other registers 0. In 32-bit mode
+  // the lower halves of these. Align stack_top to 16. A stack that is not mapped shows as an error of the first run() or step().
   void call(uint64_t entry, uint64_t iterations, uint64_t data, uint64_t stack_top);
 
   // True when the called function returned to the sentinel.
@@ -73,6 +80,7 @@ class Interpreter {
 
   // Where a called function returns to; never a mapped address.
   static constexpr uint64_t kSentinel = 0xffff'f000'dead'0000;
+  static constexpr uint64_t kSentinel32 = 0xdead'0000;
 
  private:
   struct Machinery;

@@ -354,6 +354,42 @@ TEST(Interpreter, EveryPairDecidesAsItsHalvesDoAtTheBoundaries) {
   EXPECT_GT(fused, 10'000u);
 }
 
+TEST(Interpreter, ARepeatedStoreIsOneInstruction) {
+  for (uint64_t elements : {0, 1, 5, 512}) {
+    for (bool stepped : {false, true}) {
+      Guest guest;
+      guest.data = guest.memory->allocate(4096, MemoryUse::kData, false).value();
+      guest.start({0xF3, 0x48, 0xAB, 0xC3});  // rep stosq; ret
+      guest.gpr(arch::Gpr::kRdi) = guest.data.address;
+      guest.gpr(arch::Gpr::kRcx) = elements;
+      guest.gpr(arch::Gpr::kRax) = 0x0102'0304'0506'0708;
+      if (stepped) {
+        model::Retired retired;
+        ASSERT_TRUE(guest.interpreter.step(retired));
+        EXPECT_EQ(retired.counts[arch::index(Signal::kInstructions)], 1u);
+      }
+      ASSERT_TRUE(guest.run(10));
+      EXPECT_EQ(guest.total(Signal::kInstructions), 2u);
+      EXPECT_EQ(guest.gpr(arch::Gpr::kRcx), 0u);
+      EXPECT_EQ(guest.gpr(arch::Gpr::kRdi), guest.data.address + 8 * elements);
+      for (size_t i = 0; i < 4096; ++i) {
+        EXPECT_EQ(std::to_integer<unsigned>(guest.data.host[i]), i < 8 * elements ? 8 - i % 8 : 0);
+      }
+    }
+  }
+}
+
+TEST(Interpreter, ARepeatedStoreOutsideOfTheDataIsAnError) {
+  Guest guest;
+  guest.data = guest.memory->allocate(4096, MemoryUse::kData, false).value();
+  guest.start({0xF3, 0x48, 0xAB, 0xC3});
+  guest.gpr(arch::Gpr::kRdi) = guest.data.address;
+  guest.gpr(arch::Gpr::kRcx) = 513;
+  auto executed = guest.run(10);
+  ASSERT_FALSE(executed);
+  EXPECT_EQ(executed.error().code, ErrorCode::kExecution);
+}
+
 TEST(Interpreter, RegistersWrittenFromOutsideAreTakenUp) {
   Guest guest;
   guest.start({0x72, 0x01, 0xC3, 0xFF, 0xC0, 0xC3});  // jb +1; ret; inc eax; ret

@@ -11,6 +11,7 @@
 #include "pebs/engines/disturbance.h"
 #include "pebs/engines/guest_memory.h"
 #include "pebs/engines/interpreter.h"
+#include "pebs/engines/real_mode.h"
 #include "pebs/model/core.h"
 #include "pebs/model/defects.h"
 #include "pebs/model/pmu.h"
@@ -45,11 +46,58 @@ Identity identity_of(const Microarch& microarch, const ModelOptions& options) {
   }
   id.microarch = &microarch;
   id.pmu = true;
-  id.sibling_thread = options.sibling_thread;
-  id.capabilities = {"pebs", "ds", "dtes64", "pdcm"};
+  id.modes = {Mode::kLong, Mode::kProtected32, Mode::kReal};
+  id.sibling_thread = id.sibling_busy = options.sibling_thread;
+  id.capabilities = {"pebs", "ds"};
+  if (microarch.dtes64) id.capabilities.push_back("dtes64");
+  if (microarch.architectural_perfmon()) id.capabilities.push_back("pdcm");
   if (microarch.full_width_writes) id.capabilities.push_back("full-width-writes");
   return id;
 }
+
+// Memory that 32-bit code can reach, and what executes such code. Made when it is first asked for.
+//
+// To the core model, which tells lines apart by address bits 36:6, it stands behind the other memory.
+constexpr uint64_t kLowBase = uint64_t{2} << 30;
+constexpr uint64_t kLowBytes = uint64_t{1} << 30;
+static_assert(kLowBase >= GuestMemory::kBytes && GuestMemory::kBase % GuestMemory::kWindow == 0);
+
+struct Below4G {
+  Below4G(std::unique_ptr<GuestMemory> arena, Memory stack_block, model::Core& core,
+          const Microarch& microarch)
+      : memory(std::move(arena)),
+        stack(std::move(stack_block)),
+        interpreter(*memory, core, microarch, Accounting::kCore, Mode::kProtected32) {}
+
+  static Expected<std::unique_ptr<Below4G>> create(model::Core& core, const Microarch& microarch) {
+    auto memory = SKIDPROOF_TRY(GuestMemory::create(kLowBase, kLowBytes));
+    Memory stack = SKIDPROOF_TRY(memory->allocate(kStackBytes, MemoryUse::kData, false));
+    return std::make_unique<Below4G>(std::move(memory), std::move(stack), core, microarch);
+  }
+
+  std::unique_ptr<GuestMemory> memory;
+  Memory stack;
+  Interpreter interpreter;
+};
+
+// The linear addresses of both.
+class LinearMemory final : public model::Bus {
+ public:
+  explicit LinearMemory(GuestMemory& high) : high_(high) {}
+  void add(GuestMemory& low) { low_ = &low; }
+  bool read(uint64_t address, std::span<std::byte> into) override {
+    return address < kLowBase + kLowBytes ? low_ != nullptr && low_->read(address, into)
+                                          : high_.read(address, into);
+  }
+  bool write(uint64_t address, std::span<const std::byte> from) override {
+    return address < kLowBase + kLowBytes ? low_ != nullptr && low_->write(address, from)
+                                          : high_.write(address, from);
+  }
+
+ private:
+  GuestMemory& high_;
+  GuestMemory* low_ = nullptr;
+};
 
 class ModelMachine final : public Machine {
  public:
@@ -57,40 +105,51 @@ class ModelMachine final : public Machine {
                std::unique_ptr<GuestMemory> memory, Memory stack)
       : identity_(identity_of(microarch, options)),
         memory_(std::move(memory)),
+        linear_(*memory_),
         stack_(std::move(stack)),
         core_(microarch, derive_seed(options.seed, "core")),
-        pmu_(microarch, {.sibling_thread = options.sibling_thread}, *memory_, behaviour,
+        pmu_(microarch, {.sibling_thread = options.sibling_thread}, linear_, behaviour,
              options.seed),
-        interpreter_(*memory_, core_, microarch) {}
+        interpreter_(*memory_, core_, microarch, behaviour.core) {}
 
   const Identity& identity() const override { return identity_; }
   CpuidResult cpuid(uint32_t leaf, uint32_t subleaf) const override;
   Expected<uint64_t> rdmsr(uint32_t msr) override;
   Expected<void> wrmsr(uint32_t msr, uint64_t value) override { return pmu_.wrmsr(msr, value); }
+  Expected<uint64_t> rdpmc(const CounterRead& read) override {
+    return pmu_.rdpmc(read.index, read.ring == Ring::kUser, read.cr4_pce);
+  }
   Expected<Memory> allocate(const MemoryRequest& request) override {
-    return memory_->allocate(request.bytes, request.use, request.huge_pages);
+    GuestMemory* from = memory_.get();
+    if (request.below_4g) from = SKIDPROOF_TRY(below_4g())->memory.get();
+    return from->allocate(request.bytes, request.use, request.huge_pages);
   }
   Expected<RunLog> run(const Program& program, const RunPlan& plan) override;
 
  private:
+  Expected<Below4G*> below_4g();
+  Expected<void> check(const Program& program, const RunPlan& plan) const;
   Expected<void> execute(const RunPlan& plan, RunLog& log);
   Expected<uint64_t> execute_quietly(uint64_t instructions);
   void disturb(Disturbance what, const RunPlan& plan, RunLog& log);
   void handle_interrupt(const RunPlan& plan, RunLog& log);
-  void rewind(uint64_t index, uint64_t base);
+  void rewind(uint64_t index, uint64_t base, size_t field_bytes);
   uint64_t tsc() const { return core_.totals()[index(Signal::kReferenceCycles)]; }
-  uint64_t read_memory(uint64_t address) {
+  uint64_t read_field(uint64_t address, size_t bytes) {
     uint64_t value = 0;
-    memory_->read(address, std::as_writable_bytes(std::span(&value, 1)));
+    linear_.read(address, std::as_writable_bytes(std::span(&value, 1)).first(bytes));
     return value;
   }
 
   Identity identity_;
   std::unique_ptr<GuestMemory> memory_;
+  LinearMemory linear_;
   Memory stack_;
   model::Core core_;
   model::Pmu pmu_;
   Interpreter interpreter_;
+  std::unique_ptr<Below4G> below_4g_;
+  Interpreter* running_ = &interpreter_;  // of the last run
 };
 
 Machine::CpuidResult ModelMachine::cpuid(uint32_t leaf, uint32_t subleaf) const {
@@ -98,15 +157,22 @@ Machine::CpuidResult ModelMachine::cpuid(uint32_t leaf, uint32_t subleaf) const 
   const Microarch& m = *identity_.microarch;
   switch (leaf) {
     case 0x0:
-      return {.eax = 0xA, .ebx = 0x756E6547, .ecx = 0x6C65746E, .edx = 0x49656E69};  // GenuineIntel
+      return {.eax = m.architectural_perfmon() ? 0xAu : 0x5u,
+              .ebx = 0x756E6547,
+              .ecx = 0x6C65746E,
+              .edx = 0x49656E69};  // GenuineIntel
     case 0x1: {
       uint32_t signature = (identity_.stepping & 0xF) | ((identity_.model & 0xF) << 4) |
                            ((identity_.family & 0xF) << 8) | ((identity_.model >> 4) << 16);
       constexpr uint32_t kDtes64 = 1u << 2, kDsCpl = 1u << 4, kPdcm = 1u << 15, kDs = 1u << 21;
-      uint32_t ds_cpl = m.branch_trace.cpl_qualified ? kDsCpl : 0;
-      return {.eax = signature, .ebx = 0, .ecx = kDtes64 | ds_cpl | kPdcm, .edx = kDs};
+      return {.eax = signature,
+              .ebx = 0,
+              .ecx = (m.dtes64 ? kDtes64 : 0) | (m.branch_trace.cpl_qualified ? kDsCpl : 0) |
+                     (m.architectural_perfmon() ? kPdcm : 0),
+              .edx = kDs};
     }
     case 0xA: {
+      if (!m.architectural_perfmon()) return {};
       PerfmonLeaf perfmon = perfmon_leaf(m, identity_.sibling_thread);
       return {.eax = perfmon.eax, .ebx = perfmon.ebx, .ecx = perfmon.ecx, .edx = perfmon.edx};
     }
@@ -120,12 +186,41 @@ Expected<uint64_t> ModelMachine::rdmsr(uint32_t msr) {
   return pmu_.rdmsr(msr);
 }
 
-Expected<RunLog> ModelMachine::run(const Program& program, const RunPlan& plan) {
-  if (plan.mode != Mode::kLong) {
-    return fail(ErrorCode::kNotAvailable, "the interpreter executes 64-bit code only",
-                "run the program in Mode::kLong");
+Expected<Below4G*> ModelMachine::below_4g() {
+  if (below_4g_ == nullptr) {
+    below_4g_ = SKIDPROOF_TRY(Below4G::create(core_, *identity_.microarch));
+    linear_.add(*below_4g_->memory);
   }
-  SKIDPROOF_CHECK(interpreter_.load(program));
+  return below_4g_.get();
+}
+
+Expected<void> ModelMachine::check(const Program& program, const RunPlan& plan) const {
+  if (plan.mode == Mode::kReal) SKIDPROOF_CHECK(check_real_mode(program));
+  if (plan.mode != program.mode) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} is code of {}, and the run is to be in {}", program.id(),
+                            name_of(program.mode), name_of(plan.mode)));
+  }
+  if (plan.mode != Mode::kLong && plan.iterations > UINT32_MAX) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} iterations do not fit 32 bits", plan.iterations));
+  }
+  return {};
+}
+
+Expected<RunLog> ModelMachine::run(const Program& program, const RunPlan& plan) {
+  SKIDPROOF_CHECK(check(program, plan));
+  const bool is_long = plan.mode == Mode::kLong;
+  running_ = is_long ? &interpreter_ : &SKIDPROOF_TRY(below_4g())->interpreter;
+  const Memory& stack = is_long ? stack_ : below_4g_->stack;
+  if (plan.mode == Mode::kReal) {
+    Program as_32_bit_code = program;  // check() saw that it is the same
+    as_32_bit_code.mode = Mode::kProtected32;
+    SKIDPROOF_CHECK(running_->load(as_32_bit_code));
+  } else {
+    SKIDPROOF_CHECK(running_->load(program));
+  }
+  pmu_.set_mode(plan.mode);
   pmu_.set_user(plan.ring == Ring::kUser);
   RunLog log;
   for (const MsrWrite& write : plan.enable) {
@@ -135,11 +230,12 @@ Expected<RunLog> ModelMachine::run(const Program& program, const RunPlan& plan) 
     }
   }
   uint64_t begin = tsc();
-  interpreter_.call(program.entry, plan.iterations, program.data_address,
-                    stack_.address + stack_.host.size());
+  running_->call(program.entry, plan.iterations, program.data_address,
+                 stack.address + stack.host.size());
   Expected<void> outcome = execute(plan, log);
   log.tsc = tsc() - begin;
-  log.result = interpreter_.registers().gpr[static_cast<size_t>(Gpr::kRax)];
+  log.result = running_->registers().gpr[static_cast<size_t>(Gpr::kRax)];
+  pmu_.set_user(false);  // the code around the program runs in ring 0
   for (const MsrWrite& write : plan.disable) {
     auto done = pmu_.wrmsr(write.msr, write.value);
     if (outcome && !done) outcome = done;
@@ -155,9 +251,10 @@ Expected<void> ModelMachine::execute(const RunPlan& plan, RunLog& log) {
   Clock::time_point deadline = Clock::now() + plan.deadline;
   uint64_t until_look = kSlice;
   model::Retired retired;
+  Interpreter& interpreter = *running_;
   auto next = plan.disturbances.begin();
   uint64_t executed = 0;
-  while (!interpreter_.finished()) {
+  while (!interpreter.finished()) {
     uint64_t calm = next == plan.disturbances.end() ? UINT64_MAX
                     : next->after > executed        ? next->after - executed
                                                     : 0;
@@ -166,13 +263,13 @@ Expected<void> ModelMachine::execute(const RunPlan& plan, RunLog& log) {
       if (log.abandoned) return {};
       continue;
     }
-    uint64_t quiet = pmu_.active() ? pmu_.quiet_instructions(interpreter_.most_uops()) : UINT64_MAX;
+    uint64_t quiet = pmu_.active() ? pmu_.quiet_instructions(interpreter.most_uops()) : UINT64_MAX;
     uint64_t count = std::min({quiet, until_look, std::max<uint64_t>(calm, 1)});
     if (quiet >= kWorthARun) {
       count = SKIDPROOF_TRY(execute_quietly(count));
     } else {
       count = 1;
-      SKIDPROOF_CHECK(interpreter_.step(retired));
+      SKIDPROOF_CHECK(interpreter.step(retired));
       pmu_.retire(retired);
     }
     if (pmu_.take_interrupt()) handle_interrupt(plan, log);
@@ -199,9 +296,9 @@ Expected<void> ModelMachine::execute(const RunPlan& plan, RunLog& log) {
 
 // Returns how many really ran.
 Expected<uint64_t> ModelMachine::execute_quietly(uint64_t instructions) {
-  if (!pmu_.active()) return interpreter_.run(instructions);
+  if (!pmu_.active()) return running_->run(instructions);
   SignalCounts before = core_.totals();
-  uint64_t executed = SKIDPROOF_TRY(interpreter_.run(instructions));
+  uint64_t executed = SKIDPROOF_TRY(running_->run(instructions));
   SignalCounts gained;
   for (size_t i = 0; i < kSignals; ++i) gained[i] = core_.totals()[i] - before[i];
   pmu_.advance(gained, executed);
@@ -211,7 +308,7 @@ Expected<uint64_t> ModelMachine::execute_quietly(uint64_t instructions) {
 // The handlers run at CPL 0; afterwards the program goes on, unless the processor begins anew.
 void ModelMachine::disturb(Disturbance what, const RunPlan& plan, RunLog& log) {
   ++log.disturbances;
-  const uint64_t ip = interpreter_.registers().ip;
+  const uint64_t ip = running_->registers().ip;
   switch (what) {
     case Disturbance::kSmi:
       pmu_.enter_smm();
@@ -243,13 +340,18 @@ void ModelMachine::disturb(Disturbance what, const RunPlan& plan, RunLog& log) {
 void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
   Pmi pmi;
   pmi.tsc = tsc();
-  pmi.ip = interpreter_.registers().ip;
-  pmi.global_status = pmu_.rdmsr(IA32_PERF_GLOBAL_STATUS).value_or(0);
+  pmi.ip = running_->registers().ip;
+  pmi.global_status = pmu_.rdmsr(plan.pmi.status_msr).value_or(0);
   pmi.global_ctrl = pmu_.rdmsr(IA32_PERF_GLOBAL_CTRL).value_or(0);
   pmu_.transfer(pmi.ip, kHandler);
   pmu_.set_user(false);
-  if (plan.pebs_index_address != 0) pmi.pebs_index = read_memory(plan.pebs_index_address);
-  if (plan.bts_index_address != 0) pmi.bts_index = read_memory(plan.bts_index_address);
+  const size_t field_bytes = std::min<size_t>(plan.pebs_field_bytes, sizeof(uint64_t));
+  if (plan.pebs_index_address != 0) {
+    pmi.pebs_index = read_field(plan.pebs_index_address, field_bytes);
+  }
+  if (plan.bts_index_address != 0) {
+    pmi.bts_index = read_field(plan.bts_index_address, field_bytes);
+  }
   if (log.pmis.size() < plan.pmi.log_capacity) {
     log.pmis.push_back(pmi);
   } else {
@@ -260,12 +362,19 @@ void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
     uint64_t pebs = pmu_.rdmsr(IA32_PEBS_ENABLE).value_or(0) & 0xFF;
     static_cast<void>(pmu_.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, pmi.global_status & ~pebs));
   }
-  if (plan.pmi.rewind_index) rewind(plan.pebs_index_address, plan.pebs_base_address);
-  if (plan.pmi.rewind_branches) rewind(plan.bts_index_address, plan.bts_base_address);
+  if (plan.pmi.rewind_index) {
+    rewind(plan.pebs_index_address, plan.pebs_base_address, field_bytes);
+  }
+  if (plan.pmi.rewind_branches) {
+    rewind(plan.bts_index_address, plan.bts_base_address, field_bytes);
+  }
   if (plan.pmi.restore_global_ctrl) {
     for (const MsrWrite& write : plan.enable) {
       if (write.msr == IA32_PERF_GLOBAL_CTRL) static_cast<void>(pmu_.wrmsr(write.msr, write.value));
     }
+  }
+  for (const MsrWrite& write : plan.pmi.acknowledge) {
+    static_cast<void>(pmu_.wrmsr(write.msr, write.value));
   }
   if (plan.pmi.unmask) {
     uint64_t entry = pmu_.rdmsr(IA32_X2APIC_LVT_PMI).value_or(0);
@@ -276,10 +385,10 @@ void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
 }
 
 // Writes what stands at `base` to `index`; 0: there is no such buffer.
-void ModelMachine::rewind(uint64_t index, uint64_t base) {
+void ModelMachine::rewind(uint64_t index, uint64_t base, size_t field_bytes) {
   if (index == 0) return;
-  uint64_t value = read_memory(base);
-  memory_->write(index, std::as_bytes(std::span(&value, 1)));
+  uint64_t value = read_field(base, field_bytes);
+  linear_.write(index, std::as_bytes(std::span(&value, 1)).first(field_bytes));
 }
 
 }  // namespace

@@ -70,6 +70,7 @@ struct State {
   model::Registers registers;
   uint64_t zero = 0;  // what a missing base or index reads
   uint64_t host_delta = 0;
+  uint64_t address_mask = ~uint64_t{0};  // what the mode leaves of an address
   model::Core* core = nullptr;
   GuestMemory* memory = nullptr;
   LazyFlags flags;
@@ -93,6 +94,9 @@ struct State {
   const Operation* fault_at = nullptr;
   uint64_t fault_address = 0;
 
+  // Repetitions that a broken CPU counts as instructions of their own.
+  uint64_t extra_instructions = 0;
+
   alignas(32) std::array<std::array<uint64_t, 4>, 16> vectors{};
 
   template <typename T>
@@ -111,10 +115,13 @@ struct State {
       std::memcpy(reinterpret_cast<std::byte*>(this) + offset, &value, sizeof(T));
     }
   }
+  // In 32-bit mode a sum beyond 4 GiB is not an address yet: nothing stands there, so that it is never
+  // quick, and what is not quick takes linear().
   uint64_t effective(const Operation* op) const {
     return read<uint64_t>(op->base) + (read<uint64_t>(op->index) << op->scale) +
            static_cast<uint64_t>(op->displacement);
   }
+  uint64_t linear(const Operation* op) const { return effective(op) & address_mask; }
   template <typename T>
   T load(uint64_t address) const {
     T value;
@@ -231,6 +238,9 @@ void arrange_vector(const model::Decoded& decoded, Operation& op);
 // The place in State of a general or vector register.
 uint16_t offset_of(ZydisRegister reg);
 Handler select_branch(const model::Decoded& decoded, const Selection& selection);
+// STOS in its widths, alone or repeated; select_string is asked for nothing else.
+bool is_string(const model::Decoded& decoded);
+Handler select_string(const model::Decoded& decoded, const Selection& selection);
 // A macro-fused pair as one operation: `first` with its operands, `second`'s condition.
 Handler select_pair(const model::Decoded& first, const model::Decoded& second,
                     const Selection& selection);

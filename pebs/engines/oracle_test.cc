@@ -23,7 +23,9 @@
 namespace skidproof::engines {
 namespace {
 
-constexpr uint64_t kBase = 0x2000'0000'0000;  // free in a process, also under AddressSanitizer
+// Free in a process, also under AddressSanitizer.
+constexpr uint64_t kBase = 0x2000'0000'0000;
+constexpr uint64_t kBaseBelow4G = 0x6000'0000;
 constexpr uint64_t kBytes = 64 << 20;
 constexpr uint64_t kTrapFlag = 0x100;
 constexpr size_t kStackBytes = 16 << 10;
@@ -32,6 +34,7 @@ constexpr size_t kStackBytes = 16 << 10;
 // register of the program is ours, RSP included.
 
 struct CpuState {
+  Mode mode = Mode::kLong;
   std::array<uint64_t, 16> gpr{};
   uint64_t flags = 0, ip = 0;
   std::array<std::array<uint64_t, 4>, 16> vectors{};
@@ -72,7 +75,14 @@ CpuState read_state(const ucontext_t& context) {
   return s;
 }
 
+// The selectors of user code segments on Linux, which has the same numbers on every x86-64 machine: a
+// signal handler's return loads CS out of the frame, and with it the mode. [Linux asm/segment.h]
+constexpr uint64_t kCodeSegment64 = 0x33, kCodeSegment32 = 0x23;
+
 void write_state(ucontext_t& context, const CpuState& s) {
+  auto& segments = context.uc_mcontext.gregs[REG_CSGSFS];  // CS is the low word
+  segments = static_cast<greg_t>((static_cast<uint64_t>(segments) & ~uint64_t{0xFFFF}) |
+                                 (s.mode == Mode::kLong ? kCodeSegment64 : kCodeSegment32));
   for (size_t n = 0; n < 16; ++n)
     context.uc_mcontext.gregs[kOrder[n]] = static_cast<greg_t>(s.gpr[n]);
   context.uc_mcontext.gregs[REG_EFL] = static_cast<greg_t>(s.flags | kTrapFlag);
@@ -91,6 +101,11 @@ class Cpu {
   // Runs from `start` until the sentinel, a fault, or until `after` says no. Returns the signal number of
   // a fault, 0 without one.
   static int run(const CpuState& start, const AfterEach& after) {
+    // 64-bit code does without them; 32-bit code cannot use the null selector that they may hold.
+    if (start.mode != Mode::kLong) {
+      constexpr uint32_t kDataSegment = 0x2B;
+      asm volatile("mov %0, %%ds\n\tmov %0, %%es" ::"r"(kDataSegment));
+    }
     start_ = &start;
     after_ = &after;
     fault_ = 0;
@@ -133,7 +148,9 @@ class Cpu {
     CpuState state = read_state(context);
     bool more = signal == SIGTRAP && (*after_)(state);
     if (signal != SIGTRAP) fault_ = signal;
-    if (more && state.ip != Interpreter::kSentinel) return;
+    bool returned = state.ip == Interpreter::kSentinel ||
+                    (start_->mode != Mode::kLong && state.ip == Interpreter::kSentinel32);
+    if (more && !returned) return;
     running_ = false;
     std::memcpy(context.uc_mcontext.gregs, outer_.data(), sizeof(gregset_t));
   }
@@ -177,15 +194,18 @@ bool cpu_has_avx2() { return __builtin_cpu_supports("avx2"); }
 // A guest and the native memory at the same addresses.
 class Oracle : public ::testing::Test {
  protected:
+  explicit Oracle(Mode mode = Mode::kLong)
+      : mode_(mode), base_(mode == Mode::kLong ? kBase : kBaseBelow4G) {}
+
   void SetUp() override {
     native_ = static_cast<std::byte*>(
-        mmap(reinterpret_cast<void*>(kBase), kBytes, PROT_READ | PROT_WRITE | PROT_EXEC,
+        mmap(reinterpret_cast<void*>(base_), kBytes, PROT_READ | PROT_WRITE | PROT_EXEC,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0));
-    if (native_ != reinterpret_cast<std::byte*>(kBase)) {
+    if (native_ != reinterpret_cast<std::byte*>(base_)) {
       native_ = nullptr;
-      GTEST_SKIP() << "the system refuses writable and executable memory at " << kBase;
+      GTEST_SKIP() << "the system refuses writable and executable memory at " << base_;
     }
-    memory_ = GuestMemory::create(kBase, kBytes).value();
+    memory_ = GuestMemory::create(base_, kBytes).value();
     code_ = memory_->allocate(4 << 20, MemoryUse::kCode, false).value();
     stack_ = memory_->allocate(kStackBytes, MemoryUse::kData, false).value();
   }
@@ -193,7 +213,7 @@ class Oracle : public ::testing::Test {
     if (native_ != nullptr) munmap(native_, kBytes);
   }
 
-  std::byte* native(uint64_t address) { return native_ + (address - kBase); }
+  std::byte* native(uint64_t address) { return native_ + (address - base_); }
   void allocate_data(size_t bytes) {
     data_ = {};
     data_ = memory_->allocate(std::max<size_t>(bytes, 4096), MemoryUse::kData, false).value();
@@ -205,7 +225,7 @@ class Oracle : public ::testing::Test {
     SCOPED_TRACE(program.id());
     const arch::Microarch& microarch = **arch::find_microarch("sandy-bridge");
     model::Core core(microarch, 1);
-    Interpreter interpreter(*memory_, core, microarch);
+    Interpreter interpreter(*memory_, core, microarch, Accounting::kCore, mode_);
     auto loaded = interpreter.load(program);
     ASSERT_TRUE(loaded) << loaded.error().text();
     std::fill(stack_.host.begin(), stack_.host.end(), std::byte{0});
@@ -214,6 +234,7 @@ class Oracle : public ::testing::Test {
     mirror(stack_);
     mirror(data_);
     CpuState start;
+    start.mode = mode_;
     start.gpr = interpreter.registers().gpr;
     start.ip = program.entry;
     start.flags = interpreter.registers().flags | 0x202;
@@ -234,7 +255,7 @@ class Oracle : public ::testing::Test {
   // One step of the interpreter against what the CPU has just done. Empty: the same.
   std::string follow(Interpreter& interpreter, const CpuState& cpu) {
     model::Registers before = interpreter.registers();
-    auto decoded = model::decode({memory_->host(before.ip), 15}, before.ip);
+    auto decoded = model::decode({memory_->host(before.ip), 15}, before.ip, mode_);
     if (!decoded) return decoded.error().text();
     std::string where = fmt::format("`{}` at {:#x}: ", model::text_of(*decoded), before.ip);
     model::Retired retired;
@@ -275,7 +296,9 @@ class Oracle : public ::testing::Test {
       return where + "the data differ";
     }
     if (!retired.store.valid) return {};
-    uint64_t bytes = decoded.facts.explicit_store ? decoded.facts.address_of.bytes : 8;
+    uint64_t bytes = decoded.facts.explicit_store ? decoded.facts.address_of.bytes
+                     : mode_ == Mode::kLong       ? 8
+                                                  : 4;
     if (!memory_->mapped(retired.store.address, bytes))
       return where + "stored outside of the guest";
     if (std::memcmp(native(retired.store.address), memory_->host(retired.store.address), bytes) !=
@@ -285,6 +308,11 @@ class Oracle : public ::testing::Test {
     return {};
   }
 
+  void agree_over_kernels();
+  void agree_over_random_code(uint64_t seeds);
+
+  Mode mode_;
+  uint64_t base_;
   std::byte* native_ = nullptr;
   std::unique_ptr<GuestMemory> memory_;
   Memory code_, stack_, data_;
@@ -308,9 +336,11 @@ std::vector<std::string> variants(const Kernel& kernel) {
   return texts;
 }
 
-TEST_F(Oracle, AgreesOverEveryKernel) {
-  size_t programs = 0;
+void Oracle::agree_over_kernels() {
+  size_t programs = 0, tried = 0;
   for (const auto& [name, kernel] : kernels()) {
+    if (mode_ != Mode::kLong && kernel.long_mode_only) continue;
+    ++tried;
     for (const std::string& text : variants(kernel)) {
       auto params = Params::parse(kernel.parameters, text);
       if (!params) continue;  // a combination that the kernel refuses
@@ -319,7 +349,8 @@ TEST_F(Oracle, AgreesOverEveryKernel) {
       size_t bytes = kernel.data_bytes != nullptr ? kernel.data_bytes(*params) : 0;
       if (bytes > (8 << 20)) continue;
       allocate_data(bytes);
-      Placement placement{.code_address = code_.address, .data_address = data_.address, .seed = 7};
+      Placement placement{
+          .code_address = code_.address, .data_address = data_.address, .seed = 7, .mode = mode_};
       auto program = generate(kernel, *params, placement);
       ASSERT_TRUE(program) << name << " " << text << ": " << program.error().text();
       if (kernel.fill != nullptr) kernel.fill(*params, data_.host.first(bytes), data_.address, 7);
@@ -328,26 +359,32 @@ TEST_F(Oracle, AgreesOverEveryKernel) {
       ++programs;
     }
   }
-  EXPECT_GT(programs, 10 * kernels().size() / 2);
+  EXPECT_GT(programs, 5 * tried);
   RecordProperty("programs", static_cast<int>(programs));
   RecordProperty("instructions", static_cast<int>(instructions_));
 }
 
+TEST_F(Oracle, AgreesOverEveryKernel) { agree_over_kernels(); }
+
 // ---- Random code.
 
-TEST_F(Oracle, AgreesOverRandomCode) {
-  for (uint64_t seed = 1; seed <= 150; ++seed) {
+void Oracle::agree_over_random_code(uint64_t seeds) {
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE(seed);
     allocate_data(testing::RandomCode::kArena);
     Random random(seed);
     for (std::byte& b : data_.host) b = static_cast<std::byte>(random.next());
-    testing::RandomCode code(seed, code_.address, data_.address, cpu_has_avx2());
+    testing::RandomCode code(seed, code_.address, data_.address, cpu_has_avx2(), mode_);
     Program program = code.generate(300);
     compare(program, 1, 100'000);
     if (HasFatalFailure()) return;
   }
-  EXPECT_GT(instructions_, 30'000u);
+  EXPECT_GT(instructions_, 200 * seeds);
   RecordProperty("instructions", static_cast<int>(instructions_));
+}
+
+TEST_F(Oracle, AgreesOverRandomCode) {
+  agree_over_random_code(150);
   // Every instruction of the supported subset was really compared.
   for (const char* name :
        {"mov",    "movzx",      "movsx",      "movsxd",  "lea",     "add",    "sub",    "and",
@@ -369,6 +406,36 @@ TEST_F(Oracle, AgreesOverRandomCode) {
   for (const char* name :
        {"vmovups", "vmovaps", "vmovdqu", "vmovdqa", "vmovntps", "vmovntdq", "vzeroupper", "vpxor",
         "vxorps", "vpaddq", "vpaddd", "vaddsd", "vmulsd", "vdivsd"}) {
+    EXPECT_GE(seen_[name], 5u) << name;
+  }
+}
+
+// ---- 32-bit code, in compatibility mode: to the code it is 32-bit protected mode. [SDM vol. 1, 3.1.1]
+
+class Oracle32 : public Oracle {
+ protected:
+  Oracle32() : Oracle(Mode::kProtected32) {}
+  void SetUp() override {
+    Oracle::SetUp();
+    if (IsSkipped()) return;
+    // A kernel without 32-bit segments refuses the handler's frame.
+    CpuState start;
+    start.mode = mode_;
+    start.ip = code_.address;
+    start.gpr[4] = stack_.address + kStackBytes - 16;
+    start.flags = 0x202;
+    *native(code_.address) = std::byte{0x90};
+    if (Cpu::run(start, [](CpuState&) { return false; }) != 0)
+      GTEST_SKIP() << "the system has no 32-bit code segment";
+  }
+};
+
+TEST_F(Oracle32, AgreesOverEveryKernel) { agree_over_kernels(); }
+
+TEST_F(Oracle32, AgreesOverRandomCode) {
+  agree_over_random_code(150);
+  for (const char* name : {"inc", "dec", "push", "pop", "call", "ret", "jmp", "lea", "div", "xchg",
+                           "cmovz", "setz", "movups", "movzx", "movsx", "add", "mov"}) {
     EXPECT_GE(seen_[name], 5u) << name;
   }
 }

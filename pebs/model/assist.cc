@@ -1,17 +1,30 @@
 #include "pebs/model/assist.h"
 
+#include <algorithm>
 #include <cstring>
 #include <span>
 #include <vector>
+
+#include "pebs/arch/reserved.h"
 
 namespace skidproof::model {
 namespace {
 
 using arch::RecordLayout;
 
-void put(std::span<std::byte> record, int16_t offset, uint64_t value) {
-  if (offset != arch::kAbsent) std::memcpy(record.data() + offset, &value, sizeof value);
-}
+// A field of the record, as wide as the layout's fields are.
+class Fields {
+ public:
+  Fields(std::span<std::byte> record, const RecordLayout& layout)
+      : record_(record), bytes_(layout.field_bytes) {}
+  void put(int16_t offset, uint64_t value) {
+    if (offset != arch::kAbsent) std::memcpy(record_.data() + offset, &value, bytes_);
+  }
+
+ private:
+  std::span<std::byte> record_;
+  size_t bytes_;
+};
 
 }  // namespace
 
@@ -27,9 +40,18 @@ void DebugStore::write_field(uint32_t offset, uint64_t value) {
 }
 
 bool DebugStore::load() {
-  return read_field(uarch_.ds.pebs_base, base_) && read_field(uarch_.ds.pebs_index, index_) &&
-         read_field(uarch_.ds.pebs_maximum, maximum_) &&
-         read_field(uarch_.ds.pebs_threshold, threshold_);
+  if (!read_field(uarch_.ds.pebs_base, base_) || !read_field(uarch_.ds.pebs_index, index_) ||
+      !read_field(uarch_.ds.pebs_maximum, maximum_) ||
+      !read_field(uarch_.ds.pebs_threshold, threshold_)) {
+    return false;
+  }
+  if (behaviour_.latched) {
+    if (!latched_.valid) latched_ = {true, base_, maximum_, threshold_};
+    base_ = latched_.base;
+    maximum_ = latched_.maximum;
+    threshold_ = latched_.threshold;
+  }
+  return true;
 }
 
 bool DebugStore::fits(uint64_t index) const {
@@ -38,6 +60,14 @@ bool DebugStore::fits(uint64_t index) const {
       return index <= maximum_ && maximum_ - index >= uarch_.record->bytes;
     case Bounds::kIndexAtMaximum:
       return index < maximum_;
+    case Bounds::kIndexEqualsMaximum:
+      return index != maximum_;
+    case Bounds::kIndexPastMaximum:
+      return index <= maximum_;
+    case Bounds::kWordToSpare:
+      return index <= maximum_ && maximum_ - index >= uarch_.record->bytes + sizeof(uint64_t);
+    case Bounds::kStrictlyBelow:
+      return index <= maximum_ && maximum_ - index > uarch_.record->bytes;
     case Bounds::kNone:
       return true;
   }
@@ -48,16 +78,21 @@ bool DebugStore::store(const RecordData& data, const Registers& registers) {
   const RecordLayout& layout = *uarch_.record;
   std::array<std::byte, 256> bytes{};
   std::span<std::byte> record(bytes.data(), layout.bytes);
-  put(record, layout.flags, behaviour_.flags_recorded ? registers.flags : 0);
-  put(record, layout.ip, data.ip);
+  Fields fields(record, layout);
+  fields.put(layout.flags, behaviour_.flags_recorded ? registers.flags : 0);
+  fields.put(layout.ip, data.ip);
   for (unsigned i = 0; i < arch::kGprs; ++i) {
-    put(record, layout.gpr[i], registers.gpr[behaviour_.gpr_source[i]]);
+    fields.put(layout.gpr[i], registers.gpr[behaviour_.gpr_source[i]]);
   }
-  put(record, layout.global_status, data.global_status);
-  put(record, layout.data_address, data.data_address);
-  put(record, layout.data_source, data.data_source);
-  put(record, layout.latency, data.latency);
-  if (!bus_.write(index_, record)) return false;
+  fields.put(layout.global_status, data.global_status);
+  fields.put(layout.data_address, data.data_address);
+  fields.put(layout.data_source, data.data_source);
+  fields.put(layout.latency, data.latency);
+  fields.put(layout.eventing_ip, data.eventing_ip);
+  fields.put(layout.tx_information, data.tx_information);
+  fields.put(layout.tsc, data.tsc);
+  fields.put(layout.applicable_counters, data.applicable_counters);
+  if (!bus_.write(index_ - index_ % behaviour_.record_alignment, record)) return false;
   previous_index_ = index_;
   if (behaviour_.index_updates) {
     index_ += layout.bytes + static_cast<int64_t>(behaviour_.index_step);
@@ -78,6 +113,14 @@ bool DebugStore::reached_threshold() const {
       return true;
     case ThresholdTest::kWhenFull:
       return !fits(index_);
+    case ThresholdTest::kEqual:
+      return index_ == threshold_;
+    case ThresholdTest::kClampedToMaximum:
+      return index_ >= std::min(threshold_, maximum_);
+    case ThresholdTest::kFromMaximum:
+      return maximum_ - index_ <= threshold_ - base_;
+    case ThresholdTest::kNotFirstRecord:
+      return index_ >= threshold_ && previous_index_ != base_;
     case ThresholdTest::kNever:
       return false;
   }
@@ -87,15 +130,22 @@ bool DebugStore::reached_threshold() const {
 uint64_t DebugStore::reset_value(unsigned counter) const {
   const arch::DsLayout& ds = uarch_.ds;
   unsigned slot = (counter + static_cast<unsigned>(behaviour_.reload_slot_offset)) % ds.resets;
-  uint64_t value = 0;
-  read_field(ds.reset + slot * ds.reset_stride, value);
+  if (behaviour_.reload_single_slot) slot = 0;
+  uint64_t value = 0;  // 64 bits (40 of them used) even where addresses have 32
+  bus_.read(address_ + ds.gp_reset(slot), std::as_writable_bytes(std::span(&value, 1)));
   if (behaviour_.reload_zero) return 0;
   if (behaviour_.reload_truncates_32) value &= 0xFFFFFFFF;
+  value &= ~arch::low_bits(behaviour_.reload_low_bits_dropped);
   return value + static_cast<uint64_t>(behaviour_.reload_bias);
 }
 
 void DebugStore::wrap() {
   index_ = base_;
+  write_field(uarch_.ds.pebs_index, index_);
+}
+
+void DebugStore::skip() {
+  index_ += uarch_.record->bytes;
   write_field(uarch_.ds.pebs_index, index_);
 }
 

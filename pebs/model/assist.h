@@ -21,26 +21,40 @@ struct RecordData {
   uint64_t data_address = 0;
   uint64_t data_source = 0;
   uint64_t latency = 0;
+  uint64_t eventing_ip = 0;
+  uint64_t tx_information = 0;
+  uint64_t tsc = 0;
+  uint64_t applicable_counters = 0;
+};
+
+// Base, maximum and threshold as a CPU keeps them that reads them once (R42).
+struct LatchedBounds {
+  bool valid = false;
+  uint64_t base = 0, maximum = 0, threshold = 0;
 };
 
 // The PEBS fields of the DS buffer management area, read afresh for each assist.
 class DebugStore {
  public:
   DebugStore(Bus& bus, const arch::Microarch& microarch, const Behaviour& behaviour,
-             uint64_t address)
-      : bus_(bus), uarch_(microarch), behaviour_(behaviour), address_(address) {}
+             uint64_t address, LatchedBounds& latched)
+      : bus_(bus), uarch_(microarch), behaviour_(behaviour), address_(address), latched_(latched) {}
 
   // False when the management area is not mapped: the assist then does nothing.
   bool load();
   // The bounds check of D10.
   bool room() const { return fits(index_) && (!behaviour_.lower_bound || index_ >= base_); }
   bool full() const { return !fits(index_); }
+  bool below_base() const { return index_ < base_; }
+  // Whether the next record will be the one to interrupt on.
+  bool next_reaches_threshold() const { return index_ + uarch_.record->bytes >= threshold_; }
   // Writes the record at the index and moves the index. False when the buffer is not mapped.
   bool store(const RecordData& data, const Registers& registers);
   // Whether the record just written is the one to interrupt on.
   bool reached_threshold() const;
   uint64_t reset_value(unsigned counter) const;
-  void wrap();
+  void wrap();  // index := base
+  void skip();  // the index moves, and nothing is written
 
  private:
   bool fits(uint64_t index) const;
@@ -51,6 +65,7 @@ class DebugStore {
   const arch::Microarch& uarch_;
   const Behaviour& behaviour_;
   uint64_t address_;
+  LatchedBounds& latched_;
   uint64_t base_ = 0, index_ = 0, maximum_ = 0, threshold_ = 0;
   uint64_t previous_index_ = 0;
 };

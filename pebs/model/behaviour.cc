@@ -5,11 +5,15 @@ namespace skidproof::model {
 Behaviour behaviour_of(const arch::Microarch& microarch) {
   Behaviour b;
   b.full_width_bits = microarch.gp_width;
+  b.answering_fixed = microarch.fixed_counters;
   b.pebs_counters = microarch.pebs_counters;
   b.fused_pair_skid = microarch.fused_pair_skid;
   for (unsigned i = 0; i < arch::kGprs; ++i) b.gpr_source[i] = static_cast<uint8_t>(i);
   b.pdir_counters = microarch.pdir_counter;
   b.precise_store_counters = microarch.precise_store_counter;
+  b.core = core_behaviour_of(microarch);
+  b.freeze_clears_global_ctrl = !microarch.streamlined_freeze();
+  b.generation.streamlined_freeze = microarch.streamlined_freeze();
   b.full_sets_ovf_buffer = microarch.full_buffer_sets_ovf;
   return b;
 }

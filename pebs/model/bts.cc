@@ -21,6 +21,7 @@ bool BranchTraceStore::read_fields(uint64_t ds_area, Fields& fields) const {
 }
 
 bool BranchTraceStore::fits(const Fields& fields) const {
+  if (behaviour_.stops_at_threshold && fields.index >= fields.threshold) return false;
   if (!behaviour_.maximum_checked) return true;
   if (!behaviour_.record_must_fit) return fields.index < fields.maximum;
   return fields.index <= fields.maximum &&
@@ -63,7 +64,7 @@ BranchTraceStore::Outcome BranchTraceStore::store(uint64_t ds_area, const TakenB
   bool wraps = circular ? behaviour_.wraps_circular : behaviour_.wraps_with_interrupt;
   bool wrapped = false;
   if (!fits(fields) && wraps) {
-    fields.index = fields.base;
+    fields.index = fields.base + behaviour_.wraps_behind_base;
     wrapped = true;
   }
   if (!fits(fields)) {

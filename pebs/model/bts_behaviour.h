@@ -14,6 +14,7 @@ struct BtsBehaviour {
   // Availability and enabling.
   bool announced = true;            // IA32_MISC_ENABLE[11] is clear (B17)
   bool settable = true;             // TR, BTS and BTINT take a 1 (B17)
+  bool filters_settable = true;     // BTS_OFF_OS and BTS_OFF_USR do (B16)
   bool needs_messages = true;       // TR (B1)
   bool needs_store = true;          // BTS (B1)
   bool off_os_honoured = true;      // B15
@@ -47,6 +48,8 @@ struct BtsBehaviour {
   int16_t index_step = 0;             // added to the record size
   bool wraps_with_interrupt = false;  // circular although BTINT is set (B14)
   bool wraps_circular = true;         // B11
+  uint32_t wraps_behind_base = 0;     // bytes (B6, B11)
+  bool stops_at_threshold = false;    // until the index is set back (B10)
   bool resumes_after_rewind = true;   // B14
   bool full_disables = false;         // a full buffer clears TR and BTS (B14)
 

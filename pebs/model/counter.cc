@@ -4,12 +4,19 @@ namespace skidproof::model {
 
 using namespace arch;
 
-void CycleFilter::configure(uint64_t select) {
+void CycleFilter::configure(uint64_t select, const CountingBehaviour& behaviour) {
   *this = CycleFilter{};
-  cmask_ = static_cast<uint8_t>((select & evtsel::kCmask) >> evtsel::kCmaskShift);
-  invert_ = (select & evtsel::kInvert) != 0 && cmask_ != 0;  // INV is ignored while CMASK is 0
-  edge_ = (select & evtsel::kEdge) != 0;
+  cmask_ = static_cast<uint32_t>((select & evtsel::kCmask) >> evtsel::kCmaskShift);
+  if (behaviour.cmask_ignored) cmask_ = 0;
+  if (cmask_ == 0 && (select & evtsel::kInvert) != 0 && behaviour.invert_without_cmask) cmask_ = 1;
+  if (cmask_ != 0) cmask_ += behaviour.cmask_offset;
+  // INV is ignored while CMASK is 0.
+  invert_ = (select & evtsel::kInvert) != 0 && cmask_ != 0 && !behaviour.invert_ignored;
+  edge_ = (select & evtsel::kEdge) != 0 && !behaviour.edge_ignored;
   used_ = cmask_ != 0 || edge_;
+  if (edge_ && behaviour.edge_counts_levels) edge_ = false;
+  bool one_level = ((select & evtsel::kUsr) != 0) != ((select & evtsel::kOs) != 0);
+  if (invert_ && one_level && behaviour.invert_overcounts_one_level) weight_ = 2;
 }
 
 bool CycleFilter::asserted(uint64_t events) const {
@@ -17,10 +24,10 @@ bool CycleFilter::asserted(uint64_t events) const {
   return invert_ ? events < cmask_ : events >= cmask_;
 }
 
-uint64_t CycleFilter::feed(uint64_t cycle, uint64_t events) {
+uint64_t CycleFilter::feed(uint64_t cycle, uint64_t events, uint64_t spent) {
   if (!started_) {
     started_ = true;
-    cycle_ = cycle;
+    cycle_ = cycle - spent;
   }
   uint64_t gain = 0;
   if (cycle > cycle_) {
@@ -37,7 +44,7 @@ uint64_t CycleFilter::feed(uint64_t cycle, uint64_t events) {
     events_ = 0;
   }
   events_ += events;
-  return gain;
+  return gain * weight_;
 }
 
 }  // namespace skidproof::model

@@ -6,6 +6,7 @@
 
 #include "pebs/arch/event.h"
 #include "pebs/arch/msr.h"
+#include "pebs/model/counting_behaviour.h"
 #include "pebs/model/retired.h"
 
 namespace skidproof::model {
@@ -28,18 +29,20 @@ struct CountRegister {
 // CMASK, INV and Edge: events of one cycle compared with a mask. [SDM 18.2.1.1]
 class CycleFilter {
  public:
-  void configure(uint64_t select);
+  void configure(uint64_t select, const CountingBehaviour& behaviour = {});
   bool used() const { return used_; }
   // Closes the cycles before `cycle`, then notes this instruction's events in it; returns what the
-  // filtered counter gains.
-  uint64_t feed(uint64_t cycle, uint64_t events);
+  // filtered counter gains. `spent`: cycles that the instruction took, which the first one that is
+  // fed brings with it.
+  uint64_t feed(uint64_t cycle, uint64_t events, uint64_t spent = 0);
 
  private:
   bool asserted(uint64_t events) const;
 
   bool used_ = false;
   bool invert_ = false, edge_ = false;
-  uint8_t cmask_ = 0;
+  uint32_t cmask_ = 0;
+  uint64_t weight_ = 1;  // of a cycle
   bool level_ = false;   // the condition in the last closed cycle
   uint64_t cycle_ = 0;   // the open cycle
   uint64_t events_ = 0;  // in it
@@ -54,16 +57,26 @@ struct Counter {
   bool counting = false;
   arch::Signal signal = arch::Signal::kNone;
   bool load_latency = false;   // counts tagged loads above the threshold
+  bool any_thread = false;     // … and the sibling's events
   bool pebs = false;           // an overflow arms PEBS
   bool pdir = false;           // records the overflowing event itself
   bool precise_store = false;  // records the next store's data
+  bool data_address = false;   // records the address of the access (DataLA)
+  bool store_status = false;   // … and of a store whether it hit the L1
   CycleFilter filter;
-  uint64_t since_loss = 0;  // events since the last one that a miscounting CPU lost
+  uint64_t since_extra = 0;  // … that a miscounting CPU counted twice
+  uint64_t since_loss = 0;   // events since the last one that a miscounting CPU lost
+  uint64_t start = 0;        // the value last written or loaded: −period
 
   // PEBS between overflow and record.
   bool armed = false;
   uint64_t ready_cycle = 0;   // armed from this cycle on
   uint32_t events_to_go = 0;  // qualifying events to let pass first
+  uint32_t armings = 0;       // overflows so far, for a CPU that arms wrongly
+  bool redundant = false;     // armed again by its own record
+
+  void load(uint64_t value) { count.value = start = value & count.mask; }
+  uint64_t period() const { return (uint64_t{0} - start) & count.mask; }
 };
 
 }  // namespace skidproof::model

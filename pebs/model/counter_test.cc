@@ -54,6 +54,13 @@ TEST(CycleFilter, InvertCountsTheOtherCycles) {
   EXPECT_EQ(f.feed(15, 0), 1);
 }
 
+// The first instruction brings its own cycles: those before it are nobody's.
+TEST(CycleFilter, BeginsWithTheFirstInstruction) {
+  CycleFilter f = filter((uint64_t{1} << kCmaskShift) | kInvert);
+  EXPECT_EQ(f.feed(1000, 1, 4), 4);
+  EXPECT_EQ(f.feed(1003, 1, 3), 2);
+}
+
 TEST(CycleFilter, EdgeCountsTransitions) {
   CycleFilter f = filter(kEdge);
   uint64_t edges = 0;

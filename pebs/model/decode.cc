@@ -197,7 +197,8 @@ void note_memory(const ZydisDecodedOperand& operand, InstructionFacts& f) {
   bool writes = operand.actions & ZYDIS_OPERAND_ACTION_MASK_WRITE;
   f.loads += reads;
   f.stores += writes;
-  if (operand.visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN) {
+  if (operand.visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN &&
+      operand.mem.base == ZYDIS_REGISTER_RSP) {
     f.stack_load |= reads;
     f.stack_store |= writes;
     return;
@@ -281,6 +282,28 @@ void note_flags(const Decoded& d, InstructionFacts& f) {
   f.flags_written = written;
 }
 
+// R74: two operands, the first a register that is read and written (or a store), and none of the
+// exceptions.
+bool keeps_indexed(const Decoded& d) {
+  switch (d.instruction.mnemonic) {
+    case ZYDIS_MNEMONIC_ADC:
+    case ZYDIS_MNEMONIC_SBB:
+      return false;
+    default:
+      break;
+  }
+  return d.instruction.meta.category != ZYDIS_CATEGORY_CMOV &&
+         d.instruction.operand_count_visible <= 2;
+}
+
+bool rip_relative(const Decoded& d) {
+  for (unsigned n = 0; n < d.instruction.operand_count_visible; ++n) {
+    const ZydisDecodedOperand& o = d.operands[n];
+    if (o.type == ZYDIS_OPERAND_TYPE_MEMORY && o.mem.base == ZYDIS_REGISTER_RIP) return true;
+  }
+  return false;
+}
+
 void note_costs(const Decoded& d, InstructionFacts& f) {
   Cost cost = f.simd || d.instruction.mnemonic == ZYDIS_MNEMONIC_VZEROUPPER
                   ? vector_cost(d.instruction.mnemonic)
@@ -294,11 +317,29 @@ void note_costs(const Decoded& d, InstructionFacts& f) {
   }
   // A plain load has nothing to un-laminate; a load with an operation and a store do.
   bool moves = d.instruction.meta.category == ZYDIS_CATEGORY_DATAXFER && !f.explicit_store;
-  f.unlaminated = f.has_address && f.address_of.index != kNoRegister && !moves;
-  if (f.unlaminated) ++cost.uops;
+  f.indexed = f.has_address && f.address_of.index != kNoRegister && !moves;
+  f.keeps_indexed = keeps_indexed(d);
+  f.rip_immediate = f.has_address && f.immediate && rip_relative(d);
   f.uops = cost.uops;
   f.latency = cost.latency;
   f.occupancy = cost.occupancy;
+}
+
+// Instructions that set flags and never fuse.
+void note_near_firsts(const Decoded& d, InstructionFacts& f) {
+  switch (d.instruction.mnemonic) {
+    case ZYDIS_MNEMONIC_OR:
+    case ZYDIS_MNEMONIC_XOR:
+      f.bitwise = true;
+      break;
+    case ZYDIS_MNEMONIC_NEG:
+    case ZYDIS_MNEMONIC_ADC:
+    case ZYDIS_MNEMONIC_SBB:
+      f.arithmetic = true;
+      break;
+    default:
+      f.arithmetic = d.instruction.meta.category == ZYDIS_CATEGORY_SHIFT;
+  }
 }
 
 uint8_t condition_code(const ZydisDecodedInstruction& i) {
@@ -312,13 +353,18 @@ uint8_t condition_code(const ZydisDecodedInstruction& i) {
   }
 }
 
-const ZydisDecoder& decoder() {
-  static const ZydisDecoder instance = [] {
-    ZydisDecoder made;
-    ZydisDecoderInit(&made, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
-    return made;
-  }();
-  return instance;
+ZydisDecoder make_decoder(ZydisMachineMode mode, ZydisStackWidth stack) {
+  ZydisDecoder made;
+  ZydisDecoderInit(&made, mode, stack);
+  return made;
+}
+
+const ZydisDecoder& decoder(Mode mode) {
+  static const ZydisDecoder of_64_bit =
+      make_decoder(ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
+  static const ZydisDecoder of_32_bit =
+      make_decoder(ZYDIS_MACHINE_MODE_LEGACY_32, ZYDIS_STACK_WIDTH_32);
+  return mode == Mode::kLong ? of_64_bit : of_32_bit;
 }
 
 }  // namespace
@@ -337,10 +383,10 @@ uint8_t gpr_number(ZydisRegister reg) {
   return static_cast<uint8_t>(ZydisRegisterGetId(wide));
 }
 
-Expected<Decoded> decode(std::span<const std::byte> bytes, uint64_t address) {
+Expected<Decoded> decode(std::span<const std::byte> bytes, uint64_t address, Mode mode) {
   Decoded d{};
-  ZyanStatus status = ZydisDecoderDecodeFull(&decoder(), bytes.data(), bytes.size(), &d.instruction,
-                                             d.operands.data());
+  ZyanStatus status = ZydisDecoderDecodeFull(&decoder(mode), bytes.data(), bytes.size(),
+                                             &d.instruction, d.operands.data());
   if (ZYAN_FAILED(status)) {
     return fail(ErrorCode::kExecution,
                 fmt::format("no instruction at {:#x}: bytes {:02x}", address,
@@ -350,6 +396,7 @@ Expected<Decoded> decode(std::span<const std::byte> bytes, uint64_t address) {
                                       " ")));
   }
   InstructionFacts& f = d.facts;
+  f.mode = mode;
   f.address = address;
   f.length = d.instruction.length;
   f.branch = branch_kind(d);
@@ -360,6 +407,7 @@ Expected<Decoded> decode(std::span<const std::byte> bytes, uint64_t address) {
   f.nop = d.instruction.mnemonic == ZYDIS_MNEMONIC_NOP;
   f.non_temporal = is_non_temporal(d.instruction.mnemonic);
   f.fusion = fusion_class(d.instruction.mnemonic);
+  note_near_firsts(d, f);
   note_operands(d, f);
   f.locked = (d.instruction.attributes & ZYDIS_ATTRIB_HAS_LOCK) ||
              (d.instruction.mnemonic == ZYDIS_MNEMONIC_XCHG && f.has_address);
@@ -384,51 +432,6 @@ std::string text_of(const Decoded& decoded) {
                                   decoded.instruction.operand_count_visible, text.data(),
                                   text.size(), decoded.facts.address, nullptr);
   return text.data();
-}
-
-void place(std::span<InstructionFacts> block, const arch::Microarch& microarch) {
-  const unsigned width = std::max(1u, microarch.caches.retire_width);
-  for (size_t n = 0; n < block.size(); ++n) {
-    InstructionFacts& f = block[n];
-    f.fused_with_next = f.fused_with_previous = false;
-    f.slots = f.uops;
-    unsigned held = f.occupancy * width;
-    bool chained = n > 0 && f.chain != kNoRegister && (block[n - 1].writes >> f.chain & 1);
-    unsigned latency = 0;  // of what nothing hides, in slots
-    if (chained) latency = f.latency * width;
-    if (f.dependent_load) latency += microarch.caches.l1_latency * width;
-    if (latency > f.slots) held = std::max(held, latency - f.slots);
-    f.stall = static_cast<uint16_t>(std::min(held, 128 * width));
-    if (n == 0 || f.branch != Branch::kConditional) continue;
-    InstructionFacts& first = block[n - 1];
-    if (microarch.fusion.fuses(first.fusion, arch::condition_of_code(f.condition),
-                               first.explicit_load, first.explicit_store,
-                               first.immediate && first.explicit_load)) {
-      first.fused_with_next = true;
-      f.fused_with_previous = true;
-      f.slots = 0;
-    }
-  }
-}
-
-void add_static_counts(const InstructionFacts& f, arch::SignalCounts& counts) {
-  auto add = [&](Signal signal, uint64_t n) { counts[arch::index(signal)] += n; };
-  add(Signal::kInstructions, 1);
-  add(Signal::kUops, f.slots);
-  add(Signal::kMacroFused, f.fused_with_next);
-  add(Signal::kNops, f.nop);
-  add(Signal::kSimd, f.simd);
-  add(Signal::kLoads, f.loads);
-  add(Signal::kStores, f.stores);
-  add(Signal::kLockedLoads, f.locked && f.loads > 0);
-  if (f.branch == Branch::kNone) return;
-  bool call = f.branch == Branch::kCall || f.branch == Branch::kIndirectCall;
-  bool conditional = f.branch == Branch::kConditional;
-  add(Signal::kBranches, 1);
-  add(Signal::kConditional, conditional);
-  add(Signal::kNearCalls, call);
-  add(Signal::kNearReturns, f.branch == Branch::kReturn);
-  add(Signal::kNearTaken, !conditional);
 }
 
 }  // namespace skidproof::model

@@ -3,7 +3,8 @@
 // Costs are the model's own choices, of the order that published tables give for Sandy Bridge; no suite
 // asserts them on silicon. Fused-domain slots: 1 for a simple operation, with or without a load; 1 for a
 // store; 2 for a read-modify-write, ADC, SBB, CMOVcc, CALL, RET; more for microcoded instructions. An
-// indexed address un-laminates a micro-fused instruction: +1 (R73; applied to every generation).
+// indexed address un-laminates a micro-fused instruction by the generation's rules (R73, R74), and an
+// immediate beside a RIP-relative operand everywhere (R75): +1.
 #ifndef SKIDPROOF_PEBS_MODEL_DECODE_H_
 #define SKIDPROOF_PEBS_MODEL_DECODE_H_
 
@@ -16,9 +17,11 @@
 #include <string>
 
 #include "base/expected.h"
+#include "base/mode.h"
 #include "pebs/arch/fusion.h"
 #include "pebs/arch/microarch.h"
 #include "pebs/arch/signal.h"
+#include "pebs/model/core_behaviour.h"
 
 namespace skidproof::model {
 
@@ -45,6 +48,7 @@ struct Address {
 
 struct InstructionFacts {
   // Of the instruction alone.
+  Mode mode = Mode::kLong;
   uint64_t address = 0;
   uint64_t target = 0;  // of a direct branch
   uint8_t length = 0;
@@ -62,7 +66,12 @@ struct InstructionFacts {
   bool explicit_load = false, explicit_store = false;  // that operand is read, written
   bool stack_load = false, stack_store = false;        // POP, RET; PUSH, CALL
   bool dependent_load = false;  // its destination is its own base or index: a pointer chase
-  bool unlaminated = false;     // indexed address in a micro-fused instruction
+  bool indexed = false;         // indexed address in a micro-fused instruction
+  bool keeps_indexed = false;   // … whose destination is read and written (R74)
+  bool rip_immediate =
+      false;             // RIP-relative, with an immediate, where that keeps two uops apart (R75)
+  bool bitwise = false;  // OR, XOR: set flags, never fuse (R69)
+  bool arithmetic = false;  // NEG, ADC, SBB, shifts: likewise
   bool immediate = false;
   arch::FusionFirst fusion = arch::FusionFirst::kNone;
   uint8_t chain =
@@ -88,9 +97,10 @@ struct Decoded {
   InstructionFacts facts;
 };
 
-// Decodes the instruction that starts `bytes` and stands at `address`. kExecution when the bytes are no
-// instruction.
-Expected<Decoded> decode(std::span<const std::byte> bytes, uint64_t address);
+// Decodes the instruction of 64-bit or 32-bit mode that starts `bytes` and stands at `address`.
+// kExecution when the bytes are no instruction.
+Expected<Decoded> decode(std::span<const std::byte> bytes, uint64_t address,
+                         Mode mode = Mode::kLong);
 
 // The number 0–15 of the 64-bit register that contains a general register; kNoRegister for others.
 uint8_t gpr_number(ZydisRegister reg);
@@ -98,8 +108,13 @@ uint8_t gpr_number(ZydisRegister reg);
 // Intel syntax, for messages.
 std::string text_of(const Decoded& decoded);
 
-// Fills the facts that depend on the neighbours, for the instructions of one basic block in order.
-void place(std::span<InstructionFacts> block, const arch::Microarch& microarch);
+// Fills the facts that depend on the neighbours and the generation, for the instructions of one basic
+// block in order.
+void place(std::span<InstructionFacts> block, const arch::Microarch& microarch,
+           const CoreBehaviour& behaviour);
+inline void place(std::span<InstructionFacts> block, const arch::Microarch& microarch) {
+  place(block, microarch, core_behaviour_of(microarch));
+}
 
 // Adds what one placed instruction does to the signals whatever the data: everything but time, cache
 // levels, splits, TLB misses and the outcome of conditional jumps.

@@ -37,9 +37,9 @@ TEST(Decode, CountsMemoryOperationsAndSlots) {
            Row{"mov rax, [rax]", {0x48, 0x8B, 0x00}, 1, 0, 1},
            {"mov [rsi], rax", {0x48, 0x89, 0x06}, 0, 1, 1},
            {"mov rax, [rsi+rcx*8]", {0x48, 0x8B, 0x04, 0xCE}, 1, 0, 1},
-           {"mov [rsi+rcx*8], rax", {0x48, 0x89, 0x04, 0xCE}, 0, 1, 2},
+           {"mov [rsi+rcx*8], rax", {0x48, 0x89, 0x04, 0xCE}, 0, 1, 1},
            {"add rax, [rsi]", {0x48, 0x03, 0x06}, 1, 0, 1},
-           {"add rax, [rsi+rcx*8]", {0x48, 0x03, 0x04, 0xCE}, 1, 0, 2},
+           {"add rax, [rsi+rcx*8]", {0x48, 0x03, 0x04, 0xCE}, 1, 0, 1},
            {"add [rsi], rax", {0x48, 0x01, 0x06}, 1, 1, 2},
            {"lock add [rsi], rax", {0xF0, 0x48, 0x01, 0x06}, 1, 1, 8},
            {"xchg [rsi], rax", {0x48, 0x87, 0x06}, 1, 1, 8},
@@ -148,6 +148,41 @@ TEST(Place, FusesByTheMicroarchsRules) {
     EXPECT_EQ(block({p.first, p.jump})[0].fused_with_next, p.sandy_bridge);
     EXPECT_EQ(block({p.first, p.jump}, "nehalem")[0].fused_with_next, p.nehalem);
   }
+}
+
+// Slots of one instruction under a generation's rules.
+unsigned slots(const Bytes& bytes, const char* name) { return block({bytes}, name)[0].slots; }
+
+TEST(Place, SplitsIndexedAddressesByTheMicroarchsRules) {
+  const Bytes kAdd = {0x48, 0x03, 0x06},
+              kAddIndexed = {0x48, 0x03, 0x04, 0x0E};  // add rax, [rsi+rcx]
+  const Bytes kAdcIndexed = {0x48, 0x13, 0x04, 0x0E}, kMovIndexed = {0x48, 0x8B, 0x04, 0x0E};
+  const Bytes kVexIndexed = {0xC5, 0xF3, 0x58, 0x04, 0x0E};  // vaddsd xmm0, xmm1, [rsi+rcx]
+  EXPECT_EQ(slots(kAdd, "sandy-bridge"), 1u);
+  EXPECT_EQ(slots(kAddIndexed, "sandy-bridge"), 2u);
+  EXPECT_EQ(slots(kAddIndexed, "haswell"), 1u);
+  EXPECT_EQ(slots(kAdcIndexed, "haswell"), 3u);
+  EXPECT_EQ(slots(kVexIndexed, "haswell"), 2u);
+  EXPECT_EQ(slots(kMovIndexed, "sandy-bridge"), 1u);
+  const Bytes kCompareRip = {0x48, 0x83, 0x3D, 0, 0, 0, 0, 1};  // cmp qword [rip], 1
+  EXPECT_EQ(slots(kCompareRip, "haswell"), 2u);
+  EXPECT_EQ(slots({0x48, 0x83, 0x3E, 0x01}, "haswell"), 1u);
+  EXPECT_EQ(slots({0x48, 0x03, 0x05, 0, 0, 0, 0}, "haswell"), 1u);  // add rax, [rip]
+}
+
+TEST(Place, DecidesByTheBehaviourItIsGiven) {
+  const Bytes kOr = {0x48, 0x09, 0xC8}, kNop = {0x90}, kCmp = {0x48, 0x39, 0xC8};
+  auto fused = [](std::initializer_list<Bytes> code, void (*change)(CoreBehaviour&)) {
+    std::vector<InstructionFacts> facts;
+    for (const auto& bytes : code) facts.push_back(decoded(bytes).facts);
+    CoreBehaviour behaviour = core_behaviour_of(microarch("sandy-bridge"));
+    change(behaviour);
+    place(facts, microarch("sandy-bridge"), behaviour);
+    return bool{facts[0].fused_with_next};
+  };
+  EXPECT_TRUE(fused({kOr, kJnz}, [](CoreBehaviour& b) { b.fuses_bitwise = true; }));
+  EXPECT_TRUE(fused({kCmp, kNop, kJnz}, [](CoreBehaviour& b) { b.fuses_apart = true; }));
+  EXPECT_FALSE(fused({kCmp, kJnz}, [](CoreBehaviour& b) { b.fusion = {}; }));
 }
 
 TEST(Place, APairTakesOneSlotAndCountsTwoInstructions) {

@@ -7,6 +7,7 @@
 
 #include "pebs/arch/msr.h"
 #include "pebs/arch/near_match.h"
+#include "pebs/arch/reserved.h"
 
 namespace skidproof::model {
 namespace {
@@ -21,20 +22,109 @@ bool has_full_width(const Microarch& m) { return m.full_width_writes; }
 // Rows that follow SDM 18.9.1: an event without room is skipped entirely (D10). Nehalem's text says
 // only that nothing is written.
 bool skips_entirely(const Microarch& m) { return m.full_buffer_sets_ovf; }
+bool samples_below_64(const Microarch& m) { return m.minimum_period < 64; }
+bool has_load_latency(const Microarch& m) { return m.load_latency_counters != 0; }
+bool has_load_latency_enable(const Microarch& m) {
+  return has_load_latency(m) && m.load_latency_enable != 0;
+}
+// Rows whose load latency event excludes every other PEBS event (R32).
+bool load_latency_alone(const Microarch& m) {
+  for (const arch::Event& e : m.events) {
+    if (e.kind == arch::EventKind::kLoadLatency && e.taken_alone) return true;
+  }
+  return false;
+}
 bool coalesces(const Microarch& m) { return m.gp_counters_alone > m.gp_counters; }
-bool freezes_in_smm(const Microarch& m) { return m.smm_freeze; }
-bool filters_branches(const Microarch& m) { return m.branch_trace.cpl_qualified; }
-bool tells_predicted(const Microarch& m) { return m.branch_trace.predicted; }
-bool has_wide_branches(const Microarch& m) { return m.branch_trace.record->bytes == 24; }
+// The branch trace store of NetBurst is not modelled.
+bool filters_branches(const Microarch& m) {
+  return m.architectural_perfmon() && m.branch_trace.cpl_qualified;
+}
+bool tells_predicted(const Microarch& m) {
+  return m.architectural_perfmon() && m.branch_trace.predicted;
+}
 bool asserts_cmask(const Microarch& m) {
   return m.expectation(arch::kQualifierCmask) == arch::Expectation::kMustHold;
+}
+
+bool is_netburst(const Microarch& m) { return !m.architectural_perfmon(); }
+bool any_thread_exists(const Microarch& m) { return m.any_thread; }
+bool has_uncore_status(const Microarch& m) {
+  return (arch::status_bits(m, m.gp_counters) & arch::status::kOvfUncore) != 0;
+}
+bool has_smm_freeze(const Microarch& m) { return m.smm_freeze; }
+bool takes_latency_threshold(const Microarch& m) { return m.load_latency_event != 0; }
+bool has_eight(const Microarch& m) { return m.gp_counters_alone > 4; }
+bool has_upper_aliases(const Microarch& m) { return has_eight(m) && m.full_width_writes; }
+bool counts_fused_pairs(const Microarch& m) {
+  return std::any_of(m.events.begin(), m.events.end(),
+                     [](const arch::Event& e) { return e.signal == arch::Signal::kMacroFused; });
+}
+
+bool fuses_something(const Microarch& m) {
+  using arch::Condition;
+  return m.fusion.fuses(arch::FusionFirst::kTest, Condition::kE, false, false, false);
+}
+bool fuses_cmp_signed(const Microarch& m) {
+  return fuses_something(m) && (m.fusion.cmp & arch::internal::kSigned) != 0;
+}
+bool fuses_and(const Microarch& m) { return fuses_something(m) && m.fusion.logic_and != 0; }
+bool fuses_inc(const Microarch& m) { return fuses_something(m) && m.fusion.inc_dec != 0; }
+// What Sandy Bridge fuses and Ice Lake no longer does.
+bool dropped_fusion(const Microarch& m) {
+  return fuses_and(m) && !m.fusion.memory_operand && m.fusion.inc_dec == 0;
+}
+bool counts_slots(const Microarch& m) {
+  const arch::Event* slots = m.event(0xC2, 0x02);
+  return slots != nullptr && slots->signal == arch::Signal::kUops;
+}
+
+// A published id as a template argument.
+struct Id {
+  char text[16] = {};
+  template <size_t kSize>
+  consteval Id(const char (&id)[kSize]) {  // NOLINT(google-explicit-constructor)
+    std::copy_n(id, kSize, text);
+  }
+};
+// Whether the row's parts have that erratum.
+template <Id kId>
+bool listed(const Microarch& m) {
+  return std::find(m.errata.begin(), m.errata.end(), std::string_view(kId.text)) != m.errata.end();
+}
+
+// What a fact of a row lets a defect apply to.
+bool has_several_pebs_counters(const Microarch& m) {
+  return (m.pebs_counters & (m.pebs_counters - 1)) != 0;
+}
+bool records_status(const Microarch& m) { return m.record->global_status != arch::kAbsent; }
+bool clears_global_ctrl(const Microarch& m) { return !m.streamlined_freeze(); }
+bool has_streamlined_freeze(const Microarch& m) { return m.streamlined_freeze(); }
+bool has_eventing_ip(const Microarch& m) { return m.record->eventing_ip != arch::kAbsent; }
+bool has_tx_field(const Microarch& m) { return m.record->tx_information != arch::kAbsent; }
+bool names_counters(const Microarch& m) { return m.record->applicable_counters != arch::kAbsent; }
+bool has_time_stamp(const Microarch& m) { return m.record->tsc != arch::kAbsent; }
+bool has_transactions(const Microarch& m) { return m.tsx; }
+// DataLA: at all, and in a fixed-layout record.
+bool has_data_address(const Microarch& m) {
+  return std::any_of(m.events.begin(), m.events.end(),
+                     [](const arch::Event& e) { return e.data_address; });
+}
+bool has_fixed_data_address(const Microarch& m) {
+  return has_data_address(m) && !m.record->adaptive();
 }
 
 size_t slot(Gpr reg) { return static_cast<size_t>(reg); }
 
 const Defect kDefects[] = {
 #include "pebs/model/defects_bts.inc"
+#include "pebs/model/defects_company.inc"
+#include "pebs/model/defects_counting.inc"
+#include "pebs/model/defects_errata.inc"
+#include "pebs/model/defects_generations.inc"
+#include "pebs/model/defects_legacy_mode.inc"
 #include "pebs/model/defects_modes.inc"
+#include "pebs/model/defects_netburst.inc"
+#include "pebs/model/defects_pmu_errata.inc"
 #include "pebs/model/defects_promises.inc"
 #include "pebs/model/defects_records.inc"
 #include "pebs/model/defects_registers.inc"

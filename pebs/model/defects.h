@@ -30,12 +30,13 @@ struct Defect {
   std::string_view id;     // "skid-one-too-many": what --defect takes
   std::string_view brief;  // what the broken CPU does
   Promise promise;
-  const Clause* clause;                     // the one that it breaks
-  bool (*applies)(const arch::Microarch&);  // nullptr: to every microarch
+  const Clause* clause;  // the one that it breaks
+  // nullptr: to every microarch with architectural performance monitoring.
+  bool (*applies)(const arch::Microarch&);
   void (*break_it)(Behaviour&);
 
   bool applies_to(const arch::Microarch& microarch) const {
-    return applies == nullptr || applies(microarch);
+    return applies == nullptr ? microarch.architectural_perfmon() : applies(microarch);
   }
 };
 

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "pebs/arch/msr.h"
+#include "pebs/model/netburst.h"
 #include "pebs/model/pmu_state.h"
 
 namespace skidproof::model {
@@ -21,21 +23,34 @@ constexpr uint64_t kLoadTagRate = 4;
 void Pmu::State::reset() {
   for (Counter& c : counters) {
     c = Counter{};
-    c.count.mask = gp_counter_mask(uarch);
+    c.count.mask = gp_counter_mask(uarch) & low_bits(behaviour.counting.counter_bits);
   }
   for (CountRegister& f : fixed) f = {0, fixed_counter_mask(uarch)};
   fixed_ctrl = global_ctrl = global_status = pebs_enable = 0;
-  load_latency_threshold = ds_area = debugctl = 0;
+  sibling_clock = magic_selects = level_change_left = 0;
+  load_latency_threshold = ds_area = debugctl = frontend = first_tsc = 0;
   misc_enable = misc_enable::kPerfmonAvailable |
                 (behaviour.pebs_announced ? 0 : misc_enable::kPebsUnavailable) |
                 (behaviour.bts.announced ? 0 : misc_enable::kBtsUnavailable);
   lvt_pmi = kResetLvt;
   pending = {};
-  pmi_pending = reloaded_once = false;
   branch_store.reset();
   held_branches.clear();
-  smm = frozen = spoil_branch = false;
+  smm = smm_frozen = recording_locked = spoil_branch = false;
   pended_in_smm = 0;
+  latched = {};
+  interrupts_due = records = pmis_raised = 0;
+  pmi_pending = pmi_follows = pmi_second = false;
+  reloaded_once = enabled_before = loses_overflow = false;
+  refresh();
+}
+
+// What 64-bit code leaves in the registers is anything.
+void Pmu::State::set_mode(Mode mode) {
+  const bool enters = mode == Mode::kLong;
+  if (ia32e && !enters) left_by_64_bit_code = any_registers(random);
+  ia32e = enters && (ia32e || !behaviour.legacy_mode_sticks);
+  real_mode = mode == Mode::kReal;
   refresh();
 }
 
@@ -48,7 +63,8 @@ bool Pmu::State::pebs_eligible(unsigned n, const Event* event) const {
   // What P4 does not promise the model does not do.
   if (event == nullptr || !event->precise()) return false;
   bool restricted_elsewhere = behaviour.pebs_counters == uarch.pebs_counters;
-  if (restricted_elsewhere && ((event->pebs_counters >> n) & 1) == 0 &&
+  bool anywhere = event->kind == EventKind::kLoadLatency && behaviour.load_latency_elsewhere;
+  if (restricted_elsewhere && ((event->pebs_counters >> n) & 1) == 0 && !anywhere &&
       event->kind != EventKind::kPreciseStore) {
     return false;
   }
@@ -65,53 +81,112 @@ bool Pmu::State::pebs_eligible(unsigned n, const Event* event) const {
   return combination == 0 || uarch.expectation(combination) == Expectation::kClassify;
 }
 
+bool Pmu::State::load_latency_enabled(unsigned n) const {
+  if (behaviour.load_latency_wants_cmask && (counters[n].select & evtsel::kCmask) == 0)
+    return false;
+  return !behaviour.load_latency_needs_enable ||
+         ((pebs_enable >> (pebs_enable::kLoadLatencyShift + n)) & 1) != 0;
+}
+
+bool Pmu::State::pdir_works(unsigned n) const {
+  if (behaviour.pdir_needs_pmc0 && (pebs_enable & 1) == 0) return false;
+  if (!behaviour.pdir_with_freeze && (debugctl & debugctl::kFreezePerfmonOnPmi) != 0) return false;
+  return ((behaviour.pdir_counters >> n) & 1) != 0;
+}
+
 // Recomputes what a counter's select means under the present control registers.
 void Pmu::State::resolve(unsigned n) {
   Counter& c = counters[n];
   const Event* event =
       uarch.event(static_cast<uint8_t>(c.select), static_cast<uint8_t>(c.select >> 8));
-  bool privilege =
-      !behaviour.privilege_filters || (c.select & (user ? evtsel::kUsr : evtsel::kOs)) != 0;
-  bool enabled = (c.select & evtsel::kEnable) != 0 &&
-                 (((global_ctrl >> n) & 1) != 0 || !behaviour.enable_needs_global);
+  const CountingBehaviour& how = behaviour.counting;
+  if (how.selects_shared && n == 1) {
+    const uint64_t first = counters[0].select;
+    event = uarch.event(static_cast<uint8_t>(first), static_cast<uint8_t>(first >> 8));
+  }
+  bool privilege = !behaviour.privilege_filters ||
+                   (c.select & (user != how.privilege_swapped ? evtsel::kUsr : evtsel::kOs)) != 0;
+  bool own_enable = (c.select & evtsel::kEnable) != 0 || !how.own_enable_needed;
+  unsigned enabling_bit = how.global_ctrl_crossed ? n ^ 1 : n;
+  bool enabled = own_enable && (((enabled_counters() >> enabling_bit) & 1) != 0 ||
+                                !behaviour.enable_needs_global);
+  if ((c.select & evtsel::kOs) == 0 && ((how.upper_usr_only_dead >> n) & 1) != 0) enabled = false;
+  if (how.needs_magic_selects && magic_selects != kAllMagicSelects) enabled = false;
+  // No program of the model is ever inside a transaction.
+  if ((c.select & evtsel::kInTx) != 0 && behaviour.generation.in_tx_filters) enabled = false;
   bool store_elsewhere = event != nullptr && event->kind == EventKind::kPreciseStore &&
                          ((behaviour.precise_store_counters >> n) & 1) != 0;
-  bool counted_here = event != nullptr && (((event->counters >> n) & 1) != 0 || store_elsewhere);
-  c.load_latency = event != nullptr && event->kind == EventKind::kLoadLatency &&
-                   ((pebs_enable >> (pebs_enable::kLoadLatencyShift + n)) & 1) != 0;
+  bool latency = event != nullptr && event->kind == EventKind::kLoadLatency;
+  bool elsewhere = store_elsewhere || (latency && behaviour.load_latency_elsewhere);
+  bool counted_here = event != nullptr && (((event->counters >> n) & 1) != 0 || elsewhere ||
+                                           !behaviour.counter_lists_hold);
+  c.load_latency = latency && load_latency_enabled(n);
   c.signal =
       event != nullptr && event->kind != EventKind::kLoadLatency ? event->signal : Signal::kNone;
+  if (how.substitute.select != 0 && how.substitute.select == (c.select & 0xFFFF)) {
+    c.signal = how.substitute.signal;
+  }
+  if (how.macro_fused_counts_jumps && c.signal == Signal::kMacroFused) {
+    c.signal = Signal::kConditional;
+  }
   c.counting = enabled && privilege && counted_here &&
                (c.signal != Signal::kNone || c.load_latency) && present(n) &&
                n < behaviour.running_counters;
+  c.any_thread = c.counting && !c.load_latency && counts_sibling(c.select & evtsel::kAnyThread);
+  if (sibling && event != nullptr && event->code >= 0xD0 && event->code <= 0xD3 &&
+      ((how.sibling_leaks >> (event->code - 0xD0)) & 1) != 0) {
+    c.any_thread = c.counting;
+  }
   c.pebs = pebs_eligible(n, event);
-  c.pdir = c.pebs && event->kind == EventKind::kPdir && ((behaviour.pdir_counters >> n) & 1) != 0;
+  c.pdir = c.pebs && event->kind == EventKind::kPdir && pdir_works(n);
   c.precise_store = c.pebs && event->kind == EventKind::kPreciseStore;
-  if (!c.pebs) c.armed = false;
+  c.data_address = c.pebs && event->data_address;
+  c.store_status = c.pebs && event->l1_hit_bit;
+  if (!c.pebs && !behaviour.arming_survives_disable) c.armed = false;
+}
+
+// Whether a counter with or without AnyThread counts the other logical processor, too (M36).
+bool Pmu::State::counts_sibling(bool any_thread) const {
+  if (!sibling || !uarch.any_thread) return false;
+  return (any_thread && behaviour.counting.any_thread != AnyThread::kOwn) ||
+         behaviour.counting.any_thread_always;
 }
 
 void Pmu::State::refresh() {
-  counting = fixed_counting = armed = 0;
+  const CountingBehaviour& how = behaviour.counting;
+  const uint32_t fixed_before = fixed_counting;
+  const uint32_t could_record = armed & counting;
+  counting = fixed_counting = armed = sharing = fixed_sharing = 0;
   step_needed = false;
   for (unsigned n = 0; n < kMaxCounters; ++n) {
     Counter& c = counters[n];
     bool was_counting = c.counting;
     resolve(n);
-    if (c.counting && !was_counting) c.filter.configure(c.select);
+    if (c.counting && !was_counting) c.filter.configure(c.select, how);
     if (c.counting) counting |= 1u << n;
     if (c.armed) armed |= 1u << n;
+    if (c.any_thread) sharing |= 1u << n;
     step_needed |= c.counting && (c.filter.used() || c.load_latency);
   }
   for (unsigned i = 0; i < uarch.fixed_counters; ++i) {
-    uint64_t field = (fixed_ctrl >> (4 * i)) & 0xF;
-    bool privilege = (field & (user ? fixed_ctrl::kUsr : fixed_ctrl::kOs)) != 0;
-    if (privilege && ((global_ctrl >> (status::kFixedShift + i)) & 1) != 0)
-      fixed_counting |= 1u << i;
+    uint64_t field = fixed_field(i);
+    bool privilege =
+        (field & (user != how.privilege_swapped ? fixed_ctrl::kUsr : fixed_ctrl::kOs)) != 0;
+    if (!how.fixed_privilege_filters && (field & (fixed_ctrl::kUsr | fixed_ctrl::kOs)) != 0)
+      privilege = true;
+    bool global = ((enabled_counters() >> (status::kFixedShift + i)) & 1) != 0;
+    if (!privilege || !(global || !how.fixed_needs_global)) continue;
+    fixed_counting |= 1u << i;
+    if (how.any_thread_on_fixed && counts_sibling(field & fixed_ctrl::kAnyThread))
+      fixed_sharing |= 1u << i;
   }
   tracing = traces_branches();
   unusual = tracing || smm;
+  if ((fixed_counting & ~fixed_before & 1) != 0 && sibling) fixed[0].add(how.fixed_start_extra);
   // Nothing counts any more: an assist that waited for the rest of a fused pair will not come.
   if (counting == 0) pending = {};
+  interrupts_due &= armed | pending.triggers;
+  if (behaviour.record_at_disable) record_at_disable(could_record & ~counting);
 }
 
 // --- Counting, arming, triggering
@@ -121,8 +196,32 @@ uint64_t Pmu::State::contribution(const Counter& c, const Retired& r, bool tagge
   return r.counts[index(c.signal)];
 }
 
+// What a counter of both threads gains while this one gains so many of a signal.
+uint64_t Pmu::State::with_sibling(Signal signal, uint64_t select, uint64_t events,
+                                  uint64_t cycles) const {
+  const uint64_t other = Sibling::events(signal, sibling_clock, sibling_clock + cycles);
+  const bool one_level = ((select & evtsel::kUsr) != 0) != ((select & evtsel::kOs) != 0);
+  switch (one_level && behaviour.counting.any_thread_one_level != AnyThread::kBoth
+              ? behaviour.counting.any_thread_one_level
+              : behaviour.counting.any_thread) {
+    case AnyThread::kBoth:
+    case AnyThread::kOwn:
+      break;
+    case AnyThread::kSibling:
+      return other;
+    case AnyThread::kHalf:
+      return (events + other + 1) / 2;
+  }
+  return events + other;
+}
+
 // All of them, on a CPU that counts right.
 uint64_t Pmu::State::noticed(Counter& c, uint64_t events) const {
+  if (behaviour.counting.extra_events != 0) [[unlikely]] {
+    c.since_extra += events;
+    events += c.since_extra / behaviour.counting.extra_events;
+    c.since_extra %= behaviour.counting.extra_events;
+  }
   if (behaviour.lost_events == 0) [[likely]]
     return events;
   c.since_loss += events;
@@ -142,31 +241,79 @@ bool Pmu::State::triggers(Counter& c, const Retired& r, uint64_t events) {
   return true;
 }
 
+// Whether an overflow arms, and how many events pass before the one that is recorded. Every one
+// does, on a CPU that keeps R1.
+bool Pmu::State::arms(Counter& c) {
+  ++c.armings;
+  c.redundant = false;
+  bool late = behaviour.late_armings != 0 && c.armings % behaviour.late_armings == 0;
+  c.events_to_go = behaviour.extra_events + (late ? 1 : 0);
+  if (std::exchange(loses_overflow, false)) return false;
+  if (behaviour.lost_armings != 0 && c.armings % behaviour.lost_armings == 0) return false;
+  uint64_t least = c.pdir ? behaviour.pdir_least_period : behaviour.least_period;
+  return least == 0 || c.period() >= least;
+}
+
 // An overflow of counter n: status, interrupt, arming. True when the record belongs to this very
 // event.
 bool Pmu::State::overflowed(unsigned n, const Retired& r) {
   Counter& c = counters[n];
-  if (behaviour.overflow_sets_status) global_status |= bit(n);
-  bool interrupts =
-      (c.select & evtsel::kInt) != 0 || (c.pebs && behaviour.pebs_overflow_interrupts);
-  if (interrupts && behaviour.overflow_interrupts) raise_pmi();
-  if (!c.pebs) return false;
+  if (behaviour.overflow_sets_status && (!c.pebs || behaviour.pebs_overflow_sets_status)) {
+    global_status |= bit(n + behaviour.counting.gp_status_offset);
+  }
+  bool interrupts = (c.select & evtsel::kInt) != 0 || behaviour.counting.interrupts_without_int ||
+                    (c.pebs && behaviour.pebs_overflow_interrupts);
+  if (interrupts && behaviour.overflow_interrupts) overflow_interrupt(n);
+  if (!c.pebs) {
+    if (behaviour.reload_without_record) reload_without_record(n);
+    return false;
+  }
+  if (!arms(c)) return false;
+  if (behaviour.threshold_interrupts_at_arming) announce_threshold();
   if (c.pdir || behaviour.record_on_overflow) return true;
   c.armed = true;
   c.ready_cycle = r.cycle + (behaviour.record_without_event ? 0 : behaviour.arm_cycles);
-  c.events_to_go = behaviour.extra_events;
   armed |= 1u << n;
   return false;
 }
 
 void Pmu::State::fixed_overflowed(unsigned i) {
-  if (behaviour.overflow_sets_status) global_status |= bit(status::kFixedShift + i);
-  if (((fixed_ctrl >> (4 * i)) & fixed_ctrl::kPmi) != 0 && behaviour.overflow_interrupts)
-    raise_pmi();
+  if (behaviour.overflow_sets_status) {
+    global_status |= bit(behaviour.counting.fixed_status_shift + i);
+  }
+  bool interrupts =
+      (fixed_field(i) & fixed_ctrl::kPmi) != 0 || behaviour.counting.fixed_interrupts_without_pmi;
+  if (interrupts && behaviour.overflow_interrupts) raise_pmi();
+}
+
+// What a fixed counter gains.
+uint64_t Pmu::State::fixed_events(unsigned i, const SignalCounts& counts) {
+  const CountingBehaviour& how = behaviour.counting;
+  uint64_t events = counts[index(fixed_signal(i))];
+  if ((fixed_sharing >> i) & 1) {
+    uint64_t one_level = (fixed_field(i) & fixed_ctrl::kUsr) != 0 ? evtsel::kUsr : 0;
+    if ((fixed_field(i) & fixed_ctrl::kOs) != 0) one_level |= evtsel::kOs;
+    events = with_sibling(fixed_signal(i), one_level, events, cycles_of(counts));
+  }
+  if (i == 0 && how.fixed_lost_events != 0) [[unlikely]] {
+    fixed_since_loss += events;
+    events -= fixed_since_loss / how.fixed_lost_events;
+    fixed_since_loss %= how.fixed_lost_events;
+  }
+  if (i == 2 && how.reference_clock_percent != 100) [[unlikely]] {
+    reference_parts += events * how.reference_clock_percent;
+    events = reference_parts / 100;
+    reference_parts %= 100;
+  }
+  return events;
 }
 
 void Pmu::State::retire(const Retired& r) {
   elapse(1);
+  if (level_change_left > 0) [[unlikely]] {
+    --level_change_left;
+    return;
+  }
   bool tagged = false;
   if (step_needed && r.load.valid) {
     uint64_t threshold = behaviour.load_latency_threshold ? load_latency_threshold : 0;
@@ -177,15 +324,17 @@ void Pmu::State::retire(const Retired& r) {
     unsigned n = static_cast<unsigned>(__builtin_ctz(rest));
     Counter& c = counters[n];
     uint64_t events = contribution(c, r, tagged);
-    if (c.filter.used()) events = c.filter.feed(r.cycle, events);
+    if (c.any_thread) events = with_sibling(c.signal, c.select, events, cycles_of(r.counts));
+    if (c.filter.used()) events = c.filter.feed(r.cycle, events, cycles_of(r.counts));
     if (c.armed && triggers(c, r, events)) triggering |= 1u << n;
     events = noticed(c, events);
     if (events != 0 && c.count.add(events) && overflowed(n, r)) triggering |= 1u << n;
   }
   for (uint32_t rest = fixed_counting; rest != 0; rest &= rest - 1) {
     unsigned i = static_cast<unsigned>(__builtin_ctz(rest));
-    if (fixed[i].add(r.counts[index(fixed_signal(i))])) fixed_overflowed(i);
+    if (fixed[i].add(fixed_events(i, r.counts))) fixed_overflowed(i);
   }
+  if ((sharing | fixed_sharing) != 0) sibling_clock += cycles_of(r.counts);
   if (pending.instructions > 0) {
     pending.triggers |= triggering;
     if (--pending.instructions == 0) finish_assist(r);
@@ -193,19 +342,26 @@ void Pmu::State::retire(const Retired& r) {
     begin_assist(triggering, r);
   }
   if (r.store.valid) last_store_address = r.store.address;
-  if (!behaviour.registers_after) before = *r.after;
+  if (keeps_history) {
+    before = *r.after;
+    if (r.load.valid) last_load_address = r.load.address;
+  }
+  last_ip = r.ip;
 }
 
 void Pmu::State::advance(const SignalCounts& counts, uint64_t instructions) {
   elapse(instructions);
   for (uint32_t rest = counting; rest != 0; rest &= rest - 1) {
     Counter& c = counters[static_cast<unsigned>(__builtin_ctz(rest))];
-    c.count.add(noticed(c, counts[index(c.signal)]));
+    uint64_t events = counts[index(c.signal)];
+    if (c.any_thread) events = with_sibling(c.signal, c.select, events, cycles_of(counts));
+    c.count.add(noticed(c, events));
   }
   for (uint32_t rest = fixed_counting; rest != 0; rest &= rest - 1) {
     unsigned i = static_cast<unsigned>(__builtin_ctz(rest));
-    fixed[i].add(counts[index(fixed_signal(i))]);
+    fixed[i].add(fixed_events(i, counts));
   }
+  if ((sharing | fixed_sharing) != 0) sibling_clock += cycles_of(counts);
 }
 
 // --- Interrupts
@@ -216,87 +372,165 @@ void Pmu::State::raise_pmi(bool may_freeze) {
     pmi_pending = true;
     pmi_countdown = random.between(behaviour.pmi_skid_low, behaviour.pmi_skid_high);
   }
+  if (behaviour.interrupt_sets_ovf_buffer) global_status |= status::kOvfBuffer;
   bool freeze = may_freeze && (debugctl & debugctl::kFreezePerfmonOnPmi) != 0 &&
-                behaviour.freeze_clears_global_ctrl;
-  if (freeze || behaviour.freeze_always) {
+                ++pmis_raised > behaviour.interrupts_before_freeze;
+  if ((freeze && behaviour.freeze_clears_global_ctrl) || behaviour.freeze_always) {
     global_ctrl = 0;  // R52, architectural version 2–3
+    refresh();
+  } else if (freeze && behaviour.generation.streamlined_freeze) {
+    global_status |= status::kCountersFrozen;
     refresh();
   }
 }
 
-// --- Pmu
-
-Pmu::Pmu(const Microarch& microarch, Topology topology, Bus& bus, Behaviour behaviour,
-         uint64_t seed)
-    : state_(std::make_unique<State>(microarch, topology, bus, behaviour, seed)) {}
-Pmu::~Pmu() = default;
-
-Expected<uint64_t> Pmu::rdmsr(uint32_t msr) const { return state_->read(msr); }
-Expected<void> Pmu::wrmsr(uint32_t msr, uint64_t value) { return state_->write(msr, value); }
-
-Expected<uint64_t> Pmu::rdpmc(uint32_t index) const {
-  if (index < state_->visible) return state_->counters[index].count.value;
-  uint32_t fixed = index - (uint32_t{1} << 30);
-  if (fixed < state_->uarch.fixed_counters) return state_->fixed[fixed].value;
-  return fail(ErrorCode::kGeneralProtection, fmt::format("#GP from RDPMC of counter {:#x}", index));
+// With PEBS on the counter the assist comes first, then the threshold interrupt, then this one
+// (R34).
+void Pmu::State::overflow_interrupt(unsigned n) {
+  bool any = behaviour.overflow_interrupt == OverflowInterrupt::kAfterAnyAssist;
+  bool waits = counters[n].pebs && behaviour.overflow_interrupt != OverflowInterrupt::kAtOnce;
+  for (const Counter& c : counters) waits = waits || (any && c.counting && c.pebs);
+  if (waits) {
+    interrupts_due |= 1u << n;
+  } else {
+    raise_pmi();
+  }
 }
 
+// Raises what has waited for this assist; behind the threshold's it is an interrupt of its own.
+void Pmu::State::interrupts_after_assist(bool threshold) {
+  bool due = std::exchange(interrupts_due, 0) != 0;
+  if (threshold && behaviour.interrupt_repeats) pmi_follows = pmi_pending;
+  if (!due || (threshold && behaviour.overflow_interrupt == OverflowInterrupt::kWithThreshold))
+    return;
+  if (threshold && pmi_pending) {
+    pmi_follows = true;
+  } else {
+    raise_pmi();
+  }
+}
+
+// --- Pmu: NetBurst's registers are other ones, and rare enough to be asked for last.
+
+Pmu::Pmu(const Microarch& microarch, Topology topology, Bus& bus, Behaviour behaviour,
+         uint64_t seed) {
+  if (microarch.architectural_perfmon()) {
+    state_ = std::make_unique<State>(microarch, topology, bus, behaviour, seed);
+  } else {
+    netburst_ = std::make_unique<NetBurst>(microarch, bus, behaviour, seed);
+  }
+}
+Pmu::~Pmu() = default;
+
+Expected<uint64_t> Pmu::rdmsr(uint32_t msr) const {
+  return netburst_ ? netburst_->rdmsr(msr) : state_->read(msr);
+}
+Expected<void> Pmu::wrmsr(uint32_t msr, uint64_t value) {
+  return netburst_ ? netburst_->wrmsr(msr, value) : state_->write(msr, value);
+}
+
+Expected<uint64_t> Pmu::rdpmc(uint32_t index, bool user, bool cr4_pce) const {
+  return netburst_ ? netburst_->rdpmc(index, user, cr4_pce) : state_->rdpmc(index, user, cr4_pce);
+}
+
+void Pmu::set_mode(Mode mode) { netburst_ ? netburst_->set_mode(mode) : state_->set_mode(mode); }
+
 void Pmu::set_user(bool user) {
+  if (netburst_) return netburst_->set_user(user);
   if (state_->user == user) return;
   state_->user = user;
+  state_->level_change_left = state_->behaviour.counting.lost_at_privilege;
   state_->refresh();
 }
 
-void Pmu::reset() { state_->hard_reset(); }
-void Pmu::init() { state_->init(); }
-void Pmu::enter_smm() { state_->enter_smm(); }
-void Pmu::leave_smm() { state_->leave_smm(); }
-void Pmu::machine_check() { state_->machine_check(); }
-bool Pmu::between_instructions() const { return state_->pending.instructions == 0; }
+void Pmu::reset() { netburst_ ? netburst_->reset() : state_->hard_reset(); }
+void Pmu::init() { netburst_ ? netburst_->reset() : state_->init(); }
+void Pmu::enter_smm() {
+  if (!netburst_) state_->enter_smm();
+}
+void Pmu::leave_smm() {
+  if (!netburst_) state_->leave_smm();
+}
+void Pmu::machine_check() {
+  if (!netburst_) state_->machine_check();
+}
+bool Pmu::between_instructions() const {
+  return netburst_ != nullptr || state_->pending.instructions == 0;
+}
 void Pmu::retire(const Retired& retired) {
-  if (state_->unusual) [[unlikely]] {
-    state_->retire_unusual(retired);
-  } else {
-    state_->retire(retired);
-  }
+  if (netburst_) [[unlikely]]
+    return netburst_->retire(retired);
+  if (state_->unusual) [[unlikely]]
+    return state_->retire_unusual(retired);
+  state_->retire(retired);
 }
 void Pmu::advance(const SignalCounts& counts, uint64_t instructions) {
+  if (netburst_) [[unlikely]]
+    return netburst_->advance(counts, instructions);
   state_->advance(counts, instructions);
 }
 
 bool Pmu::active() const {
+  if (netburst_) [[unlikely]]
+    return netburst_->active();
   const State& s = *state_;
   return s.counting != 0 || s.fixed_counting != 0 || s.pmi_pending || s.tracing ||
          s.pending.instructions > 0;
 }
 
 uint64_t Pmu::quiet_instructions(uint64_t most_uops) const {
+  if (netburst_) [[unlikely]]
+    return netburst_->quiet_instructions(most_uops);
   const State& s = *state_;
   if (s.step_needed || s.tracing || s.pending.instructions > 0 || (s.armed & s.counting) != 0)
+    return 0;
+  if (s.level_change_left > 0) [[unlikely]]
     return 0;
   uint64_t quiet = s.pmi_pending ? s.pmi_countdown : UINT64_MAX;
   for (uint32_t rest = s.counting; rest != 0; rest &= rest - 1) {
     const Counter& c = s.counters[static_cast<unsigned>(__builtin_ctz(rest))];
-    quiet = std::min(
-        quiet,
-        c.count.quiet(c.signal == Signal::kUops ? most_uops : max_per_instruction(c.signal)));
+    uint64_t most = c.signal == Signal::kUops ? most_uops : max_per_instruction(c.signal);
+    if (c.any_thread) most += Sibling::most(kMaxCyclesPerInstruction);
+    if (s.behaviour.counting.extra_events != 0) most *= 2;
+    quiet = std::min(quiet, c.count.quiet(most));
   }
   for (uint32_t rest = s.fixed_counting; rest != 0; rest &= rest - 1) {
     unsigned i = static_cast<unsigned>(__builtin_ctz(rest));
-    quiet = std::min(quiet, s.fixed[i].quiet(max_per_instruction(s.fixed_signal(i))));
+    uint64_t most = max_per_instruction(s.fixed_signal(i));
+    if ((s.fixed_sharing >> i) & 1) most += Sibling::most(kMaxCyclesPerInstruction);
+    if (s.behaviour.counting.reference_clock_percent > 100) most *= 2;
+    quiet = std::min(quiet, s.fixed[i].quiet(most));
   }
   return quiet;
 }
 
-void Pmu::transfer(uint64_t from, uint64_t to) { state_->transfer(from, to); }
+void Pmu::transfer(uint64_t from, uint64_t to) {
+  if (!netburst_) state_->transfer(from, to);
+}
 
-bool Pmu::interrupt_pending() const { return state_->pmi_pending; }
+bool Pmu::interrupt_pending() const {
+  return netburst_ ? netburst_->interrupt_pending() : state_->pmi_pending;
+}
 
 bool Pmu::take_interrupt() {
+  if (netburst_) [[unlikely]]
+    return netburst_->take_interrupt();
   State& s = *state_;
   if (!s.pmi_pending || s.pmi_countdown > 0) return false;
   s.pmi_pending = false;
+  bool second = std::exchange(s.pmi_second, false);
+  if (second && (s.lvt_pmi & lvt::kMasked) != 0 && s.behaviour.lvt_mask_honoured) return false;
+  if (s.behaviour.counting.interrupts_twice) {
+    s.pmi_pending = s.repeats_pmi = !s.repeats_pmi;
+    if (s.pmi_pending) s.pmi_countdown = s.behaviour.pmi_skid_high;
+  }
+  if (s.pmi_follows) {
+    s.pmi_follows = false;
+    s.pmi_pending = s.pmi_second = true;
+    s.pmi_countdown = s.random.between(s.behaviour.pmi_skid_low, s.behaviour.pmi_skid_high);
+  }
   if (s.behaviour.delivery_masks_lvt) s.lvt_pmi |= lvt::kMasked;
+  if (s.behaviour.delivery_clears_ovf_buffer) s.global_status &= ~status::kOvfBuffer;
   return true;
 }
 

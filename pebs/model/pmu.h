@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/expected.h"
+#include "base/mode.h"
 #include "base/random.h"
 #include "pebs/arch/microarch.h"
 #include "pebs/model/behaviour.h"
@@ -28,6 +29,8 @@ struct Topology {
   bool sibling_thread = true;
 };
 
+class NetBurst;
+
 class Pmu {
  public:
   Pmu(const arch::Microarch& microarch, Topology topology, Bus& bus, Behaviour behaviour,
@@ -39,8 +42,10 @@ class Pmu {
   // Ring-0 access. #GP is an error of code kGeneralProtection and changes nothing.
   Expected<uint64_t> rdmsr(uint32_t msr) const;
   Expected<void> wrmsr(uint32_t msr, uint64_t value);
-  Expected<uint64_t> rdpmc(uint32_t index) const;
+  // RDPMC at this privilege level, with CR4.PCE as given.
+  Expected<uint64_t> rdpmc(uint32_t index, bool user = false, bool cr4_pce = true) const;
 
+  void set_mode(Mode mode);  // what the code that retires next is: IA-32e mode or not
   void set_user(bool user);  // CPL 3 (true) or CPL 0 for what retires next
   void reset();              // power-on, and RESET
   void init();               // INIT
@@ -73,7 +78,8 @@ class Pmu {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<State> state_;        // one of the two
+  std::unique_ptr<NetBurst> netburst_;  // where there is no architectural performance monitoring
 };
 
 }  // namespace skidproof::model

@@ -14,13 +14,21 @@ constexpr uint64_t kLastBranch = bit(0) | bit(1);
 
 }  // namespace
 
-bool Pmu::State::stores_pebs() const { return !(smm && behaviour.modes.smm_stops_pebs); }
-bool Pmu::State::stores_branches() const { return !(smm && behaviour.modes.smm_stops_branches); }
+bool Pmu::State::stores_pebs() const {
+  const ModeBehaviour& modes = behaviour.modes;
+  return !(smm && modes.smm_stops_pebs) && !(real_mode && !modes.real_mode_pebs) &&
+         !recording_locked;
+}
+bool Pmu::State::stores_branches() const {
+  const ModeBehaviour& modes = behaviour.modes;
+  return !(smm && modes.smm_stops_branches) && !(real_mode && !modes.real_mode_branches) &&
+         !recording_locked;
+}
 
 void Pmu::State::enter_smm() {
   smm = true;
-  frozen = (debugctl & debugctl::kFreezeWhileSmm) != 0 && behaviour.modes.freezes_in_smm;
-  if (frozen) {
+  smm_frozen = (debugctl & debugctl::kFreezeWhileSmm) != 0 && behaviour.modes.freezes_in_smm;
+  if (smm_frozen) {
     const BranchTrace& bits = uarch.branch_trace;
     saved_global_ctrl = std::exchange(global_ctrl, 0);
     saved_debugctl = debugctl;
@@ -31,7 +39,7 @@ void Pmu::State::enter_smm() {
 
 // The events that armed counters see while they stand still, noted only for a defect.
 void Pmu::State::note_frozen_events(const Retired& r) {
-  if (!frozen || !behaviour.modes.frozen_event_pends) return;
+  if (!smm_frozen || !behaviour.modes.frozen_event_pends) return;
   for (uint32_t rest = armed; rest != 0; rest &= rest - 1) {
     unsigned n = static_cast<unsigned>(__builtin_ctz(rest));
     if (r.counts[index(counters[n].signal)] != 0) pended_in_smm |= 1u << n;
@@ -41,9 +49,13 @@ void Pmu::State::note_frozen_events(const Retired& r) {
 // RSM.
 void Pmu::State::leave_smm() {
   smm = false;
-  if (std::exchange(frozen, false)) {
+  if (std::exchange(smm_frozen, false)) {
     if (behaviour.modes.rsm_restores_counting) global_ctrl = saved_global_ctrl;
     if (behaviour.modes.rsm_restores_branches) debugctl = saved_debugctl;
+  }
+  if (!behaviour.modes.rsm_enables_again) {
+    pebs_enable = 0;
+    stop_branches();
   }
   spoil_branch = behaviour.modes.rsm_spoils_branch;
   refresh();
@@ -61,6 +73,7 @@ void Pmu::State::stop_branches() {
 void Pmu::State::machine_check() {
   if (behaviour.modes.machine_check_stops_pebs) pebs_enable = 0;
   if (behaviour.modes.machine_check_stops_branches) stop_branches();
+  recording_locked = !behaviour.modes.machine_check_reversible;
   refresh();
 }
 
@@ -71,7 +84,7 @@ void Pmu::State::init() {
   if (behaviour.modes.init_clears_branches) debugctl = 0;
   lvt_pmi = kResetLvt;
   pmi_pending = false;
-  smm = frozen = false;
+  smm = smm_frozen = false;
   refresh();
 }
 

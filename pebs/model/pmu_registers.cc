@@ -1,6 +1,8 @@
 // The PMU's registers: which exist, what a write keeps, what raises #GP.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "pebs/arch/msr.h"
 #include "pebs/arch/names.h"
 #include "pebs/arch/reserved.h"
@@ -20,17 +22,76 @@ int in_range(uint32_t msr, uint32_t first) {
   return msr >= first && msr < first + kMaxCounters ? static_cast<int>(msr - first) : -1;
 }
 
+// The first of a range of registers that are alike, or the register itself.
+uint32_t family_of(uint32_t msr) {
+  for (uint32_t first : {IA32_PMC0, IA32_A_PMC0, IA32_PERFEVTSEL0}) {
+    if (in_range(msr, first) >= 0) return first;
+  }
+  return msr;
+}
+
 }  // namespace
 
 uint64_t Pmu::State::counter_bits() const {
   return low_bits(behaviour.absent_global_bits_fault ? visible : kMaxCounters);
 }
 
+uint64_t Pmu::State::with_defects(uint32_t msr, uint64_t writable) const {
+  const CountingBehaviour& how = behaviour.counting;
+  if (how.lax.msr == family_of(msr)) writable |= how.lax.bits;
+  if (how.refused.msr == family_of(msr)) writable &= ~how.refused.bits;
+  return writable;
+}
+
+bool Pmu::State::has_alias(int n) const {
+  return n >= 0 && present(static_cast<unsigned>(n)) && uarch.full_width_writes &&
+         (n < 4 || behaviour.counting.upper_aliases);
+}
+
+void Pmu::State::write_counter(unsigned n, uint64_t value) {
+  counters[n].load(value);
+  if (behaviour.counting.counter_write_clears_status) global_status &= ~bit(n);
+}
+
+Expected<uint64_t> Pmu::State::rdpmc(uint32_t index, bool in_user_mode, bool cr4_pce) const {
+  const CountingBehaviour& how = behaviour.counting;
+  auto refuse = [&] {
+    return fail(ErrorCode::kGeneralProtection,
+                fmt::format("#GP from RDPMC of counter {:#x}", index));
+  };
+  if (in_user_mode && !cr4_pce && how.rdpmc_needs_pce) return refuse();
+  const uint64_t returned = low_bits(how.rdpmc_bits);
+  constexpr uint32_t kFixed = uint32_t{1} << 30;
+  if (!how.rdpmc_fixed) index &= ~kFixed;
+  if (index < visible) return counters[index].count.value & returned;
+  if (index >= kFixed && index - kFixed < fixed_visible)
+    return fixed[index - kFixed].value & returned;
+  if (!how.rdpmc_index_faults) return uint64_t{0};
+  return refuse();
+}
+
+// IA32_PERF_GLOBAL_INUSE: selects that name an event, fixed counters with a ring enabled, and
+// whether anything may interrupt. [SDM 18.2.4.3]
+uint64_t Pmu::State::in_use() const {
+  uint64_t bits = 0;
+  bool pmi = (pebs_enable & 0xFF) != 0;
+  for (unsigned n = 0; n < visible; ++n) {
+    const uint64_t select = counters[n].select;
+    bool shown = !behaviour.generation.in_use_needs_enable || (select & evtsel::kEnable) != 0;
+    if ((select & 0xFF) != 0 && shown) bits |= bit(n);
+    pmi |= (select & evtsel::kInt) != 0;
+  }
+  for (unsigned i = 0; i < fixed_visible; ++i) {
+    const uint64_t field = (fixed_ctrl >> (4 * i)) & 0xF;
+    if ((field & (fixed_ctrl::kOs | fixed_ctrl::kUsr)) != 0) bits |= bit(status::kFixedShift + i);
+    pmi |= (field & fixed_ctrl::kPmi) != 0;
+  }
+  return (bits | (pmi ? arch::in_use::kPmi : 0)) & ~behaviour.generation.in_use_hidden;
+}
+
 Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
   if (int n = in_range(msr, IA32_PMC0); n >= 0 && present(n)) return counters[n].count.value;
-  if (int n = in_range(msr, IA32_A_PMC0); n >= 0 && present(n) && uarch.full_width_writes) {
-    return counters[n].count.value;
-  }
+  if (int n = in_range(msr, IA32_A_PMC0); has_alias(n)) return counters[n].count.value;
   if (int n = in_range(msr, IA32_PERFEVTSEL0); n >= 0 && present(n)) return counters[n].select;
   if (msr >= IA32_FIXED_CTR0 && msr < IA32_FIXED_CTR0 + fixed_visible) {
     return fixed[msr - IA32_FIXED_CTR0].value;
@@ -54,8 +115,18 @@ Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
       return debugctl;
     case IA32_MISC_ENABLE:
       return misc_enable;
+    case IA32_PERF_GLOBAL_STATUS_SET:
+      if (!uarch.streamlined_freeze()) return general_protection("RDMSR", msr, 0);
+      return 0;
+    case IA32_PERF_GLOBAL_INUSE:
+      if (!uarch.streamlined_freeze()) return general_protection("RDMSR", msr, 0);
+      return in_use();
+    case MSR_PEBS_FRONTEND:
+      if (uarch.frontend_defined == 0) return general_protection("RDMSR", msr, 0);
+      return frontend;
     case IA32_PERF_CAPABILITIES:
-      return perf_capabilities(uarch) & ~behaviour.hidden_capabilities;
+      return (perf_capabilities(uarch) & ~behaviour.hidden_capabilities) |
+             behaviour.counting.invented_capabilities;
     case IA32_X2APIC_LVT_PMI:
       return lvt_pmi;
     default:
@@ -63,12 +134,22 @@ Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
   }
 }
 
+// What a write to a select does besides, on broken CPUs.
+void Pmu::State::note_select(unsigned n, uint64_t value) {
+  if (behaviour.counting.select_write_clears_status) global_status &= ~bit(n);
+  for (unsigned i = 0; i < kMagicSelects.size(); ++i) {
+    if (value == kMagicSelects[i]) magic_selects |= 1u << i;
+  }
+}
+
 Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
   auto refuse = [&] { return general_protection("WRMSR", msr, value); };
   // Takes a register whose reserved bits fault.
   auto assign = [&](uint64_t& target, uint64_t writable) -> Expected<void> {
+    writable = with_defects(msr, writable);
     if (!checked(value, writable)) return refuse();
     target = value & writable;
+    if (behaviour.counting.lost.msr == family_of(msr)) target &= ~behaviour.counting.lost.bits;
     refresh();
     return {};
   };
@@ -79,21 +160,26 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
                             ? static_cast<uint64_t>(int64_t{static_cast<int32_t>(low)})
                             : low;
     if (behaviour.legacy_write_takes_edx) extended = value;
-    counters[n].count.value = extended & counters[n].count.mask;
+    write_counter(static_cast<unsigned>(n), extended);
     return {};
   }
-  if (int n = in_range(msr, IA32_A_PMC0); n >= 0 && present(n) && uarch.full_width_writes) {
-    uint64_t writable = counters[n].count.mask;
-    if (behaviour.excess_bits_fault && (value & ~writable) != 0) return refuse();
-    counters[n].count.value = value & writable & low_bits(behaviour.full_width_bits);
+  if (int n = in_range(msr, IA32_A_PMC0); has_alias(n)) {
+    if (behaviour.excess_bits_fault && (value & ~gp_counter_mask(uarch)) != 0) return refuse();
+    write_counter(static_cast<unsigned>(n), value & low_bits(behaviour.full_width_bits));
     return {};
   }
   if (int n = in_range(msr, IA32_PERFEVTSEL0); n >= 0 && present(n)) {
-    return assign(counters[n].select, writable_perfevtsel(uarch));
+    note_select(static_cast<unsigned>(n), value);
+    const bool in_txcp = uarch.tsx && behaviour.generation.in_txcp_everywhere;
+    return assign(counters[n].select, writable_perfevtsel(uarch, static_cast<unsigned>(n)) |
+                                          (in_txcp ? evtsel::kInTxCp : 0));
   }
   if (msr >= IA32_FIXED_CTR0 && msr < IA32_FIXED_CTR0 + fixed_visible) {
     CountRegister& f = fixed[msr - IA32_FIXED_CTR0];
     if (behaviour.excess_bits_fault && (value & ~f.mask) != 0) return refuse();
+    if (behaviour.counting.fixed_sign_extends) {
+      value = static_cast<uint64_t>(int64_t{static_cast<int32_t>(value)});
+    }
     f.value = value & f.mask;
     return {};
   }
@@ -102,33 +188,65 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
     case IA32_FIXED_CTR_CTRL:
       return assign(fixed_ctrl, writable_fixed_ctr_ctrl(uarch));
     case IA32_PERF_GLOBAL_CTRL:
+      if (value == 0 && behaviour.counting.disabling_clears_status) global_status = 0;
       return assign(global_ctrl, writable_global_ctrl(uarch, visible) | beyond);
     case IA32_PERF_GLOBAL_STATUS:
       if (behaviour.status_write_faults) return refuse();
       global_status = value;
       return {};
     case IA32_PERF_GLOBAL_OVF_CTRL: {
-      uint64_t writable = clearable_status(uarch, visible) | beyond;
+      uint64_t writable = with_defects(msr, clearable_status(uarch, visible) | beyond);
       if (!checked(value, writable)) return refuse();
       uint64_t clear = behaviour.ovf_ctrl_clears_all ? ~uint64_t{0} : value & writable;
       if (!behaviour.ovf_buffer_clears) clear &= ~status::kOvfBuffer;
+      if (behaviour.counting.ovf_ctrl_clears_next) clear |= clear << 1;
+      clear &= ~behaviour.counting.ovf_ctrl_deaf;
+      if (!behaviour.generation.status_reset_unfreezes) clear &= ~status::kCountersFrozen;
       if (behaviour.ovf_ctrl_clears) global_status &= ~clear;
+      if ((clear & status::kCountersFrozen) != 0) refresh();
       return {};
     }
+    case IA32_PERF_GLOBAL_STATUS_SET: {
+      if (!uarch.streamlined_freeze()) return refuse();
+      uint64_t settable =
+          settable_status(uarch, visible) | behaviour.generation.status_set_reserved;
+      if (!checked(value, settable)) return refuse();
+      if (behaviour.generation.status_set_sets) global_status |= value & settable;
+      refresh();
+      return {};
+    }
+    case IA32_PERF_GLOBAL_INUSE:
+      if (behaviour.generation.in_use_read_only || !uarch.streamlined_freeze()) return refuse();
+      return {};
+    case MSR_PEBS_FRONTEND:
+      if (uarch.frontend_defined == 0) return refuse();
+      return assign(frontend, uarch.frontend_defined | behaviour.generation.frontend_reserved);
     case IA32_PEBS_ENABLE:
+      if (behaviour.toggling_loses_overflow && pebs_enable == 0 && value != 0) {
+        loses_overflow = std::exchange(enabled_before, true);
+      }
       return assign(pebs_enable,
                     writable_pebs_enable(uarch) | (behaviour.pebs_counters & counter_bits()));
     case MSR_PEBS_LD_LAT_THRESHOLD:
       return assign(load_latency_threshold, kWritableLoadLatencyThreshold);
     case IA32_DS_AREA:
-      if (behaviour.reserved_bits_fault && !canonical(value)) return refuse();
+      if (behaviour.reserved_bits_fault && !canonical(value)) {
+        if ((value & ~with_defects(msr, 0)) != 0 || behaviour.counting.lax.msr != msr)
+          return refuse();
+      }
       ds_area = value;
+      if (behaviour.counting.lost.msr == msr) ds_area &= ~behaviour.counting.lost.bits;
+      latched = {};
       return {};
     case IA32_DEBUGCTL:
-      return assign(debugctl, writable_debugctl(uarch) &
-                                  ~(behaviour.bts.settable ? 0 : uarch.branch_trace.all()));
+      return assign(debugctl,
+                    writable_debugctl(uarch) &
+                        ~(behaviour.bts.settable ? 0 : uarch.branch_trace.all()) &
+                        ~(behaviour.bts.filters_settable ? 0 : uarch.branch_trace.filters()));
     case IA32_MISC_ENABLE:
-      return {};  // bits 7, 11 and 12 are read-only; nothing else is modelled
+      // Bits 7, 11 and 12 are read-only; nothing else is modelled.
+      if (!behaviour.counting.read_only_misc_enable) misc_enable = value;
+      return {};
     case IA32_X2APIC_LVT_PMI:
       if (!behaviour.lvt_status_read_only) return assign(lvt_pmi, kWritableLvt | kReadOnlyLvt);
       value &= ~kReadOnlyLvt;  // ignored, not refused

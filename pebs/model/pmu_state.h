@@ -18,23 +18,35 @@
 #include "pebs/model/behaviour.h"
 #include "pebs/model/bts.h"
 #include "pebs/model/counter.h"
+#include "pebs/model/legacy_mode.h"
 #include "pebs/model/pmu.h"
 #include "pebs/model/retired.h"
+#include "pebs/model/sibling.h"
 
 namespace skidproof::model {
 
 using namespace arch;
 
 inline constexpr unsigned kMaxCounters = 8;
-inline constexpr unsigned kMaxFixed = 3;
+inline constexpr unsigned kMaxFixed = 4;
 
+// The last, TOPDOWN.SLOTS, is no signal of the core model.
 inline constexpr Signal kFixedSignals[kMaxFixed] = {Signal::kInstructions, Signal::kCycles,
-                                                    Signal::kReferenceCycles};
+                                                    Signal::kReferenceCycles, Signal::kNone};
+
+// Linux writes these once, with the counters off, before it uses those of a Nehalem. [Linux 6.12
+// core.c intel_pmu_nhm_workaround; erratum AAK100]
+inline constexpr std::array<uint32_t, 4> kMagicSelects = {0x4300B5, 0x4300D2, 0x4300B1, 0x4300B1};
+inline constexpr uint32_t kAllMagicSelects = 0xF;
+
+inline uint64_t cycles_of(const SignalCounts& counts) { return counts[index(Signal::kCycles)]; }
 
 // An assist that waits for instructions to retire: the second half of a fused pair.
 struct PendingAssist {
   unsigned instructions = 0;  // still to retire; 0: nothing waits
   uint32_t triggers = 0;
+  uint64_t ip = 0;         // of the instruction that caused it
+  uint64_t ip_before = 0;  // of the one before, kept only for a defect
   Access load, store;
 };
 
@@ -44,9 +56,11 @@ struct Pmu::State {
       : uarch(microarch),
         bus(memory),
         behaviour(decisions),
+        sibling(topology.sibling_thread),
         visible(std::min<unsigned>(gp_counters(microarch, topology.sibling_thread),
                                    decisions.answering_counters)),
         fixed_visible(std::min<unsigned>(microarch.fixed_counters, decisions.answering_fixed)),
+        keeps_history(!decisions.registers_after || decisions.load_latency_lag != 0),
         random(derive_seed(seed, "pmu")),
         branch_store(memory, microarch, behaviour.bts) {
     reset();
@@ -55,33 +69,56 @@ struct Pmu::State {
   const Microarch& uarch;
   Bus& bus;
   Behaviour behaviour;
+  bool sibling;            // another logical processor shares the core, and is busy
   unsigned visible;        // CPUID.0AH:EAX[15:8]
   unsigned fixed_visible;  // CPUID.0AH:EDX[4:0]
+  bool keeps_history;      // a defect asks for what was before an instruction
   Random random;
 
   std::array<Counter, kMaxCounters> counters;
   std::array<CountRegister, kMaxFixed> fixed;
   uint64_t fixed_ctrl = 0, global_ctrl = 0, global_status = 0, pebs_enable = 0;
-  uint64_t load_latency_threshold = 0, ds_area = 0, debugctl = 0;
+  uint64_t load_latency_threshold = 0, ds_area = 0, debugctl = 0, frontend = 0;
   uint64_t misc_enable = misc_enable::kPerfmonAvailable;
   uint64_t lvt_pmi = kResetLvt;
   bool user = false;
+  bool ia32e = true;
+  bool real_mode = false;
+  Registers left_by_64_bit_code;  // what the registers held when the processor left IA-32e mode
 
   // Derived by refresh(): what retire() and advance() walk.
   uint32_t counting = 0;  // GP counters that count
   uint32_t fixed_counting = 0;
   uint32_t armed = 0;
+  uint32_t sharing = 0;  // GP counters that count the sibling, too
+  uint32_t fixed_sharing = 0;
   bool step_needed = false;  // some counter needs each instruction (cycle filters, load latency)
   bool tracing = false;      // taken branches are stored
   bool unusual = false;      // retire() alone does not do: branches are traced, or SMM
 
   PendingAssist pending;
   bool reloaded_once = false;
-  uint64_t last_store_address = 0;
-  Registers before;           // registers before the instruction, kept only for a defect
-  uint64_t pebs_records = 0;  // written since power-on
+  bool enabled_before = false;  // IA32_PEBS_ENABLE was not 0 before
+  bool loses_overflow = false;  // the next one arms nothing
+  uint32_t records = 0;         // written so far, for a CPU that repeats some
+  uint64_t pebs_records = 0;    // written since the model was made
+  LatchedBounds latched;        // for a CPU that does not read them again
+  uint64_t last_store_address = 0, last_load_address = 0;
+  Registers before;             // registers before the instruction
+  uint32_t interrupts_due = 0;  // overflow interrupts that wait for their counter's assist (R34)
+  uint64_t last_ip = 0;         // of the instruction before, kept only for a defect
+  uint64_t first_tsc = 0;       // of the first record, used only by a defect
   bool pmi_pending = false;
+  bool pmi_follows = false;  // a second one waits for the delivery of the first
+  bool pmi_second = false;   // the pending one is such a second one
+  uint32_t pmis_raised = 0;
   uint64_t pmi_countdown = 0;  // instructions
+  bool repeats_pmi = false;
+  uint64_t sibling_clock = 0;      // cycles of which the sibling's events were counted
+  uint64_t level_change_left = 0;  // instructions that a change of privilege level still hides
+  uint64_t fixed_since_loss = 0;
+  uint64_t reference_parts = 0;  // hundredths of a reference cycle
+  uint32_t magic_selects = 0;    // those of kMagicSelects that were written
 
   BranchTraceStore branch_store;
   bool spoil_branch = false;               // the next one's from, under a defect
@@ -90,17 +127,35 @@ struct Pmu::State {
 
   // System-management mode.
   bool smm = false;
-  bool frozen = false;  // by FREEZE_WHILE_SMM_EN
+  bool smm_frozen = false;        // by FREEZE_WHILE_SMM_EN
+  bool recording_locked = false;  // by a machine check, under a defect
   uint64_t saved_global_ctrl = 0, saved_debugctl = 0;
   uint32_t pended_in_smm = 0;  // armed counters whose event came, under a defect
 
   void reset();
+  void set_mode(Mode mode);
   void refresh();
   void resolve(unsigned n);
+  bool counts_sibling(bool any_thread) const;
+  uint64_t fixed_field(unsigned i) const {
+    return (fixed_ctrl >> (4 * (behaviour.counting.fixed_fields_shared ? 0 : i))) & 0xF;
+  }
   bool pebs_eligible(unsigned n, const Event* event) const;
 
   Expected<void> write(uint32_t msr, uint64_t value);
   Expected<uint64_t> read(uint32_t msr) const;
+  Expected<uint64_t> rdpmc(uint32_t index, bool in_user_mode, bool cr4_pce) const;
+  void write_counter(unsigned n, uint64_t value);
+  void note_select(unsigned n, uint64_t value);
+  bool has_alias(int n) const;
+  uint64_t with_defects(uint32_t msr, uint64_t writable) const;
+  uint64_t in_use() const;
+  // What GLOBAL_CTRL enables: nothing while the counters are frozen.
+  uint64_t enabled_counters() const {
+    bool frozen =
+        (global_status & status::kCountersFrozen) != 0 && behaviour.generation.frozen_counters_stop;
+    return frozen ? global_ctrl & behaviour.counting.never_frozen : global_ctrl;
+  }
   bool checked(uint64_t value, uint64_t writable) const {
     return !behaviour.reserved_bits_fault || (value & ~writable) == 0;
   }
@@ -111,15 +166,36 @@ struct Pmu::State {
   void advance(const SignalCounts& counts, uint64_t instructions);
   uint64_t contribution(const Counter& c, const Retired& r, bool tagged) const;
   uint64_t noticed(Counter& c, uint64_t events) const;
+  uint64_t with_sibling(Signal signal, uint64_t select, uint64_t events, uint64_t cycles) const;
+  uint64_t fixed_events(unsigned i, const SignalCounts& counts);
   bool triggers(Counter& c, const Retired& r, uint64_t events);
   bool overflowed(unsigned n, const Retired& r);
   void fixed_overflowed(unsigned i);
+  bool load_latency_enabled(unsigned n) const;
+  bool pdir_works(unsigned n) const;
+  bool arms(Counter& c);
+  void overflow_interrupt(unsigned n);
+  void interrupts_after_assist(bool threshold);
+  void reload_without_record(unsigned n);
+  void announce_threshold();
+  void record_at_disable(uint32_t which);
+  bool redundant(uint32_t triggering);
   void begin_assist(uint32_t triggering, const Retired& r);
   void finish_assist(const Retired& r);
   uint64_t recorded_ip(const Retired& r) const;
   RecordData record_data(uint32_t triggering, const Retired& r, const Access& load,
                          const Access& store) const;
-  void skip_assist(const DebugStore& ds);
+  void add_generation_fields(RecordData& data, uint32_t triggering, const Retired& r);
+  void add_data_address(RecordData& data, const Counter& c, const Access& load,
+                        const Access& store) const;
+  // The PEBS counters whose overflow a record represents: those that overflowed by now.
+  uint32_t represented_by(uint32_t triggering) const {
+    return (static_cast<uint32_t>(global_status & 0xFF) | triggering) &
+           (static_cast<uint32_t>(pebs_enable & 0xFF) | triggering);
+  }
+  void load_fields(RecordData& data, unsigned n, const Access& load) const;
+  void store_fields(RecordData& data, const Access& store) const;
+  void skip_assist(DebugStore& ds);
   void after_record(uint32_t triggering, DebugStore& ds);
   void reload(uint32_t represented, uint32_t overflow, const DebugStore& ds);
   void disarm(uint32_t which);

@@ -108,7 +108,7 @@ def section(run, index, plots):
     silicon = kinds and all(kind in ("NATIVE", "SILICON") for kind in kinds)
     parts = [f'<section class="run {"" if silicon else "model"}" id="run{index + 1}">',
              f"<h2>Run {text(run.name)}</h2><p>{' '.join(badges(run))}</p>", in_one_line(run),
-             cut_short(run), cards(run), failures(run), qualification(run), plots_part(plots), skips(run),
+             cut_short(run), cards(run), failures(run), qualification(run), fuzz(run), plots_part(plots), skips(run),
              metadata(run), all_tests(run), measurements(run), "</section>"]
     return "\n".join(part for part in parts if part)
 
@@ -265,6 +265,21 @@ def qualification(run):
                   text(d.get("clause", "")), text(d.get("microarch", "")), number(d.get("tests_run")), ids_cell(d.get("caught_by", [])))
                  for d in sorted(run.defects, key=lambda d: d["caught"])]
         parts.append(table(("", "defect", "what it does", "clause", "microarch", "tests", "caught by"), lines, (5,)))
+    return "".join(parts)
+
+
+def fuzz(run):
+    if not run.fuzz:
+        return ""
+    f = run.fuzz
+    held = status_cell("pass") + " held" if f["held"] else status_cell("fail") + " did not hold"
+    parts = ["<h3>Fuzzing</h3>",
+             f"<p>{held}: {number(f.get('violations', 0))} violations in {number(f.get('cases', 0))} cases with "
+             f"{number(f.get('records', 0))} records.</p>"]
+    found = f.get("violation") or {}
+    for label in ("clause", "promise", "expected", "seen", "file"):
+        if found.get(label):
+            parts.append(f"<p>{label}: {text(str(found[label]))}</p>")
     return "".join(parts)
 
 

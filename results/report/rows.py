@@ -14,6 +14,7 @@ REQUIRED = {
     "measurement": {"name": str, "value": (int, float), "unit": str},
     "defect": {"id": str, "caught": bool},
     "qualification": {"held": bool},
+    "fuzz": {"held": bool},
     "end": {"reason": str},
 }
 # Fields that have a shape whenever they are there.
@@ -36,6 +37,7 @@ class Run:
     measurements: list = dataclasses.field(default_factory=list)
     defects: list = dataclasses.field(default_factory=list)
     qualification: dict | None = None
+    fuzz: dict | None = None
     end: dict | None = None
     open_tests: list = dataclasses.field(default_factory=list)  # started and never finished
 
@@ -60,7 +62,7 @@ class Run:
 
     def is_empty(self):
         return not (self.run or self.machines or self.tests or self.measurements or self.defects
-                    or self.qualification or self.end or self.open_tests)
+                    or self.qualification or self.fuzz or self.end or self.open_tests)
 
 
 @dataclasses.dataclass
@@ -141,6 +143,8 @@ def add_row(source, row):
         run.defects.append(row)
     elif kind == "qualification":
         run.qualification = row
+    elif kind == "fuzz":
+        run.fuzz = row
     elif kind == "end":
         run.end = row
 

@@ -141,6 +141,26 @@ QualificationRow sample_qualification() {
   return row;
 }
 
+FuzzRow sample_fuzz() {
+  FuzzRow row;
+  row.machine = kMachine;
+  row.microarchs = {kMicroarch};
+  row.cases = 1000;
+  row.runs = 1500;
+  row.exact_runs = 1400;
+  row.instructions = 750'000;
+  row.records = 3000;
+  row.exact_records = 2900;
+  row.writes = 12'000;
+  row.refused = 1100;
+  row.interrupts = 500;
+  row.cases_per_s = 2000;
+  row.violations = 1;
+  row.violation = {{"check", "record"}, {"clause", "R2"}, {"file", "fuzz-1.json"}};
+  row.duration_s = 0.5;
+  return row;
+}
+
 EndRow sample_end() {
   EndRow row;
   row.machine = kMachine;
@@ -158,7 +178,7 @@ EndRow sample_end() {
 std::vector<Row> sample_rows() {
   return {sample_run(),     sample_machine(),       sample_start(), sample_test(),
           sample_failure(), sample_skip(),          sample_xfail(), sample_measurement(),
-          sample_defect(),  sample_qualification(), sample_end()};
+          sample_defect(),  sample_qualification(), sample_fuzz(),  sample_end()};
 }
 
 }  // namespace skidproof::results

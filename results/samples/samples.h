@@ -13,6 +13,7 @@ MachineRow sample_machine();
 TestRow sample_test();  // a pass with evidence of every shape
 MeasurementRow sample_measurement();
 QualificationRow sample_qualification();
+FuzzRow sample_fuzz();
 EndRow sample_end();
 
 // A file's worth: one row of each type, and a failed, a skipped and an xfail test besides.

@@ -142,6 +142,15 @@ class Pages(ReportTest):
         self.assertIn("did not hold", page)
         self.assertIn("Missed: <span class=\"id\">pmi-late</span>", page)
 
+    def test_a_fuzz_run_shows_its_violation(self):
+        machine = "model:sandy-bridge"
+        row = {"type": "fuzz", "machine": machine, "held": False, "cases": 1234, "records": 5678, "violations": 1,
+               "violation": {"clause": "R2", "promise": "the event after", "expected": "IP +0x7", "seen": "IP <+0xb>", "file": "v.json"}}
+        page, _ = self.report(self.file("f.jsonl", [sample_runs.run_row(machine, "f"), row]))
+        self.assertIn("did not hold", page)
+        self.assertIn("1,234 cases", page)
+        self.assertIn("IP &lt;+0xb&gt;", page)
+
     def test_awkward_histograms_are_drawn(self):
         wide = {v * v * (-1) ** v: v + 1 for v in range(60)}
         rows = [sample_runs.run_row("model:x", "wide run with a $name$")]

@@ -13,19 +13,26 @@
 #include <initializer_list>
 #include <vector>
 
+#include "base/mode.h"
 #include "base/random.h"
 #include "kernels/program.h"
 
 namespace skidproof::engines::testing {
 
 // R12 points into the middle of the arena, R13 holds a small index and RSP the stack: nothing else writes
-// them. R14 and R15 are scratch of the generator's own sequences.
+// them. R14 and R15 are scratch of the generator's own sequences. In 32-bit mode EBX, EBP, EDI and ESI
+// have these parts, and all of the arena lies below 2 GiB.
 class RandomCode {
  public:
   static constexpr int64_t kArena = 4096;  // bytes of data; operands stay inside
 
-  RandomCode(uint64_t seed, uint64_t code_address, uint64_t data_address, bool avx2)
-      : random_(seed), code_address_(code_address), data_address_(data_address), avx_(avx2) {}
+  RandomCode(uint64_t seed, uint64_t code_address, uint64_t data_address, bool avx2,
+             Mode mode = Mode::kLong)
+      : random_(seed),
+        mode_(mode),
+        code_address_(code_address),
+        data_address_(data_address),
+        avx_(avx2) {}
 
   // About `length` random instructions between a prologue that sets every register and a RET.
   Program generate(unsigned length) {
@@ -35,6 +42,7 @@ class RandomCode {
     // The stack is balanced here, so RET finds the return address.
     emit(ZYDIS_MNEMONIC_RET, {});
     Program program;
+    program.mode = mode_;
     program.kernel = "random";
     program.code = code_;
     program.code_address = program.entry = code_address_;
@@ -73,7 +81,7 @@ class RandomCode {
   void emit(ZydisMnemonic mnemonic, std::initializer_list<Operand> operands,
             uint64_t prefixes = 0) {
     ZydisEncoderRequest request{};
-    request.machine_mode = ZYDIS_MACHINE_MODE_LONG_64;
+    request.machine_mode = wide() ? ZYDIS_MACHINE_MODE_LONG_64 : ZYDIS_MACHINE_MODE_LEGACY_32;
     request.mnemonic = mnemonic;
     request.prefixes = prefixes;
     for (const Operand& o : operands) request.operands[request.operand_count++] = o;
@@ -91,6 +99,17 @@ class RandomCode {
   }
   uint64_t here() const { return code_address_ + code_.size(); }
 
+  // ---- The mode.
+
+  bool wide() const { return mode_ == Mode::kLong; }
+  unsigned word() const { return wide() ? 8 : 4; }  // bytes of a general register
+  unsigned base_number() const { return wide() ? 12 : 3; }
+  unsigned index_number() const { return wide() ? 13 : 5; }
+  unsigned value_number() const { return wide() ? 14 : 7; }
+  unsigned count_number() const { return wide() ? 15 : 6; }
+  ZydisRegister base() const { return general(word(), base_number()); }
+  ZydisRegister index() const { return general(word(), index_number()); }
+
   // ---- Operands.
 
   ZydisRegister general(unsigned bytes, unsigned number) const {
@@ -102,6 +121,11 @@ class RandomCode {
   // One that may be written; the low byte, so that it may stand beside any other operand.
   ZydisRegister target(unsigned bytes) {
     constexpr std::array<unsigned, 11> kNumbers = {0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11};
+    if (!wide()) {
+      const auto number = static_cast<unsigned>(random_.below(3));
+      return bytes > 1 ? general(bytes, number)
+                       : static_cast<ZydisRegister>(ZYDIS_REGISTER_AL + number);
+    }
     if (bytes > 1) return general(bytes, kNumbers[random_.below(kNumbers.size())]);
     constexpr std::array<ZydisRegister, 8> kBytes = {
         ZYDIS_REGISTER_AL,  ZYDIS_REGISTER_CL,  ZYDIS_REGISTER_DL,  ZYDIS_REGISTER_BL,
@@ -111,11 +135,15 @@ class RandomCode {
   // One that encodes without REX, AH … BH among the bytes: not beside memory() or a REX register.
   ZydisRegister legacy(unsigned bytes) {
     if (bytes != 1) return target(bytes);
+    if (!wide()) return random_.chance(1, 2) ? target(1) : high_byte();
     return static_cast<ZydisRegister>(ZYDIS_REGISTER_AL + random_.below(8));
+  }
+  ZydisRegister high_byte() {
+    return static_cast<ZydisRegister>(ZYDIS_REGISTER_AH + random_.below(3));
   }
   ZydisRegister vector(unsigned bytes) {
     return static_cast<ZydisRegister>((bytes == 32 ? ZYDIS_REGISTER_YMM0 : ZYDIS_REGISTER_XMM0) +
-                                      random_.below(16));
+                                      random_.below(wide() ? 16 : 8));
   }
   // Anywhere in the arena: also across lines and, rarely, aligned to nothing at all.
   Operand memory(unsigned bytes, unsigned alignment = 1) {
@@ -125,16 +153,16 @@ class RandomCode {
     at -= ((at % alignment) + alignment) % alignment;
     switch (random_.below(4)) {
       case 0:
-        return mem(ZYDIS_REGISTER_R12, ZYDIS_REGISTER_NONE, 0, at, bytes);
+        return mem(base(), ZYDIS_REGISTER_NONE, 0, at, bytes);
       case 1: {
         unsigned scale = alignment > 8 ? 8 : 1u << random_.below(4);
         // R13 is a multiple of 8, so that R13 × 8 keeps any alignment.
-        return mem(ZYDIS_REGISTER_R12, ZYDIS_REGISTER_R13, scale, at, bytes);
+        return mem(base(), index(), scale, at, bytes);
       }
       case 2:
-        return mem(ZYDIS_REGISTER_R12, ZYDIS_REGISTER_NONE, 0, (at & ~511) / 16, bytes);
+        return mem(base(), ZYDIS_REGISTER_NONE, 0, (at & ~511) / 16, bytes);
       default:
-        return mem(ZYDIS_REGISTER_RIP, ZYDIS_REGISTER_NONE, 0,
+        return mem(wide() ? ZYDIS_REGISTER_RIP : ZYDIS_REGISTER_NONE, ZYDIS_REGISTER_NONE, 0,
                    static_cast<int64_t>(data_address_) + kMiddle + at, bytes);
     }
   }
@@ -151,18 +179,20 @@ class RandomCode {
     if (bytes == 1) return static_cast<int8_t>(value);
     return bytes == 2 ? int64_t{static_cast<int16_t>(value)} : int64_t{static_cast<int32_t>(value)};
   }
-  unsigned size() { return 1u << random_.below(4); }
+  unsigned size() { return 1u << random_.below(wide() ? 4 : 3); }
+  unsigned word_or_less() { return 2u << random_.below(wide() ? 3 : 2); }  // 2 bytes and more
 
   // ---- Sequences.
 
   void prologue() {
     for (unsigned n : {0u, 1u, 2u, 3u, 5u, 6u, 7u, 8u, 9u, 10u, 11u, 14u, 15u}) {
-      emit(ZYDIS_MNEMONIC_MOV, {reg(general(8, n)), imm(static_cast<int64_t>(random_.next()))});
+      if (n >= 8 && !wide()) break;
+      auto value = static_cast<int64_t>(random_.next());
+      emit(ZYDIS_MNEMONIC_MOV,
+           {reg(general(word(), n)), imm(wide() ? value : int64_t{static_cast<int32_t>(value)})});
     }
-    emit(ZYDIS_MNEMONIC_MOV,
-         {reg(ZYDIS_REGISTER_R12), imm(static_cast<int64_t>(data_address_) + kArena / 2)});
-    emit(ZYDIS_MNEMONIC_MOV,
-         {reg(ZYDIS_REGISTER_R13), imm(static_cast<int64_t>(8 * random_.below(3)))});
+    emit(ZYDIS_MNEMONIC_MOV, {reg(base()), imm(static_cast<int64_t>(data_address_) + kArena / 2)});
+    emit(ZYDIS_MNEMONIC_MOV, {reg(index()), imm(static_cast<int64_t>(8 * random_.below(3)))});
   }
 
   void anything(unsigned depth) {
@@ -193,7 +223,7 @@ class RandomCode {
       case 15:
         return exchange();
       case 16:
-        return odd();
+        return wide() || random_.chance(1, 2) ? odd() : wrapping();
       case 17:
         return stack();
       case 18:
@@ -259,26 +289,28 @@ class RandomCode {
       case 0:
         return binary_without_immediate(ZYDIS_MNEMONIC_MOV);
       case 1:
-        return emit(ZYDIS_MNEMONIC_MOV,
-                    {reg(target(bytes == 1 ? 8 : bytes)), imm(immediate(bytes == 1 ? 8 : bytes))});
+        return emit(ZYDIS_MNEMONIC_MOV, {reg(target(bytes == 1 ? word() : bytes)),
+                                         imm(immediate(bytes == 1 ? word() : bytes))});
       case 2:
         return emit(ZYDIS_MNEMONIC_MOV, {memory(bytes), imm(immediate(bytes))});
       case 3: {
-        unsigned from = 1u << random_.below(2), to = from * 2u << random_.below(from == 1 ? 3 : 2);
+        unsigned from = 1u << random_.below(2), to = word_or_less();
+        if (to <= from) to = 2 * from;
         ZydisMnemonic m = one_of({ZYDIS_MNEMONIC_MOVZX, ZYDIS_MNEMONIC_MOVSX});
         if (random_.chance(1, 2)) return emit(m, {reg(target(to)), memory(from)});
         emit(m, {reg(target(to)), reg(target(from))});
         return;
       }
       case 4:
+        if (!wide()) return binary_without_immediate(ZYDIS_MNEMONIC_MOV);
         if (random_.chance(1, 2)) return emit(ZYDIS_MNEMONIC_MOVSXD, {reg(target(8)), memory(4)});
         return emit(ZYDIS_MNEMONIC_MOVSXD, {reg(target(8)), reg(target(4))});
       case 5: {
-        unsigned to = 2u << random_.below(3);
-        return emit(
-            ZYDIS_MNEMONIC_LEA,
-            {reg(target(to)), mem(target(8), random_.chance(1, 2) ? target(8) : ZYDIS_REGISTER_NONE,
-                                  1u << random_.below(4), immediate(4), 8)});
+        unsigned to = word_or_less();
+        ZydisRegister added = random_.chance(1, 2) ? target(word()) : ZYDIS_REGISTER_NONE;
+        return emit(ZYDIS_MNEMONIC_LEA,
+                    {reg(target(to)),
+                     mem(target(word()), added, 1u << random_.below(4), immediate(4), word())});
       }
       default:
         return emit(ZYDIS_MNEMONIC_MOVNTI,
@@ -304,7 +336,7 @@ class RandomCode {
   }
 
   void multiply() {
-    unsigned bytes = 2u << random_.below(3);
+    unsigned bytes = word_or_less();
     switch (random_.below(4)) {
       case 0:
         return emit(ZYDIS_MNEMONIC_IMUL, {reg(target(bytes)), register_or_memory(bytes)});
@@ -323,10 +355,10 @@ class RandomCode {
   void divide() {
     unsigned bytes = size();
     bool is_signed = random_.chance(1, 2);
-    Operand divisor = random_.chance(1, 2)
-                          ? mem(ZYDIS_REGISTER_R12, ZYDIS_REGISTER_NONE, 0, 64, bytes)
+    Operand divisor = random_.chance(1, 2) || (bytes == 1 && !wide())
+                          ? mem(base(), ZYDIS_REGISTER_NONE, 0, 64, bytes)
                       : bytes == 1 ? reg(ZYDIS_REGISTER_R14B)
-                                   : reg(general(bytes, 14));
+                                   : reg(general(bytes, value_number()));
     emit(ZYDIS_MNEMONIC_MOV, {divisor, imm(static_cast<int64_t>(random_.between(1, 100)))});
     if (bytes == 1) {
       // AX / divisor must fit in a byte: at most 127 × 1.
@@ -343,7 +375,7 @@ class RandomCode {
     emit(is_signed ? ZYDIS_MNEMONIC_IDIV : ZYDIS_MNEMONIC_DIV, {divisor});
   }
   void bits() {
-    unsigned bytes = 2u << random_.below(3);
+    unsigned bytes = word_or_less();
     ZydisMnemonic m = one_of({ZYDIS_MNEMONIC_POPCNT, ZYDIS_MNEMONIC_LZCNT, ZYDIS_MNEMONIC_TZCNT,
                               ZYDIS_MNEMONIC_BSF, ZYDIS_MNEMONIC_BSR, ZYDIS_MNEMONIC_BSWAP});
     if (m == ZYDIS_MNEMONIC_BSWAP) return emit(m, {reg(target(bytes == 2 ? 4 : bytes))});
@@ -364,7 +396,7 @@ class RandomCode {
     if (random_.chance(1, 2)) {
       return random_.chance(1, 3) ? emit(kSet[cc], {memory(1)}) : emit(kSet[cc], {reg(legacy(1))});
     }
-    unsigned bytes = 2u << random_.below(3);
+    unsigned bytes = word_or_less();
     emit(kMove[cc], {reg(target(bytes)), register_or_memory(bytes)});
   }
   void exchange() {
@@ -403,29 +435,50 @@ class RandomCode {
     if (m == ZYDIS_MNEMONIC_PREFETCHT0 || m == ZYDIS_MNEMONIC_PREFETCHNTA)
       return emit(m, {memory(1)});
     if (m == ZYDIS_MNEMONIC_NOP && random_.chance(1, 2)) return emit(m, {memory(4)});
+    if (!wide() && (m == ZYDIS_MNEMONIC_CQO || m == ZYDIS_MNEMONIC_CDQE)) m = ZYDIS_MNEMONIC_CDQ;
     emit(m, {});
+  }
+  // An address that is right only when its sum wraps at 4 GiB.
+  void wrapping() {
+    const auto step = static_cast<int64_t>(random_.between(1, 64));
+    const ZydisRegister back = general(4, value_number());
+    const unsigned scale = 1u << random_.below(4), bytes = size();
+    emit(ZYDIS_MNEMONIC_MOV, {reg(back), imm(-step)});
+    Operand at = mem(base(), back, scale, step * scale, bytes);
+    switch (random_.below(4)) {
+      case 0:
+        return emit(ZYDIS_MNEMONIC_ADD, {at, reg(target(bytes))});
+      case 1:
+        return emit(ZYDIS_MNEMONIC_MOV, {reg(target(bytes)), at});
+      case 2:
+        at.mem.size = 4;
+        return emit(ZYDIS_MNEMONIC_LEA, {reg(target(4)), at});
+      default:
+        at.mem.size = 16;
+        return emit(ZYDIS_MNEMONIC_MOVUPS, {reg(vector(16)), at});
+    }
   }
   // Something pushed, something done, something popped.
   void stack() {
     switch (random_.below(3)) {
       case 0:
-        emit(ZYDIS_MNEMONIC_PUSH, {reg(target(8))});
+        emit(ZYDIS_MNEMONIC_PUSH, {reg(target(word()))});
         break;
       case 1:
         emit(ZYDIS_MNEMONIC_PUSH, {imm(immediate(4))});
         break;
       default:
-        emit(ZYDIS_MNEMONIC_PUSH, {memory(8)});
+        emit(ZYDIS_MNEMONIC_PUSH, {memory(word())});
         break;
     }
     arithmetic();
-    emit(ZYDIS_MNEMONIC_POP, {reg(target(8))});
+    emit(ZYDIS_MNEMONIC_POP, {reg(target(word()))});
   }
 
   void vector_move() {
-    bool wide = avx_ && random_.chance(1, 3);
+    bool ymm = avx_ && random_.chance(1, 3);
     if (avx_ && random_.chance(1, 3)) {
-      unsigned bytes = wide ? 32 : 16;
+      unsigned bytes = ymm ? 32 : 16;
       bool aligned = random_.chance(1, 2);
       ZydisMnemonic m = aligned ? one_of({ZYDIS_MNEMONIC_VMOVAPS, ZYDIS_MNEMONIC_VMOVDQA})
                                 : one_of({ZYDIS_MNEMONIC_VMOVUPS, ZYDIS_MNEMONIC_VMOVDQU});
@@ -442,7 +495,7 @@ class RandomCode {
         bool quad = random_.chance(1, 2);
         ZydisMnemonic m = quad ? ZYDIS_MNEMONIC_MOVQ : ZYDIS_MNEMONIC_MOVD;
         unsigned bytes = quad ? 8 : 4;
-        switch (random_.below(4)) {
+        switch (quad && !wide() ? random_.between(2, 3) : random_.below(4)) {
           case 0:
             return emit(m, {reg(vector(16)), reg(target(bytes))});
           case 1:
@@ -454,7 +507,7 @@ class RandomCode {
         }
       }
       case 2: {
-        if (wide)
+        if (ymm)
           return emit(one_of({ZYDIS_MNEMONIC_VMOVNTPS, ZYDIS_MNEMONIC_VMOVNTDQ}),
                       {memory(32, 32), reg(vector(32))});
         return emit(one_of({ZYDIS_MNEMONIC_MOVNTPS, ZYDIS_MNEMONIC_MOVNTDQ}),
@@ -564,15 +617,21 @@ class RandomCode {
   // call f; jmp end; f: …; ret; end:
   void call(unsigned depth) {
     bool indirect_call = random_.chance(1, 3);
-    uint64_t prefix = indirect_call ? 7 + 3 + 5 : 5 + 5;
+    const uint64_t address = wide() ? 7 : 5, through = wide() ? 3 : 2;
+    uint64_t prefix = indirect_call ? address + through + 5 : 5 + 5;
     auto function = aside(prefix, [&] {
       anything(depth);
       emit(ZYDIS_MNEMONIC_RET, {});
     });
-    if (indirect_call) {
+    if (indirect_call && wide()) {
       raw({0x4C, 0x8D, 0x35});  // lea r14, [rip + 8]
       raw32(3 + 5);
       raw({0x41, 0xFF, 0xD6});  // call r14
+    } else if (indirect_call) {
+      const uint64_t target = here() + prefix;
+      raw({0xBF});  // mov edi, function
+      raw32(target);
+      raw({0xFF, 0xD7});  // call edi
     } else {
       raw({0xE8});
       raw32(5);
@@ -583,20 +642,27 @@ class RandomCode {
     append(function);
   }
   void indirect() {
+    count_ += 2;
+    if (!wide()) {
+      const uint64_t target = here() + 5 + 2 + 1;
+      raw({0xBE});  // mov esi, behind the INT3
+      raw32(target);
+      raw({0xFF, 0xE6, 0xCC});  // jmp esi
+      return;
+    }
     raw({0x4C, 0x8D, 0x3D});  // lea r15, [rip + 4]
     raw32(4);
     raw({0x41, 0xFF, 0xE7});  // jmp r15
     raw({0xCC});              // never reached
-    count_ += 2;
   }
   // R15 counts a few iterations.
   void loop() {
-    emit(ZYDIS_MNEMONIC_MOV,
-         {reg(ZYDIS_REGISTER_R15D), imm(static_cast<int64_t>(random_.between(1, 6)))});
+    const ZydisRegister counter = general(4, count_number());
+    emit(ZYDIS_MNEMONIC_MOV, {reg(counter), imm(static_cast<int64_t>(random_.between(1, 6)))});
     size_t top = code_.size();
     for (uint64_t n = random_.between(1, 3); n-- > 0;) arithmetic();
     emit(ZYDIS_MNEMONIC_DEC,
-         {reg(random_.chance(1, 2) ? ZYDIS_REGISTER_R15 : ZYDIS_REGISTER_R15D)});
+         {reg(random_.chance(1, 2) ? general(word(), count_number()) : counter)});
     raw({0x0F, 0x85});
     raw32(
         static_cast<uint64_t>(static_cast<int64_t>(top) - static_cast<int64_t>(code_.size() + 4)));
@@ -604,6 +670,7 @@ class RandomCode {
   }
 
   Random random_;
+  Mode mode_;
   uint64_t code_address_, data_address_;
   bool avx_;
   unsigned count_ = 0;

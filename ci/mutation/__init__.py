@@ -1,0 +1,1 @@
+"""Mutation testing of pebs/model by mutant schemata: one build holds every mutant, a number chooses one."""

@@ -1,0 +1,142 @@
+"""Runs the suites with one mutant switched on, and says what became of it."""
+
+import dataclasses
+import json
+import os
+import resource
+import signal
+import subprocess
+import threading
+import time
+
+MEMORY = 8 << 30  # bytes of address space; a mutant that allocates without end is stopped by this
+SLOWER = 10  # times the unmutated run: then it hangs
+AT_LEAST = 5.0  # seconds
+NOTHING_RAN = 77  # every test of a suite skipped itself
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+    microarch: str
+    sibling: bool
+
+    def options(self):
+        return ["--machine", f"model:{self.microarch}", "--sibling" if self.sibling else "--no-sibling"]
+
+    def __str__(self):
+        return self.microarch + ("" if self.sibling else ", no sibling")
+
+
+@dataclasses.dataclass
+class Verdict:
+    """How one run ended. `how`: held, failed, error (of the harness), crash, hang."""
+
+    how: str
+    detail: str
+    seconds: float
+
+    def killed(self):
+        return self.how != "held"
+
+
+def limits():
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
+def execute(command, environment, timeout):
+    """(exit code or None when it took too long, standard output, seconds)."""
+    began = time.monotonic()
+    process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, preexec_fn=limits, start_new_session=True)
+    try:
+        output, _ = process.communicate(timeout=timeout)
+        code = process.returncode
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        code = None
+    return code, output, time.monotonic() - began
+
+
+def first_failure(output):
+    for line in output.splitlines():
+        if b'"status":"fail"' in line or b'"status":"error"' in line:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            return row["id"]
+    return ""
+
+
+def suites_of(output):
+    """Names of the suites that ran, from the rows of a run."""
+    ids = [json.loads(line)["id"] for line in output.splitlines() if line.startswith(b'{"type":"test",')]
+    return sorted({test.split(".")[0] for test in ids})
+
+
+class Runner:
+    """Runs a program's suites in a configuration. Without a mutant the runs must hold; they give the time limit and
+    which suites reach which sites. A suite that never executes a site cannot tell its mutants from the original."""
+
+    def __init__(self, program, configurations, seed, folder):
+        self.program = str(program)
+        self.configurations = list(configurations)
+        self.seed = seed
+        self.folder = folder
+        self.seconds = {}
+        self.reached = {}  # configuration -> {suite: first numbers of the sites that it executes}
+        self.kills = {configuration: 0 for configuration in self.configurations}
+        self.lock = threading.Lock()
+
+    def command(self, configuration, names=None):
+        pick = [] if names is None else ["--filter", ":".join(f"{name}.*" for name in names)]
+        return [self.program, "run", *configuration.options(), *pick, "--seed", str(self.seed), "--json", "-",
+                "--", "--gtest_fail_fast"]
+
+    def measure(self, configuration):
+        """A run without a mutant and a traced one of each suite. Returns why they cannot serve, or None."""
+        code, output, seconds = execute(self.command(configuration), {"SKIDPROOF_MUTANT": "0"}, 600)
+        if code != 0:
+            return f"{configuration}: without a mutant the suites end with {code} ({first_failure(output)})"
+        reached = {}
+        for name in suites_of(output):
+            trace = self.folder / f"reached-{configuration.microarch}-{int(configuration.sibling)}-{name}"
+            code, _, _ = execute(self.command(configuration, [name]), {"SKIDPROOF_MUTANT_TRACE": str(trace)}, 600)
+            if code not in (0, NOTHING_RAN):
+                return f"{configuration}: the traced run of {name} ends with {code}"
+            reached[name] = {int(number) for number in trace.read_text().split()}
+            trace.unlink()
+        with self.lock:
+            self.seconds[configuration] = seconds
+            self.reached[configuration] = reached
+        return None
+
+    def run(self, number, configuration, names):
+        limit = max(AT_LEAST, SLOWER * self.seconds[configuration])
+        code, output, seconds = execute(self.command(configuration, names), {"SKIDPROOF_MUTANT": str(number)}, limit)
+        if code is None:
+            return Verdict("hang", f"longer than {limit:.0f} s", seconds)
+        if code < 0:
+            return Verdict("crash", signal.Signals(-code).name, seconds)
+        if code in (0, NOTHING_RAN):
+            return Verdict("held", "", seconds)
+        return Verdict("failed" if code == 1 else "error", first_failure(output) or f"exit code {code}", seconds)
+
+    def judge(self, number, first):
+        """(verdict, configuration) of the first run that does not hold, or of the last; (None, None): no test reaches
+        it. `first`: the number of its site's first mutant."""
+        with self.lock:
+            order = sorted(self.configurations, key=lambda c: (-self.kills[c], self.seconds[c]))
+        verdict, last = None, None
+        for configuration in order:
+            names = [name for name, sites in self.reached[configuration].items() if first in sites]
+            if not names:
+                continue
+            verdict, last = self.run(number, configuration, names), configuration
+            if verdict.killed():
+                with self.lock:
+                    self.kills[configuration] += 1
+                break
+        return verdict, last

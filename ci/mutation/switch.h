@@ -1,0 +1,83 @@
+// The switch between mutants. Only the mutated copy of the sources sees this file: the compiler is told to
+// include it first everywhere (ci/mutation/tree.py).
+#ifndef SKIDPROOF_CI_MUTATION_SWITCH_H_
+#define SKIDPROOF_CI_MUTATION_SWITCH_H_
+
+// The number of the mutant that runs; 0: none. kTrace: none, and every site that is reached is noted.
+extern "C" unsigned skidproof_active_mutant;
+extern "C" void skidproof_note_mutant(unsigned first);
+
+namespace skidproof::mutants {
+
+#define SKIDPROOF_MUTANTS_INLINE [[gnu::always_inline]] inline
+inline constexpr unsigned kTrace = 0xFFFFFFFF;
+
+// Which of `n` mutants from number `first` on is active, from 1; 0: none of them.
+SKIDPROOF_MUTANTS_INLINE unsigned which(unsigned first, unsigned n) {
+  const unsigned active = skidproof_active_mutant;
+  if (active - first < n) [[unlikely]]
+    return active - first + 1;
+  if (active == kTrace) [[unlikely]]
+    skidproof_note_mutant(first);
+  return 0;
+}
+// The same in functions that may also be evaluated by the compiler: there nothing is mutated.
+SKIDPROOF_MUTANTS_INLINE constexpr unsigned which_at_run_time(unsigned first, unsigned n) {
+  return __builtin_is_constant_evaluated() ? 0 : which(first, n);
+}
+
+template <typename T>
+SKIDPROOF_MUTANTS_INLINE constexpr T constant(unsigned which, T value) {
+  return which == 0 ? value : which == 1 ? static_cast<T>(value + 1) : T{};
+}
+
+#define SKIDPROOF_MUTANTS_BINARY(name, original, first, second)            \
+  template <typename L, typename R>                                        \
+  SKIDPROOF_MUTANTS_INLINE constexpr auto name(unsigned which, L l, R r) { \
+    if (which == 1) [[unlikely]]                                           \
+      return static_cast<decltype(original)>(first);                       \
+    if (which == 2) [[unlikely]]                                           \
+      return static_cast<decltype(original)>(second);                      \
+    return original;                                                       \
+  }
+SKIDPROOF_MUTANTS_BINARY(less, l < r, l <= r, l >= r)
+SKIDPROOF_MUTANTS_BINARY(less_equal, l <= r, l<r, l> r)
+SKIDPROOF_MUTANTS_BINARY(greater, l > r, l >= r, l <= r)
+SKIDPROOF_MUTANTS_BINARY(greater_equal, l >= r, l > r, l < r)
+SKIDPROOF_MUTANTS_BINARY(equal, l == r, l != r, l == r)
+SKIDPROOF_MUTANTS_BINARY(not_equal, l != r, l == r, l != r)
+SKIDPROOF_MUTANTS_BINARY(plus, l + r, l - r, l + r + 1)
+SKIDPROOF_MUTANTS_BINARY(minus, l - r, r - l, l - r + 1)
+SKIDPROOF_MUTANTS_BINARY(divide, l / r, r / l, l / r)
+SKIDPROOF_MUTANTS_BINARY(modulo, l % r, r % l, l % r)
+SKIDPROOF_MUTANTS_BINARY(shift_left, l << r, l >> r, l << r)
+SKIDPROOF_MUTANTS_BINARY(shift_right, l >> r, l << r, l >> r)
+SKIDPROOF_MUTANTS_BINARY(bit_and, l& r, l | r, l& r)
+SKIDPROOF_MUTANTS_BINARY(bit_or, l | r, l& r, l | r)
+#undef SKIDPROOF_MUTANTS_BINARY
+
+#define SKIDPROOF_MUTANTS_ASSIGN(name, original, first)                   \
+  template <typename L, typename R>                                       \
+  SKIDPROOF_MUTANTS_INLINE constexpr L& name(unsigned which, L& l, R r) { \
+    if (which == 1) [[unlikely]]                                          \
+      return first;                                                       \
+    return original;                                                      \
+  }
+SKIDPROOF_MUTANTS_ASSIGN(plus_assign, l += r, l += r + 1)
+SKIDPROOF_MUTANTS_ASSIGN(minus_assign, l -= r, l -= r + 1)
+SKIDPROOF_MUTANTS_ASSIGN(and_assign, l &= r, l |= r)
+SKIDPROOF_MUTANTS_ASSIGN(or_assign, l |= r, l &= r)
+#undef SKIDPROOF_MUTANTS_ASSIGN
+
+template <typename T>
+SKIDPROOF_MUTANTS_INLINE constexpr auto complement(unsigned which, T value) {
+  return which == 0 ? ~value : static_cast<decltype(~value)>(value);
+}
+template <typename T>
+SKIDPROOF_MUTANTS_INLINE constexpr auto negative(unsigned which, T value) {
+  return which == 0 ? -value : static_cast<decltype(-value)>(value);
+}
+
+}  // namespace skidproof::mutants
+
+#endif  // SKIDPROOF_CI_MUTATION_SWITCH_H_

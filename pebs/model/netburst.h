@@ -1,0 +1,91 @@
+// NetBurst's PMU: 18 counters that CCCRs and ESCRs select for, at-retirement events, and PEBS on one
+// of them. What it has in common with the later PMU, the DS area and the record, is shared.
+#ifndef SKIDPROOF_PEBS_MODEL_NETBURST_H_
+#define SKIDPROOF_PEBS_MODEL_NETBURST_H_
+
+#include <array>
+#include <cstdint>
+
+#include "base/expected.h"
+#include "base/mode.h"
+#include "base/random.h"
+#include "pebs/arch/microarch.h"
+#include "pebs/arch/netburst.h"
+#include "pebs/arch/reserved.h"
+#include "pebs/model/assist.h"
+#include "pebs/model/behaviour.h"
+#include "pebs/model/counter.h"
+#include "pebs/model/pmu.h"
+#include "pebs/model/retired.h"
+
+namespace skidproof::model {
+
+// The same interface as Pmu, which see. The processor is logical processor 0 of its core.
+//
+// Not modelled: counters with COMPARE, EDGE, FORCE_OVF or CASCADE set do not count.
+class NetBurst {
+ public:
+  NetBurst(const arch::Microarch& microarch, Bus& bus, const Behaviour& behaviour, uint64_t seed);
+
+  Expected<uint64_t> rdmsr(uint32_t msr) const;
+  Expected<void> wrmsr(uint32_t msr, uint64_t value);
+  Expected<uint64_t> rdpmc(uint32_t index, bool user, bool cr4_pce) const;
+  void set_mode(Mode mode) { ia32e_ = mode == Mode::kLong; }
+  void set_user(bool user);
+  void reset();
+  void retire(const Retired& r);
+  void advance(const arch::SignalCounts& counts, uint64_t instructions);
+  uint64_t quiet_instructions(uint64_t most_uops) const;
+  bool take_interrupt();
+  bool interrupt_pending() const { return pmi_pending_; }
+  bool active() const { return counting_ != 0 || pmi_pending_ || wait_ > 0; }
+
+ private:
+  struct Slot {
+    CountRegister count;
+    uint64_t cccr = 0;
+    const arch::netburst::Metric* metric = nullptr;  // what the registers select; null: nothing
+    bool pebs = false;
+    bool armed = false;
+    uint64_t ready_cycle = 0;
+    uint64_t since_loss = 0;
+  };
+
+  void refresh();
+  const arch::netburst::Metric* selected(unsigned n) const;
+  bool tagged(const arch::netburst::Metric& metric, unsigned n) const;
+  bool selects(uint64_t escr, unsigned event, unsigned mask) const;
+  uint64_t escr(uint32_t msr) const { return escrs_[msr - kFirstEscr]; }
+  uint64_t noticed(Slot& slot, uint64_t events) const;
+  void overflowed(unsigned n, const Retired& r);
+  void record(const Retired& r);
+  Registers recorded_registers(const Retired& r);
+  void raise_pmi();
+  bool available() const;
+
+  static constexpr uint32_t kFirstEscr = 0x3A0;
+
+  // The row, and the row as DS area and record are outside IA-32e mode.
+  arch::Microarch uarch_, legacy_;
+  Bus& bus_;
+  Behaviour behaviour_;
+  Random random_;
+
+  std::array<Slot, arch::netburst::kCounters> slots_;
+  std::array<uint64_t, 0x42> escrs_{};  // by address from 3A0H; not all of them exist
+  uint64_t pebs_enable_ = 0, matrix_ = 0, precise_event_ = 0, ds_area_ = 0, debugctl_ = 0;
+  LatchedBounds latched_;
+  uint64_t lvt_pmi_ = arch::kResetLvt;
+  bool user_ = false, ia32e_ = true;
+
+  uint32_t counting_ = 0, armed_ = 0;  // bits by counter number
+  unsigned wait_ = 0;                  // instructions until a late record is written
+  Registers before_;                   // the next instruction
+  bool reloaded_once_ = false;
+  bool pmi_pending_ = false;
+  uint64_t pmi_countdown_ = 0;
+};
+
+}  // namespace skidproof::model
+
+#endif  // SKIDPROOF_PEBS_MODEL_NETBURST_H_

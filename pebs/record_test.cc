@@ -1,0 +1,146 @@
+// Records read in place, against buffers written byte by byte.
+#include "pebs/record.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+namespace skidproof {
+namespace {
+
+using arch::kRecordFormat4;
+using arch::kRecordFormat5;
+using arch::RecordLayout;
+
+// A record whose every quadword (doubleword) is a base plus its own offset.
+std::vector<std::byte> numbered(size_t bytes, uint64_t base, size_t field = 8) {
+  std::vector<std::byte> record(bytes);
+  for (size_t at = 0; at + field <= bytes; at += field) {
+    uint64_t value = base + at;
+    std::memcpy(record.data() + at, &value, field);
+  }
+  return record;
+}
+
+// An adaptive record: the header's size is that of the groups unless given.
+std::vector<std::byte> adaptive(uint64_t groups, uint64_t base, size_t size = 0,
+                                uint64_t retire_latency = 0) {
+  const size_t bytes = arch::adaptive::record_bytes(groups);
+  std::vector<std::byte> record = numbered(bytes, base);
+  uint64_t header = groups | retire_latency << 32 | uint64_t{size != 0 ? size : bytes} << 48;
+  std::memcpy(record.data(), &header, sizeof header);
+  return record;
+}
+
+std::vector<std::byte> operator+(std::vector<std::byte> a, const std::vector<std::byte>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST(Record, FormatThreeHasItsFieldsAndNoStatus) {
+  const std::vector<std::byte> bytes = numbered(0xC8, 0x1000);
+  const Record record(bytes.data(), &arch::kRecordFormat3);
+  EXPECT_EQ(record.applicable_counters(), 0x1090U);
+  EXPECT_EQ(record.global_status(), 0U);
+  EXPECT_FALSE(record.has(&RecordLayout::global_status));
+  EXPECT_TRUE(record.has(&RecordLayout::tsc));
+  EXPECT_EQ(record.eventing_ip(), 0x10B0U);
+  EXPECT_EQ(record.tx_information(), 0x10B8U);
+  EXPECT_EQ(record.tsc(), 0x10C0U);
+  EXPECT_EQ(record.latency(), 0x10A8U);
+}
+
+// The doublewords of the 32-bit form, and no more than they hold.
+TEST(Record, LegacyFormReadsDoublewords) {
+  const std::vector<std::byte> bytes = numbered(0x28, 0x8000'0000, 4);
+  const Record record(bytes.data(), &arch::kRecordFormat0Legacy);
+  EXPECT_EQ(record.flags(), 0x8000'0000U);
+  EXPECT_EQ(record.ip(), 0x8000'0004U);
+  EXPECT_EQ(record.gpr(arch::Gpr::kRsp), 0x8000'0024U);
+  EXPECT_EQ(record.gpr(arch::Gpr::kR9), 0U);
+}
+
+TEST(Record, AdaptiveGroupsAreReadWhereTheHeaderPutsThem) {
+  const std::vector<std::byte> bytes = adaptive(0x0100000F, 0x1000);  // two branches
+  const Records records(bytes, &kRecordFormat4);
+  ASSERT_EQ(records.size(), 1U);
+  const Record record = records.front();
+  EXPECT_EQ(record.eventing_ip(), 0x1008U);
+  EXPECT_EQ(record.applicable_counters(), 0x1010U);
+  EXPECT_EQ(record.tsc(), 0x1018U);
+  EXPECT_EQ(record.data_address(), 0x1020U);
+  EXPECT_EQ(record.ip(), 0x1048U);
+  EXPECT_EQ(record.gpr(arch::Gpr::kRdi), 0x1088U);
+  EXPECT_THAT(record.xmm(1), testing::ElementsAre(0x10E0U, 0x10E8U));
+  ASSERT_EQ(record.branches(), 2U);
+  EXPECT_EQ(record.branch(1).from, 0x11E8U);
+  EXPECT_EQ(record.branch(1).info, 0x11F8U);
+  EXPECT_EQ(record.branch(2).from, 0U);
+  EXPECT_EQ(record.bytes().size(), bytes.size());
+}
+
+TEST(Record, FormatFiveSplitsLatenciesAndHasTheRetireLatency) {
+  std::vector<std::byte> bytes = adaptive(0x1, 0x1000, 0, 0x1234);
+  const uint64_t latencies = 0x0000'0077'0000'0155;
+  std::memcpy(bytes.data() + 0x30, &latencies, sizeof latencies);
+  const Record five = Records(bytes, &kRecordFormat5).front();
+  EXPECT_EQ(five.retire_latency(), 0x1234U);
+  EXPECT_EQ(five.latency(), 0x155U);
+  EXPECT_EQ(five.cache_latency(), 0x77U);
+  const Record four = Records(bytes, &kRecordFormat4).front();
+  EXPECT_EQ(four.retire_latency(), 0U);
+  EXPECT_EQ(four.latency(), 0x155U);
+  EXPECT_EQ(four.cache_latency(), 0U);
+}
+
+TEST(Records, AdaptiveOnesAreWalkedByTheirOwnSize) {
+  const std::vector<std::byte> bytes =
+      adaptive(0x0, 0x1000) + adaptive(0x3, 0x2000) + adaptive(0x04000008, 0x3000);
+  const Records records(bytes, &kRecordFormat4);
+  ASSERT_EQ(records.size(), 3U);
+  EXPECT_EQ(records.remainder_bytes(), 0U);
+  std::vector<uint64_t> ips;
+  for (Record record : records) ips.push_back(record.eventing_ip());
+  EXPECT_THAT(ips, testing::ElementsAre(0x1008U, 0x2008U, 0x3008U));
+  EXPECT_EQ(records[1].ip(), 0x2048U);
+  EXPECT_EQ(records.back().branches(), 5U);
+}
+
+TEST(Records, ASizeThatCannotBeEndsTheWalk) {
+  const std::vector<std::byte> whole = adaptive(0x3, 0x1000);
+  for (size_t size : {size_t{0x18}, size_t{0x400}}) {  // below the basic group; past the end
+    const std::vector<std::byte> bytes = whole + adaptive(0x0, 0x2000, size);
+    const Records records(bytes, &kRecordFormat4);
+    EXPECT_EQ(records.size(), 1U) << size;
+    EXPECT_EQ(records.remainder_bytes(), 0x20U) << size;
+  }
+  const std::vector<std::byte> fill(0x40, std::byte{0xA5});
+  EXPECT_TRUE(Records(fill, &kRecordFormat4).empty());
+}
+
+// The size says where the next one starts, whatever the groups would need.
+TEST(Records, ASizeThatIsNotTheGroupsIsReadAsBasic) {
+  std::vector<std::byte> odd = adaptive(0x1, 0x1000, 0x30);
+  odd.resize(0x30);
+  const std::vector<std::byte> bytes = odd + adaptive(0x0, 0x2000);
+  const Records records(bytes, &kRecordFormat4);
+  ASSERT_EQ(records.size(), 2U);
+  EXPECT_FALSE(records[0].has(&RecordLayout::data_address));
+  EXPECT_EQ(records[0].eventing_ip(), 0x1008U);
+  EXPECT_EQ(records[1].eventing_ip(), 0x2008U);
+}
+
+TEST(Records, FixedOnesByTheirStride) {
+  const std::vector<std::byte> bytes =
+      numbered(0xB0, 0x1000) + numbered(0xB0, 0x2000) + numbered(0x10, 0);
+  const Records records(bytes, &arch::kRecordFormat1);
+  EXPECT_EQ(records.size(), 2U);
+  EXPECT_EQ(records.remainder_bytes(), 0x10U);
+  EXPECT_EQ(records[1].ip(), 0x2008U);
+  EXPECT_EQ(records.back().latency(), 0x20A8U);
+}
+
+}  // namespace
+}  // namespace skidproof

@@ -1,0 +1,118 @@
+// Small periods: from 16 events on, at every value of the low six bits, a period is kept exactly, as
+// far down as the microarch sustains it (R41); a record costs time and nothing else (R40).
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "harness/check/check.h"
+#include "suites/exact.h"
+#include "suites/sampling.h"
+
+namespace skidproof::check {
+namespace {
+
+using namespace suites;
+using arch::EventKind;
+using arch::Signal;
+
+constexpr char kNoEvent[] = "no precise load event on PMC0";
+
+// 16 to 256: the edges of powers of two, and each of the low six bits on its own.
+std::vector<Param> periods() {
+  return over::numbers("period=",
+                       {16, 17, 20, 24, 31,  32,  33,  40,  48,  63,  64,  65,  66,  68,  72,
+                        80, 95, 96, 99, 100, 101, 112, 127, 128, 129, 160, 192, 224, 255, 256});
+}
+
+}  // namespace
+
+SKIDPROOF_TEST_OVER(PebsPeriods, AreKeptExactly, periods(), clause::R41, clause::R19) {
+  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const uint64_t period = param().number();
+  const uint64_t iterations = iterations_for_exactly(8, period);
+  const uint64_t events = need(count(machine(), 0, *event, code, iterations));
+  const Exact expected = exact(uarch(), events, period, period);
+
+  Sampled sampled = need(sample(machine(), one_counter(0, *event, period, 32), code, iterations));
+
+  const bool sustained = period >= uarch().minimum_period;
+  evidence("expectation", sustained ? "exact" : "classified");
+  evidence("records", sampled.records().size());
+  evidence("records-by-the-clause", expected.records);
+  VERIFY_EQ(sampled.records().remainder_bytes(), 0u);
+  if (!sustained) return;
+  VERIFY_GE(expected.records, 8u);
+  VERIFY_EQ(sampled.records().size(), expected.records);
+  VERIFY_EQ(sampled.run.counters[0], expected.counter);
+}
+
+// The cost is reported, in time-stamp ticks for each record; the rest is promised at any period
+// that the microarch sustains.
+SKIDPROOF_TEST_OVER(PebsPeriods, CostTimeAndNothingElse,
+                    over::numbers("period=", {16, 32, 64, 128, 1024}), clause::R40, clause::R12) {
+  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const uint64_t period = param().number();
+  SKIDPROOF_REQUIRE(period >= uarch().minimum_period, SkipCategory::kNotOnThisMicroarch,
+                    "the microarch does not sustain this period");
+  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const uint64_t iterations = iterations_for_exactly(30, period);
+  Sampled counted =
+      need(sample(machine(), one_counter(plain_counter(0, *event), 1), code, iterations));
+  const uint64_t events = counted.run.counters[0];
+  const Exact expected = exact(uarch(), events, period, period);
+  need(counted.session.close());
+
+  Sampled sampled = need(sample(machine(), one_counter(0, *event, period, 64), code, iterations));
+
+  const double ticks =
+      static_cast<double>(sampled.run.log.tsc) - static_cast<double>(counted.run.log.tsc);
+  evidence("ticks-without-records", counted.run.log.tsc);
+  evidence("ticks-with-records", sampled.run.log.tsc);
+  evidence("ticks-a-record",
+           ticks / static_cast<double>(std::max<size_t>(sampled.records().size(), 1)));
+  VERIFY_EQ(sampled.records().size(), expected.records);
+  VERIFY_EQ(sampled.run.counters[0], expected.counter);
+  for (Record record : sampled.records()) {
+    VERIFY_FALSE(foreign(code, record.ip()));
+    VERIFY_EQ(record.ip(), sampled.records().front().ip()) << "there is one load in the loop";
+  }
+}
+
+// Each record of the precise distribution takes as many instructions as its period, down to the
+// least that the sources give for it.
+SKIDPROOF_TEST_OVER(PebsPeriods, AreKeptByThePreciseDistribution, periods(), clause::R41,
+                    clause::R13) {
+  SKIDPROOF_REQUIRE(uarch().pdir_counter != 0, SkipCategory::kNotOnThisMicroarch,
+                    "no precise distribution on a general-purpose counter");
+  const auto counter = static_cast<unsigned>(__builtin_ctz(uarch().pdir_counter));
+  const arch::Event* event = facility_event(uarch(), EventKind::kPdir);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const uint64_t period = param().number();
+  constexpr uint64_t kRecords = 100;
+  SessionPlan plan = one_counter(counter, *event, period, 2 * kRecords);
+  plan.fixed = {{.counter = 0}};  // instructions retired
+
+  Sampled sampled =
+      need(sample(machine(), plan, code, kRecords * period / code.per_iteration.instructions + 1));
+
+  const uint64_t records = sampled.records().size();
+  const uint64_t mask = arch::gp_counter_mask(uarch());
+  const uint64_t rest = (sampled.run.counters[0] - minus_period(period, uarch().gp_width)) & mask;
+  const uint64_t accounted = records * period + rest;
+  const uint64_t missing =
+      std::max(sampled.run.fixed[0], accounted) - std::min(sampled.run.fixed[0], accounted);
+  const bool sustained = period >= uarch().minimum_period;
+  evidence("expectation", sustained ? "exact" : "classified");
+  evidence("records", records);
+  evidence("missing", missing);
+  VERIFY_EQ(sampled.records().remainder_bytes(), 0u);
+  if (!sustained) return;
+  VERIFY_GE(records, kRecords * 9 / 10);
+  VERIFY_LT(missing, records / 2) << "an event that passes before each record is one missing";
+}
+
+}  // namespace skidproof::check

@@ -1,0 +1,85 @@
+// Privilege: a PEBS counter with OS alone or USR alone records the events of its own level, each in
+// its place, and none of the other's.
+#include <cstdint>
+#include <vector>
+
+#include "harness/check/check.h"
+#include "suites/exact.h"
+#include "suites/sampling.h"
+
+namespace skidproof::check {
+namespace {
+
+using namespace suites;
+using arch::Signal;
+
+constexpr uint64_t kWishedPeriod = 40;
+constexpr char kNoEvent[] = "no precise event for this signal on this counter";
+
+// words: what happens; numbers: counter, whether it counts OS, whether USR, the ring that runs.
+std::vector<Param> levels() {
+  std::vector<Param> params;
+  for (uint64_t ring : {0u, 3u}) {
+    for (auto [label, os, usr] :
+         {std::tuple{"OS", true, false}, {"USR", false, true}, {"OS+USR", true, true}}) {
+      params.push_back({.label = std::string(label) + ".ring" + std::to_string(ring),
+                        .numbers = {os, usr, ring}});
+    }
+  }
+  return over::product(over::words({"load", "store", "taken"}), params);
+}
+
+}  // namespace
+
+SKIDPROOF_TEST_OVER(PebsPrivilege, RecordsTheEventsOfItsLevelAlone,
+                    over::product(over::counters({0, 3}), levels()), clause::M27, clause::R2,
+                    clause::R12) {
+  const auto counter = static_cast<unsigned>(param().number(0));
+  const arch::Event* event = precise_event(uarch(), sparse_signal(param().word()), counter);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("sparse_event", sparse_parameters(param().word()));
+  const uint64_t period = usable_period(uarch(), kWishedPeriod);
+  const uint64_t iterations = iterations_for_exactly(8, period);
+  const bool os = param().number(1) != 0, usr = param().number(2) != 0;
+  const Ring ring = param().number(3) == 0 ? Ring::kKernel : Ring::kUser;
+  CounterSetup setup = CounterSetup::of(counter, *event, period);
+  setup.os = os;
+  setup.usr = usr;
+  CounterSetup counted = setup;
+  counted.pebs = false;
+  counted.initial = 0;
+  const uint64_t own = sparse_events(param().word(), code, iterations);
+  const uint64_t events = need(count(machine(), counted, code, iterations, ring));
+  const bool counts = ring == Ring::kKernel ? os : usr;
+  if (counts) {
+    VERIFY_GE(events, own);
+  } else {
+    // What the machine's own code does at the other level is little.
+    VERIFY_LT(events, period);
+  }
+
+  SessionPlan plan = one_counter(setup, 16);
+  plan.ring = ring;
+  Sampled sampled = need(sample(machine(), plan, code, iterations));
+
+  const Exact expected = exact(uarch(), events, period, period);
+  evidence("records", sampled.records().size());
+  VERIFY_EQ(sampled.records().size(), expected.records);
+  VERIFY_EQ(sampled.run.counters[0], expected.counter);
+  LoopPath path = LoopPath::of(code, forward_jumps(true));
+  const Instruction* eventing = code.at(code.mark("event"));
+  SKIDPROOF_REQUIRE(eventing != nullptr && !path.empty(), SkipCategory::kMachineLimit,
+                    "the kernel marks no event");
+  // The loop's own pair of SUB and JNZ fuses; nothing else of these programs does.
+  const bool fused = first_of_fused_pair(uarch(), code, *eventing);
+  for (Record record : sampled.records()) {
+    std::optional<size_t> skid = path.skid(
+        record.ip(), [&](const Instruction& i) { return i.address == eventing->address; });
+    VERIFY_TRUE(skid.has_value()) << "a record outside the loop";
+    if (skid) {
+      VERIFY_LE(*skid, fused ? uarch().fused_pair_skid : 1u);
+    }
+  }
+}
+
+}  // namespace skidproof::check

@@ -1,0 +1,123 @@
+// AnyThread: both logical processors of a core on one counter (M36).
+#include <cstdint>
+#include <string_view>
+
+#include "harness/check/check.h"
+#include "suites/exact.h"
+#include "suites/sampling.h"
+
+namespace skidproof::check {
+namespace {
+
+using namespace suites;
+using arch::bit;
+using arch::Signal;
+
+constexpr char kNone[] = "AnyThread does not exist here";
+
+Signal signal_of(std::string_view word) {
+  if (word == "loads") return Signal::kLoads;
+  if (word == "branches") return Signal::kBranches;
+  return Signal::kInstructions;
+}
+
+// IA32_PMC0 with AnyThread and IA32_PMC1 without, in one run.
+struct Both {
+  uint64_t any = 0, own = 0;
+};
+Expected<Both> count_both(Machine& machine, const arch::Event& event, const Program& program,
+                          bool usr, bool os) {
+  SessionPlan plan;
+  plan.buffer_records = 1;
+  plan.counters = {plain_counter(0, event), plain_counter(1, event)};
+  plan.counters[0].any_thread = true;
+  for (CounterSetup& setup : plan.counters) {
+    setup.usr = usr;
+    setup.os = os;
+  }
+  Session session = SKIDPROOF_TRY(Session::open(machine, plan));
+  SessionRun run = SKIDPROOF_TRY(session.run(program, 500));
+  return Both{run.counters.at(0), run.counters.at(1)};
+}
+
+}  // namespace
+
+// What this thread does is counted whatever the other one does; alone on the core, nothing else is.
+SKIDPROOF_TEST_OVER(PmuAnyThread, CountsBothThreadsOfTheCore,
+                    over::product(over::words({"instructions", "branches", "loads"}),
+                                  over::words({"both_levels", "one_level"})),
+                    clause::M36) {
+  SKIDPROOF_REQUIRE(uarch().any_thread, SkipCategory::kNotOnThisMicroarch, kNone);
+  const arch::Event* event = counting_event(uarch(), signal_of(param().word(0)));
+  SKIDPROOF_REQUIRE(event != nullptr && (event->counters & 2) != 0,
+                    SkipCategory::kNotOnThisMicroarch, "no such event on two counters");
+  const bool both_levels = param().word(1) == "both_levels";  // programs run in ring 0 here
+  const Program& code = program("mixed");
+
+  const Both counted = need(count_both(machine(), *event, code, both_levels, true));
+
+  evidence("any-thread", counted.any);
+  evidence("own", counted.own);
+  VERIFY_GT(counted.own, 0u);
+  if (!machine().identity().sibling_thread) {
+    VERIFY_EQ(counted.any, counted.own) << "there is no other thread";
+  } else if (machine().identity().sibling_busy) {
+    VERIFY_GT(counted.any, counted.own) << "the other thread is busy";
+  } else {
+    VERIFY_GE(counted.any, counted.own);
+  }
+}
+
+// The control: without AnyThread a busy neighbour adds nothing.
+SKIDPROOF_TEST(PmuAnyThread, IsNeededToSeeTheOtherThread, clause::M36, clause::M13) {
+  const arch::Event* event = counting_event(uarch(), Signal::kInstructions);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, "no instruction event");
+  const Program& code = program("pointer_chase", "bytes=65536");
+  const uint64_t once = need(count(machine(), 0, *event, code, 100));
+  const uint64_t twice = need(count(machine(), 0, *event, code, 200));
+  VERIFY_EQ(twice - once, code.per_iteration.instructions * 100);
+}
+
+// Bit 2 of each field of IA32_FIXED_CTR_CTRL.
+SKIDPROOF_TEST(PmuAnyThread, WorksOnFixedCounterZero, clause::M36, clause::M17) {
+  SKIDPROOF_REQUIRE(uarch().any_thread, SkipCategory::kNotOnThisMicroarch, kNone);
+  const Program& code = program("mixed");
+  using namespace arch;  // MSR names
+  Restore restore(machine(), {IA32_FIXED_CTR_CTRL, IA32_FIXED_CTR0, IA32_PERF_GLOBAL_CTRL});
+  auto counted = [&](uint64_t field) {
+    RunPlan plan;
+    plan.iterations = 500;
+    plan.enable = {{IA32_PERF_GLOBAL_CTRL, 0},
+                   {IA32_FIXED_CTR0, 0},
+                   {IA32_FIXED_CTR_CTRL, field},
+                   {IA32_PERF_GLOBAL_CTRL, bit(status::kFixedShift)}};
+    plan.disable = {{IA32_PERF_GLOBAL_CTRL, 0}};
+    plan.read = {IA32_FIXED_CTR0};
+    return need(machine().run(code, plan)).read.at(0);
+  };
+  const uint64_t own = counted(fixed_ctrl::kOs);
+  const uint64_t any = counted(fixed_ctrl::kOs | fixed_ctrl::kAnyThread);
+  evidence("any-thread", any);
+  evidence("own", own);
+  if (!machine().identity().sibling_thread) {
+    VERIFY_EQ(any, own);
+  } else if (machine().identity().sibling_busy) {
+    VERIFY_GT(any, own);
+  } else {
+    VERIFY_GE(any, own);
+  }
+}
+
+// CPUID says so where AnyThread is deprecated, and its bits are reserved exactly there.
+SKIDPROOF_TEST(PmuAnyThread, ExistsExactlyWhereItIsNotDeprecated, clause::M48, clause::M17) {
+  const Machine::CpuidResult leaf = machine().cpuid(0xA, 0);
+  const unsigned version = leaf.eax & 0xFF;
+  const bool deprecated = (leaf.edx >> 15 & 1) != 0;
+  evidence("version", version);
+  evidence("deprecated", deprecated);
+  VERIFY_EQ(uarch().any_thread, version >= 3 && !deprecated);
+  const uint64_t field = arch::fixed_ctrl::field(0, arch::fixed_ctrl::kAnyThread);
+  VERIFY_EQ(need(refuses(machine(), arch::IA32_FIXED_CTR_CTRL, field)), !uarch().any_thread);
+}
+
+}  // namespace skidproof::check

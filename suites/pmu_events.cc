@@ -1,0 +1,158 @@
+// Pre-defined architectural events, and the fixed counters beside them: they count what Table 18-1
+// names, and two ways to count the same agree.
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "harness/check/check.h"
+#include "suites/exact.h"
+#include "suites/sampling.h"
+
+namespace skidproof::check {
+namespace {
+
+using namespace suites;
+using arch::Signal;
+
+constexpr char kNoEvent[] = "the row models no such event";
+
+// Table 18-1 in the order of CPUID.0AH:EBX.
+constexpr uint16_t kSelects[] = {0x003C, 0x00C0, 0x013C, 0x4F2E, 0x412E, 0x00C4, 0x00C5};
+constexpr unsigned kInstructionsRetired = 1, kBranchesRetired = 5, kMispredictsRetired = 6;
+
+bool available(const Machine& machine, unsigned event) {
+  const Machine::CpuidResult leaf = machine.cpuid(0xA, 0);
+  return event < (leaf.eax >> 24) && (leaf.ebx >> event & 1) == 0;
+}
+
+// The row's event of that encoding, if its events happen in what a program does.
+const arch::Event* architectural(const arch::Microarch& microarch, unsigned event) {
+  const uint16_t select = kSelects[event];
+  const arch::Event* found =
+      microarch.event(static_cast<uint8_t>(select), static_cast<uint8_t>(select >> 8));
+  return found != nullptr && found->signal != Signal::kNone ? found : nullptr;
+}
+
+}  // namespace
+
+SKIDPROOF_TEST_OVER(PmuEvents, CountWhereCpuidAnnouncesThem,
+                    over::numbers("event", {0, 1, 2, 3, 4, 5, 6}), clause::M2, clause::M47) {
+  const auto number = static_cast<unsigned>(param().number());
+  const arch::Event* event = architectural(uarch(), number);
+  SKIDPROOF_REQUIRE(available(machine(), number) && event != nullptr,
+                    SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("branch_pattern", "pattern=random,length=4096");
+  const uint64_t counted = need(count(machine(), 0, *event, code, 4));
+  evidence("event", event->name);
+  evidence("counted", counted);
+  VERIFY_GT(counted, 0u);
+}
+
+SKIDPROOF_TEST(PmuEvents, CountEveryInstructionAndEveryBranch, clause::M47, clause::M2) {
+  const Program& code = program("branch_pattern", "pattern=alternating,length=256");
+  for (unsigned number : {kInstructionsRetired, kBranchesRetired}) {
+    const arch::Event* event = architectural(uarch(), number);
+    SKIDPROOF_REQUIRE(available(machine(), number) && event != nullptr,
+                      SkipCategory::kNotOnThisMicroarch, kNoEvent);
+    const uint64_t gained =
+        need(count(machine(), 0, *event, code, 20)) - need(count(machine(), 0, *event, code, 10));
+    const Expectations ten = code.per_iteration * 10;
+    VERIFY_EQ(gained, number == kInstructionsRetired ? ten.instructions : ten.branches())
+        << event->name;
+  }
+}
+
+// A branch that always goes the same way is predicted after a few times; one whose ways are random
+// cannot be, half of the time. Never are more branches mispredicted than there are.
+SKIDPROOF_TEST(PmuEvents, CountMispredictionsOfWhatCannotBePredicted, clause::M47) {
+  const arch::Event* event = architectural(uarch(), kMispredictsRetired);
+  SKIDPROOF_REQUIRE(available(machine(), kMispredictsRetired) && event != nullptr,
+                    SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  constexpr uint64_t kLength = 16384;
+  const Program& steady = program("branch_pattern", "pattern=always,length=16384");
+  const uint64_t expected_never = need(count(machine(), 0, *event, steady, 1));
+  const Program& random = program("branch_pattern", "pattern=random,length=16384");
+  const uint64_t expected_half = need(count(machine(), 0, *event, random, 1));
+  evidence("steady", expected_never);
+  evidence("random", expected_half);
+  evidence("branches", kLength);
+  // Random ways: a count of fair coins, mean 8192 and deviation 64; a quarter lies 64 of them off.
+  VERIFY_GT(expected_half, kLength / 4);
+  VERIFY_LT(expected_half, 3 * kLength / 4);
+  VERIFY_LT(expected_never, kLength / 64);
+}
+
+// However often it repeats, and also when it does not at all.
+SKIDPROOF_TEST_OVER(PmuEvents, CountARepeatedInstructionOnce,
+                    over::product(over::words({"PMC0", "fixed0"}),
+                                  over::numbers("elements", {0, 1, 2, 3, 16, 512})),
+                    clause::R60) {
+  const arch::Event* event = counting_event(uarch(), Signal::kInstructions);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("string_fill", "elements=" + std::to_string(param().number()));
+  auto counted = [&](uint64_t iterations) {
+    SessionPlan plan = one_counter(plain_counter(0, *event), 1);
+    plan.fixed = {{.counter = 0}};
+    const Sampled sampled = need(sample(machine(), plan, code, iterations));
+    return param().word() == "PMC0" ? sampled.run.counters[0] : sampled.run.fixed[0];
+  };
+  VERIFY_EQ(counted(40) - counted(20), 20 * code.per_iteration.instructions);
+}
+
+// --- Two ways to count the same, started and stopped by one write
+
+SKIDPROOF_TEST_OVER(PmuEvents, AgreeWithFixedCounterZero,
+                    over::words({"mixed", "call_return", "alu_chain", "pointer_chase", "nop_sled"}),
+                    clause::M18, clause::M47) {
+  const arch::Event* event = architectural(uarch(), kInstructionsRetired);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program(param().word());
+  SessionPlan plan = one_counter(plain_counter(0, *event), 1);
+  plan.fixed = {{.counter = 0}};
+  Sampled sampled = need(sample(machine(), plan, code, 1000));
+  VERIFY_GE(sampled.run.counters[0], code.total(1000).instructions);
+  VERIFY_EQ(sampled.run.fixed[0], sampled.run.counters[0]);
+}
+
+// Fixed counter 2 runs at the rate of the TSC while the core is not halted. The run's TSC interval
+// lies around the counted one by the machine's own few instructions.
+SKIDPROOF_TEST(PmuEvents, CountReferenceCyclesAtTheRateOfTheTsc, clause::M18) {
+  const Program& code = program("pointer_chase", "bytes=65536");
+  SessionPlan plan;
+  plan.buffer_records = 1;
+  plan.fixed = {{.counter = 2}};
+  Sampled sampled = need(sample(machine(), plan, code, 50'000));
+  const uint64_t tsc = sampled.run.log.tsc;
+  const uint64_t counted = sampled.run.fixed[0];
+  evidence("tsc", tsc);
+  evidence("reference-cycles", counted);
+  VERIFY_GT(tsc, 0u);
+  // An eighth: what a timer interrupt or two may take of either.
+  VERIFY_LE(counted, tsc + tsc / 8);
+  VERIFY_GE(counted, tsc - tsc / 8);
+}
+
+// Above ring 0 every instruction of a program counts, from the first on, on every counter.
+SKIDPROOF_TEST_OVER(PmuEvents, CountARing3ProgramWhole,
+                    over::product(over::counters({0, 1, 2, 3, 4, 5, 6, 7}),
+                                  over::words({"usr", "both"})),
+                    clause::M27, clause::M13, clause::M47) {
+  const auto counter = static_cast<unsigned>(param().number());
+  SKIDPROOF_REQUIRE(reported_counters(machine()) > counter, SkipCategory::kMachineLimit,
+                    "CPUID reports fewer counters");
+  const arch::Event* event = counting_event(uarch(), Signal::kInstructions, counter);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  CounterSetup setup = plain_counter(counter, *event);
+  setup.os = param().word() == "both";
+  const Program& empty = program("empty");
+  const Expected<uint64_t> own = count(machine(), setup, empty, 0, Ring::kUser);
+  SKIDPROOF_REQUIRE(own || own.error().code == ErrorCode::kGeneralProtection,
+                    SkipCategory::kMachineLimit, "this machine does not run programs in ring 3");
+  // Whatever the machine adds of its own, it adds to every program.
+  VERIFY_GE(need(own), empty.total(0).instructions);
+  const Program& code = program("mixed");
+  const uint64_t counted = need(count(machine(), setup, code, 100, Ring::kUser));
+  VERIFY_EQ(counted - (*own - empty.total(0).instructions), code.total(100).instructions);
+}
+
+}  // namespace skidproof::check
