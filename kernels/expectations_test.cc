@@ -181,6 +181,8 @@ std::vector<Case> all_cases() {
       {"branch_pattern", "pattern=never,length=10"},
       {"branch_pattern", "pattern=alternating,length=34"},
       {"branch_pattern", "pattern=random,length=200"},
+      {"branch_stream", "trips=1"},
+      {"branch_stream", "trips=17"},
       {"call_return", "depth=7"},
       {"call_return", "depth=256"},
       {"alu_chain", "operation=imul,length=5"},

@@ -66,9 +66,9 @@ TEST(ParamsDeathTest, AnUndeclaredNameIsTheAuthorsMistake) {
 
 TEST(Registry, HoldsEveryKernelWithABriefAndDescribedParameters) {
   for (const char* name :
-       {"alu_chain", "branch_pattern", "call_return", "division_shadow", "empty", "fused_branch",
-        "load_stream", "locked_rmw", "mixed", "nop_sled", "pointer_chase", "sparse_event",
-        "split_access", "store_stream", "straight_line"}) {
+       {"alu_chain", "branch_pattern", "branch_stream", "call_return", "division_shadow", "empty",
+        "fused_branch", "load_stream", "locked_rmw", "mixed", "nop_sled", "pointer_chase",
+        "sparse_event", "split_access", "store_stream", "straight_line"}) {
     EXPECT_TRUE(kernels().contains(name)) << name;
   }
   for (const auto& [name, kernel] : kernels()) {

@@ -73,11 +73,24 @@ struct PmiPolicy {
   bool unmask = true;                // clear the LVT mask bit, which delivery sets (R51)
   bool clear_status = true;          // write the status that it read to OVF_CTRL
   bool rewind_index = false;         // PEBS index := base (R49)
+  bool rewind_branches = false;      // BTS index := base (B14)
   bool restore_global_ctrl = false;  // write back what freeze-on-PMI cleared (R52)
   size_t log_capacity = 4096;
 };
 
 enum class Ring : uint8_t { kKernel = 0, kUser = 3 };
+
+// What happens to the processor from outside the program that it runs.
+enum class Disturbance : uint8_t {
+  kSmi,           // system-management interrupt: a handler runs in SMM, then the program goes on
+  kMachineCheck,  // machine-check exception: a handler runs, then the program goes on
+  kInit,          // the processor begins anew, and the program does not go on …
+  kReset,         // … nor here
+};
+struct DisturbanceAt {
+  Disturbance what = Disturbance::kSmi;
+  uint64_t after = 0;  // instructions of the program
+};
 
 // One run: MSRs in, the program, MSRs out.
 struct RunPlan {
@@ -87,10 +100,14 @@ struct RunPlan {
   std::vector<uint32_t> read;     // read after disabling; values in RunLog::read
   PmiPolicy pmi;
   Ring ring = Ring::kKernel;
-  Mode mode = Mode::kLong;          // the program's
+  Mode mode = Mode::kLong;  // the program's
+  // In order of `after`. A machine that cannot bring them about refuses the run with kNotAvailable.
+  std::vector<DisturbanceAt> disturbances = {};
   uint64_t pebs_index_address = 0;  // where the handler finds the PEBS index and base; 0: none
   uint64_t pebs_base_address = 0;
-  uint32_t pebs_field_bytes = 8;  // of both: 4 in the 32-bit layout of the DS area
+  uint64_t bts_index_address = 0;  // the same of the branch trace store
+  uint64_t bts_base_address = 0;
+  uint32_t pebs_field_bytes = 8;  // of all four: 4 in the 32-bit layout of the DS area
   std::chrono::milliseconds deadline{10'000};
 };
 
@@ -101,6 +118,7 @@ struct Pmi {
   uint64_t global_status = 0;  // on entry
   uint64_t global_ctrl = 0;    // on entry
   uint64_t pebs_index = 0;     // on entry; 0 without a DS area
+  uint64_t bts_index = 0;      // on entry; 0 without a branch trace store
 };
 
 // What disturbed a run on real silicon; zero in the model.
@@ -115,6 +133,8 @@ struct RunLog {
   std::vector<uint64_t> read;  // in the order of RunPlan::read
   std::vector<Pmi> pmis;
   uint64_t pmis_dropped = 0;  // beyond log_capacity
+  uint64_t disturbances = 0;  // of the plan's, that came before the program's end
+  bool abandoned = false;     // by kInit or kReset: the program did not return
   uint64_t result = 0;        // RAX on return
   uint64_t tsc = 0;           // ticks from before the call to after it
   Noise noise;

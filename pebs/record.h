@@ -1,4 +1,4 @@
-// PEBS records in place: views over the buffer by a layout table, no copies.
+// PEBS and branch records in place: views over the buffers by a layout table, no copies.
 #ifndef SKIDPROOF_PEBS_RECORD_H_
 #define SKIDPROOF_PEBS_RECORD_H_
 
@@ -9,6 +9,7 @@
 #include <iterator>
 #include <span>
 
+#include "pebs/arch/ds_area.h"
 #include "pebs/arch/record_layout.h"
 
 namespace skidproof {
@@ -94,6 +95,28 @@ class Record {
   const arch::RecordLayout* layout_;
 };
 
+// One record of the branch trace store. Valid as long as the buffer that it views.
+class BranchRecord {
+ public:
+  BranchRecord(const std::byte* data, const arch::BranchRecordLayout* layout)
+      : data_(data), layout_(layout) {}
+
+  uint64_t from() const { return field(layout_->from); }  // the branch instruction
+  uint64_t to() const { return field(layout_->to); }
+  uint64_t flags() const { return field(layout_->flags); }
+  bool predicted() const { return (flags() & arch::kBranchPredicted) != 0; }
+
+ private:
+  uint64_t field(uint32_t offset) const {
+    uint64_t value = 0;
+    std::memcpy(&value, data_ + offset, layout_->field_bytes);
+    return value;
+  }
+
+  const std::byte* data_;
+  const arch::BranchRecordLayout* layout_;
+};
+
 // The whole records of a buffer, in the order they were written. Records of an adaptive format are
 // walked by the size that each of them states; a size that cannot be ends the walk.
 class Records {
@@ -173,6 +196,22 @@ class Records {
   const arch::RecordLayout* layout_;
   size_t size_ = 0;
   size_t whole_ = 0;  // bytes of whole records
+};
+
+// The whole records of a branch trace store, in the order in which they stand.
+class BranchRecords {
+ public:
+  BranchRecords(std::span<const std::byte> bytes, const arch::BranchRecordLayout* layout)
+      : bytes_(bytes), layout_(layout) {}
+
+  size_t size() const { return bytes_.size() / layout_->bytes; }
+  bool empty() const { return size() == 0; }
+  size_t remainder_bytes() const { return bytes_.size() % layout_->bytes; }
+  BranchRecord operator[](size_t i) const { return {bytes_.data() + i * layout_->bytes, layout_}; }
+
+ private:
+  std::span<const std::byte> bytes_;
+  const arch::BranchRecordLayout* layout_;
 };
 
 }  // namespace skidproof

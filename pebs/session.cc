@@ -47,6 +47,12 @@ uint64_t pebs_enable_bits(const SessionPlan& plan, const Microarch& uarch) {
   return plan.pebs_enable.value_or(enable);
 }
 
+uint64_t branch_trace_bits(const arch::BranchTrace& bits, const BranchTraceSetup& setup) {
+  return (setup.messages ? bits.messages : 0) | (setup.store ? bits.store : 0) |
+         (setup.interrupt ? bits.interrupt : 0) | (setup.off_os ? bits.off_os : 0) |
+         (setup.off_usr ? bits.off_usr : 0);
+}
+
 uint64_t global_control(const SessionPlan& plan) {
   uint64_t control = 0;
   for (const CounterSetup& c : plan.counters) control |= bit(c.counter);
@@ -96,6 +102,8 @@ struct Session::State {
   SessionPlan plan;
   Memory ds;                    // the management area, in a page of its own
   Memory buffer;                // records, then slack
+  Memory branch_buffer;         // branch records, then slack; none without plan.branches
+  uint64_t debugctl = 0;        // while no branches are traced
   std::vector<MsrWrite> saved;  // in the order of saving; restored backwards
   bool closed = false;
 
@@ -120,6 +128,12 @@ struct Session::State {
   }
   size_t record_bytes() const { return plan.record_bytes(*uarch); }
   size_t allocated_bytes() const { return (plan.buffer_records + kSlackRecords) * record_bytes(); }
+  size_t branch_bytes() const { return uarch->branch_trace.record->bytes; }
+  // What of a buffer lies below an index of its own.
+  static size_t used(const Memory& memory, uint64_t base, uint64_t index) {
+    size_t bytes = index >= base ? static_cast<size_t>(index - base) : 0;
+    return std::min(bytes, memory.host.size());
+  }
   uint64_t initial_value(const CounterSetup& c) const {
     return c.initial.value_or(minus_period(c.period, uarch->gp_width));
   }
@@ -133,12 +147,14 @@ struct Session::State {
   Expected<void> set(uint32_t msr, uint64_t value);
   Expected<void> allocate();
   void write_ds_area();
+  void write_branch_fields(const BranchTraceSetup& setup);
   Expected<void> programme();
   Expected<void> programme_netburst();
   Expected<uint64_t> lvt_entry() const;
   void switch_on_and_off(RunPlan& run, bool restart) const;
   std::vector<MsrWrite> counter_writes() const;
-  Expected<SessionRun> run(const Program& program, uint64_t iterations, bool restart);
+  Expected<SessionRun> run(const Program& program, uint64_t iterations, bool restart,
+                           std::vector<DisturbanceAt> disturbances = {});
 };
 
 Expected<void> Session::State::save(uint32_t msr) {
@@ -160,6 +176,10 @@ Expected<void> Session::State::allocate() {
   ds = SKIDPROOF_TRY(machine->allocate(request));
   request.bytes = allocated_bytes();
   buffer = SKIDPROOF_TRY(machine->allocate(request));
+  if (plan.branches) {
+    request.bytes = (plan.branches->records + kSlackRecords) * branch_bytes();
+    branch_buffer = SKIDPROOF_TRY(machine->allocate(request));
+  }
   return {};
 }
 
@@ -185,6 +205,23 @@ void Session::State::write_ds_area() {
     if (f.counter >= layout.fixed_resets) continue;
     set_slot(layout.fixed_counter_reset(f.counter), f.reset.value_or(f.start(uarch->fixed_width)));
   }
+  if (plan.branches) write_branch_fields(*plan.branches);
+}
+
+void Session::State::write_branch_fields(const BranchTraceSetup& setup) {
+  const arch::DsLayout& layout = this->layout();
+  std::fill(branch_buffer.host.begin(), branch_buffer.host.end(), kFill);
+  uint64_t base = branch_buffer.address;
+  uint64_t size = branch_bytes();
+  uint64_t records = setup.maximum_records.value_or(setup.records);
+  uint64_t maximum = base + setup.maximum_bytes.value_or(records * size + 1);
+  // Past the maximum by a whole record, where no index comes (B12).
+  uint64_t beyond = base + ((maximum - base) / size + 2) * size;
+  set_field(layout.bts_base, base);
+  set_field(layout.bts_index, base);
+  set_field(layout.bts_maximum, maximum);
+  set_field(layout.bts_threshold,
+            setup.threshold_records ? base + *setup.threshold_records * size : beyond);
 }
 
 std::vector<MsrWrite> Session::State::counter_writes() const {
@@ -225,19 +262,21 @@ Expected<void> Session::State::programme() {
   SKIDPROOF_CHECK(set(IA32_PERF_GLOBAL_CTRL, 0));
   SKIDPROOF_CHECK(set(IA32_PEBS_ENABLE, 0));
   SKIDPROOF_CHECK(set(IA32_DS_AREA, ds.address));
-  uint64_t debugctl_value = SKIDPROOF_TRY(machine->rdmsr(IA32_DEBUGCTL));
-  debugctl_value &= ~debugctl::kFreezePerfmonOnPmi;
+  debugctl = SKIDPROOF_TRY(machine->rdmsr(IA32_DEBUGCTL));
+  debugctl &=
+      ~(debugctl::kFreezePerfmonOnPmi | debugctl::kFreezeWhileSmm | uarch->branch_trace.all());
   if (uarch->pebs_baseline && (data_config(plan) & adaptive::kBranches) != 0) {
     // Without them the branch group holds nothing.
     if (uarch->architectural_lbr()) {
       SKIDPROOF_CHECK(set(MSR_ARCH_LBR_CTL,
                           lbr_ctl::kEnable | lbr_ctl::kOs | lbr_ctl::kUsr | lbr_ctl::kBranchTypes));
     } else {
-      debugctl_value |= debugctl::kLbr;
+      debugctl |= debugctl::kLbr;
     }
   }
-  if (plan.freeze_on_pmi) debugctl_value |= debugctl::kFreezePerfmonOnPmi;
-  SKIDPROOF_CHECK(set(IA32_DEBUGCTL, debugctl_value));
+  if (plan.freeze_on_pmi) debugctl |= debugctl::kFreezePerfmonOnPmi;
+  if (plan.freeze_while_smm) debugctl |= debugctl::kFreezeWhileSmm;
+  SKIDPROOF_CHECK(set(IA32_DEBUGCTL, debugctl));
   const uint64_t lvt_value = SKIDPROOF_TRY(lvt_entry());
   SKIDPROOF_CHECK(set(IA32_X2APIC_LVT_PMI, lvt_value));
   bool load_latency = false;
@@ -270,17 +309,25 @@ void Session::State::switch_on_and_off(RunPlan& run, bool restart) const {
     for (const MsrWrite& write : counter_writes()) run.enable.push_back(write);
   }
   run.enable.push_back({IA32_PEBS_ENABLE, pebs_enable_bits(plan, *uarch)});
-  run.enable.push_back({IA32_PERF_GLOBAL_CTRL, global_control(plan)});
-  // PEBS_ENABLE stays for resume(); close() clears it (R39: GLOBAL_CTRL first).
   run.disable = {{IA32_PERF_GLOBAL_CTRL, 0}};
+  if (plan.branches) {
+    run.bts_index_address = ds.address + layout().bts_index;
+    run.bts_base_address = ds.address + layout().bts_base;
+    uint64_t trace = branch_trace_bits(uarch->branch_trace, *plan.branches);
+    run.enable.push_back({IA32_DEBUGCTL, debugctl | trace});
+    run.disable.push_back({IA32_DEBUGCTL, debugctl});
+  }
+  // PEBS_ENABLE stays for resume(); close() clears it (R39: GLOBAL_CTRL first).
+  run.enable.push_back({IA32_PERF_GLOBAL_CTRL, global_control(plan)});
   run.read.push_back(IA32_PERF_GLOBAL_STATUS);
   for (const CounterSetup& c : plan.counters) run.read.push_back(IA32_PMC0 + c.counter);
   for (const FixedSetup& f : plan.fixed) run.read.push_back(IA32_FIXED_CTR0 + f.counter);
 }
 
-Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterations,
-                                         bool restart) {
+Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterations, bool restart,
+                                         std::vector<DisturbanceAt> disturbances) {
   RunPlan run;
+  run.disturbances = std::move(disturbances);
   run.iterations = iterations;
   run.pmi = plan.pmi;
   run.ring = plan.ring;
@@ -370,27 +417,51 @@ Expected<void> Session::close() {
   return first;
 }
 
-Expected<SessionRun> Session::run(const Program& program, uint64_t iterations) {
-  return state_->run(program, iterations, true);
+Expected<SessionRun> Session::run(const Program& program, uint64_t iterations,
+                                  std::vector<DisturbanceAt> disturbances) {
+  return state_->run(program, iterations, true, std::move(disturbances));
 }
 Expected<SessionRun> Session::resume(const Program& program, uint64_t iterations) {
   return state_->run(program, iterations, false);
 }
 
 Records Session::records() const {
-  size_t used = index() >= base() ? static_cast<size_t>(index() - base()) : 0;
-  used = std::min(used, state_->buffer.host.size());
-  return {state_->buffer.host.first(used), &state_->record()};
+  const Memory& buffer = state_->buffer;
+  return {buffer.host.first(State::used(buffer, base(), index())), &state_->record()};
 }
 
 std::span<const std::byte> Session::after_index() const {
-  size_t used = index() >= base() ? static_cast<size_t>(index() - base()) : 0;
-  return state_->buffer.host.subspan(std::min(used, state_->buffer.host.size()));
+  const Memory& buffer = state_->buffer;
+  return buffer.host.subspan(State::used(buffer, base(), index()));
 }
 
 void Session::rewind() {
   set_index(base());
   std::fill(state_->buffer.host.begin(), state_->buffer.host.end(), kFill);
+}
+
+BranchRecords Session::branch_records() const {
+  const Memory& buffer = state_->branch_buffer;
+  return {buffer.host.first(State::used(buffer, branch_base(), branch_index())),
+          state_->uarch->branch_trace.record};
+}
+
+std::span<const std::byte> Session::after_branch_index() const {
+  const Memory& buffer = state_->branch_buffer;
+  return buffer.host.subspan(State::used(buffer, branch_base(), branch_index()));
+}
+
+void Session::rewind_branches() {
+  set_branch_index(branch_base());
+  std::fill(state_->branch_buffer.host.begin(), state_->branch_buffer.host.end(), kFill);
+}
+
+uint64_t Session::branch_base() const { return state_->field(state_->layout().bts_base); }
+uint64_t Session::branch_index() const { return state_->field(state_->layout().bts_index); }
+uint64_t Session::branch_maximum() const { return state_->field(state_->layout().bts_maximum); }
+uint64_t Session::branch_threshold() const { return state_->field(state_->layout().bts_threshold); }
+void Session::set_branch_index(uint64_t address) {
+  state_->set_field(state_->layout().bts_index, address);
 }
 
 uint64_t Session::base() const { return state_->field(state_->layout().pebs_base); }

@@ -54,6 +54,18 @@ struct FixedSetup {
   uint64_t start(unsigned width) const;  // the value from which it counts
 };
 
+// The branch trace store. Its threshold and maximum are in records, measured from its base, unless
+// given in bytes.
+struct BranchTraceSetup {
+  size_t records = 1024;                         // room really allocated
+  std::optional<size_t> threshold_records = {};  // empty: past the maximum (B12)
+  std::optional<size_t> maximum_records = {};  // empty: records; the field says one byte more (B8)
+  std::optional<size_t> maximum_bytes = {};    // overrides maximum_records
+  bool interrupt = true;                       // BTINT; clear: the buffer is circular (B11)
+  bool off_os = false, off_usr = false;        // keep CPL 0, CPL above 0 out (B15)
+  bool messages = true, store = true;          // TR and BTS; branches need both (B1)
+};
+
 // The threshold and maximum are in records, measured from the base, unless given in bytes.
 struct SessionPlan {
   std::vector<CounterSetup> counters;
@@ -65,8 +77,10 @@ struct SessionPlan {
   std::optional<size_t> maximum_bytes = {};    // overrides maximum_records
   std::optional<size_t> index_bytes = {};      // start index instead of the base
   uint64_t load_latency_threshold = 3;         // MSR_PEBS_LD_LAT_THRESHOLD where a counter uses it
-  bool freeze_on_pmi = false;                  // IA32_DEBUGCTL[12]
-  bool mask_interrupts = false;                // leave the LVT entry masked
+  std::optional<BranchTraceSetup> branches = {};  // empty: no branch trace store
+  bool freeze_on_pmi = false;                     // IA32_DEBUGCTL[12]
+  bool freeze_while_smm = false;                  // IA32_DEBUGCTL[14]
+  bool mask_interrupts = false;                   // leave the LVT entry masked
   PmiPolicy pmi = {};
   Ring ring = Ring::kKernel;
   Mode mode = Mode::kLong;  // of the programs: outside IA-32e mode the DS area is below 4 GiB
@@ -104,8 +118,9 @@ class Session {
   ~Session();  // restores; close() says whether that worked
 
   // Restarts counters and enables in the documented order, GLOBAL_CTRL last (R39); disables
-  // GLOBAL_CTRL first. Records accumulate in the buffer over runs until rewind().
-  Expected<SessionRun> run(const Program& program, uint64_t iterations);
+  // GLOBAL_CTRL first. Records accumulate in the buffers over runs until they are rewound.
+  Expected<SessionRun> run(const Program& program, uint64_t iterations,
+                           std::vector<DisturbanceAt> disturbances = {});
   // The same without re-writing counters, selects or the DS area: recording goes on where it stood.
   Expected<SessionRun> resume(const Program& program, uint64_t iterations);
 
@@ -115,6 +130,12 @@ class Session {
   std::span<const std::byte> after_index() const;
   // Index := base (R49), and the fill restored.
   void rewind();
+
+  // The same of the branch trace store: a circular buffer shows the records since it last began
+  // anew, and behind the index older ones. All are empty without SessionPlan::branches.
+  BranchRecords branch_records() const;
+  std::span<const std::byte> after_branch_index() const;
+  void rewind_branches();
 
   // DS area fields, as the machine left them.
   uint64_t base() const;
@@ -130,6 +151,11 @@ class Session {
   void set_reset_slot(unsigned counter, uint64_t value);
   void set_fixed_reset_slot(unsigned counter, uint64_t value);
   size_t record_bytes() const;  // of the plan
+  uint64_t branch_base() const;
+  uint64_t branch_index() const;
+  uint64_t branch_maximum() const;
+  uint64_t branch_threshold() const;
+  void set_branch_index(uint64_t address);
   uint64_t ds_address() const;
   std::span<const std::byte> ds_bytes() const;
 

@@ -164,6 +164,11 @@ Expected<void> NativeMachine::check(const Program& program, const RunPlan& plan)
   if (!plan.enable.empty()) return no_msr("write", plan.enable.front().msr);
   if (!plan.disable.empty()) return no_msr("write", plan.disable.front().msr);
   if (!plan.read.empty()) return no_msr("read", plan.read.front());
+  if (!plan.disturbances.empty()) {
+    return fail(ErrorCode::kNotAvailable,
+                "a process cannot bring about SMIs, machine checks or INIT",
+                "use a machine that can, for example --machine model:sandy-bridge");
+  }
   if (plan.mode != Mode::kLong || program.mode != Mode::kLong) {
     return fail(ErrorCode::kNotAvailable, "a process runs in 64-bit mode only",
                 "run the program in Mode::kLong");

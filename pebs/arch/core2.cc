@@ -77,6 +77,7 @@ constexpr Microarch core2() {
       .pebs_counters = internal::kPmc0,  // Table 18-11
       .record = &kRecordFormat0,
       .ds = kDsOneReset,
+      .branch_trace = {.predicted = false},
       .load_latency_enable = 0,
       .load_latency_counters = 0,
       .load_latency_event = 0,

@@ -1,13 +1,16 @@
-// Layouts of the DS buffer management area.
+// Layouts of the DS buffer management area and of the records in its branch trace store (BTS).
 //
 // Source: SDM Figure 17-5 "DS Save Area" (32-bit), Figure 17-8 "DS Save Area for 64-bit", 18.8.1.1
 // "Processor Event Based Sampling (PEBS)", Figure 18-22 (64-bit, four resets); Linux 6.12
-// arch/x86/events/intel/ds.c for the longer arrays.
+// arch/x86/events/intel/ds.c for the longer arrays; SDM 17.4.9 "BTS and DS Save
+// Area", Figures 17-6 and 17-9 (branch records).
 #ifndef SKIDPROOF_PEBS_ARCH_DS_AREA_H_
 #define SKIDPROOF_PEBS_ARCH_DS_AREA_H_
 
 #include <cstddef>
 #include <cstdint>
+
+#include "pebs/arch/msr.h"
 
 namespace skidproof::arch {
 
@@ -59,6 +62,40 @@ inline constexpr DsLayout kDsEightResets{
 // Alder Lake, Sapphire Rapids. [Linux 6.12 MAX_PEBS_EVENTS, MAX_FIXED_PEBS_EVENTS]
 inline constexpr DsLayout kDsThirtyTwoResets{
     .resets = 32, .fixed_reset = 0x140, .fixed_resets = 16, .bytes = 0x1C0};
+
+// A branch record: where the branch stood, where it went, and whether that was predicted.
+struct BranchRecordLayout {
+  uint32_t bytes = 24;
+  uint32_t field_bytes = 8;
+  uint32_t from = 0x00;
+  uint32_t to = 0x08;
+  uint32_t flags = 0x10;
+};
+// In IA-32e mode, and in every mode where CPUID.01H:ECX[2] (DTES64) is set. [Figure 17-9]
+inline constexpr BranchRecordLayout kBranchRecord64{};
+// Elsewhere. [Figure 17-6]
+inline constexpr BranchRecordLayout kBranchRecord32{
+    .bytes = 12, .field_bytes = 4, .from = 0x00, .to = 0x04, .flags = 0x08};
+// In the flags field: the taken branch was predicted.
+inline constexpr uint64_t kBranchPredicted = bit(4);
+
+// The branch trace store of a microarch: its records, and its bits in the debug control register.
+// [SDM 17.4.1 "IA32_DEBUGCTL MSR"]
+struct BranchTrace {
+  const BranchRecordLayout* record = &kBranchRecord64;
+  uint64_t messages = bit(6);   // TR: branch trace messages
+  uint64_t store = bit(7);      // BTS: into the buffer
+  uint64_t interrupt = bit(8);  // BTINT: at the threshold; clear, the buffer is circular
+  uint64_t off_os = bit(9);     // BTS_OFF_OS
+  uint64_t off_usr = bit(10);   // BTS_OFF_USR
+  bool cpl_qualified = true;    // CPUID.01H:ECX[4] (DS-CPL): the last two exist
+  // Whether records carry kBranchPredicted. Intel Core and Atom microarchitectures do not. [SDM
+  // 17.4.9.1 "DS Save Area and IA-32e Mode Operation"]
+  bool predicted = true;
+
+  uint64_t filters() const { return off_os | off_usr; }
+  uint64_t all() const { return messages | store | interrupt | filters(); }
+};
 
 // What a session allocates whatever the layout: room for every known reset array (spec: 40H + 48
 // slots).

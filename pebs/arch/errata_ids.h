@@ -15,17 +15,20 @@
 namespace skidproof::arch {
 
 // Core 2, by the documents for Xeon 3000 (AR), Xeon 5100 (AG) and the class (W).
-inline constexpr std::array<std::string_view, 4> kCore2Errata = {"AG69", "AR63", "AR64", "W145"};
+inline constexpr std::array<std::string_view, 5> kCore2Errata = {"AG69", "AR62", "AR63", "AR64",
+                                                                 "W145"};
 // Intel Core i7-900 Desktop Processor, AAJ. AAK100 is the Xeon's number of what Linux works around
 // on every Nehalem.
 inline constexpr std::array<std::string_view, 4> kNehalemErrata = {"AAJ74", "AAJ75", "AAJ80",
                                                                    "AAK100"};
+// Intel Xeon 5600, BD.
+inline constexpr std::array<std::string_view, 1> kWestmereErrata = {"BD41"};
 // 2nd Generation Intel Core Processor Family, Desktop, BJ.
 inline constexpr std::array<std::string_view, 9> kSandyBridgeErrata = {
     "BJ58", "BJ91", "BJ92", "BJ97", "BJ101", "BJ103", "BJ106", "BJ122", "BJ136"};
 // 3rd Generation Intel Core Processor Family, Desktop, BV; BJ122 as BV98, BJ136 as BV112.
-inline constexpr std::array<std::string_view, 4> kIvyBridgeErrata = {"BV51", "BV85", "BJ122",
-                                                                     "BJ136"};
+inline constexpr std::array<std::string_view, 5> kIvyBridgeErrata = {"BU10", "BV51", "BV85",
+                                                                     "BJ122", "BJ136"};
 // 4th Generation Intel Core Processor Family, Desktop, HSD; BJ122 as HSD29.
 inline constexpr std::array<std::string_view, 9> kHaswellErrata = {
     "HSD73", "HSD91", "HSD110", "HSD140", "HSD143", "HSD159", "HSD169", "HSD171", "BJ122"};

@@ -84,6 +84,7 @@ struct Microarch {
   bool pebs_timing_info = false;    // IA32_PERF_CAPABILITIES[17]: retire latency (R63)
   const RecordLayout* record = &kRecordFormat1;
   DsLayout ds = kDsFourResets;
+  BranchTrace branch_trace = {};
   bool dtes64 = true;  // CPUID.1:ECX[2]: record and DS area are the same in every mode
   uint16_t load_latency_enable = 0x0F;     // LL_EN_PMCn bits that exist; 0: the event suffices
   uint16_t load_latency_counters = 0x08;   // where the event is published

@@ -97,11 +97,12 @@ inline constexpr unsigned kLoadLatencyShift = 32;   // LL_EN_PMCn
 inline constexpr uint64_t kPreciseStore = bit(63);  // PS_EN (Sandy Bridge, Ivy Bridge)
 }  // namespace pebs_enable
 
-// IA32_DEBUGCTL.
+// IA32_DEBUGCTL. The bits of the branch trace store are a fact of the microarch (BranchTrace).
 namespace debugctl {
 inline constexpr uint64_t kLbr = bit(0);
 inline constexpr uint64_t kFreezeLbrsOnPmi = bit(11);
 inline constexpr uint64_t kFreezePerfmonOnPmi = bit(12);
+inline constexpr uint64_t kFreezeWhileSmm = bit(14);
 inline constexpr uint64_t kRtm = bit(15);
 }  // namespace debugctl
 

@@ -162,6 +162,7 @@ constexpr Microarch westmere() {
   row.models = kWestmereModels;
   row.minimum_period = 1;
   row.events = kWestmereTable;
+  row.errata = kWestmereErrata;
   row.caches = {.l2_latency = 10, .l3_bytes = 4 << 20, .l3_latency = 38, .mispredict_penalty = 17};
   return row;
 }

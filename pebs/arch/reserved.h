@@ -102,10 +102,12 @@ inline constexpr uint64_t kMinimumLoadLatencyThreshold = 3;
 // freeze where it is enumerated, RTM. [SDM 17.4.1 "IA32_DEBUGCTL MSR"] Bit 13, ENABLE_UNCORE_PMI, is
 // drawn for Nehalem (253668-032, Figure 16-11) and was never given another meaning.
 constexpr uint64_t writable_debugctl(const Microarch& m) {
-  const uint64_t branch_trace = bit(0) | bit(1) | bit(6) | bit(7) | bit(8) | bit(9) | bit(10);
+  const BranchTrace& bts = m.branch_trace;
+  const uint64_t trace = bts.messages | bts.store | bts.interrupt;
+  const uint64_t branches = bit(0) | bit(1) | trace | (bts.cpl_qualified ? bts.filters() : 0);
   const uint64_t freezes = bit(11) | debugctl::kFreezePerfmonOnPmi;
   const uint64_t uncore = m.perfmon_version >= 3 ? bit(13) : 0;
-  return branch_trace | freezes | uncore | (m.smm_freeze ? bit(14) : 0) |
+  return branches | freezes | uncore | (m.smm_freeze ? debugctl::kFreezeWhileSmm : 0) |
          (m.tsx ? debugctl::kRtm : 0);
 }
 

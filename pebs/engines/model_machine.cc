@@ -8,8 +8,10 @@
 
 #include "pebs/arch/msr.h"
 #include "pebs/arch/reserved.h"
+#include "pebs/engines/disturbance.h"
 #include "pebs/engines/guest_memory.h"
 #include "pebs/engines/interpreter.h"
+#include "pebs/engines/real_mode.h"
 #include "pebs/model/core.h"
 #include "pebs/model/defects.h"
 #include "pebs/model/pmu.h"
@@ -25,6 +27,8 @@ constexpr size_t kStackBytes = 64 << 10;
 constexpr uint64_t kSlice = 4'000'000;
 // Below this many quiet instructions stepping costs no more than a block run.
 constexpr uint64_t kWorthARun = 4;
+// Where the interrupt handler stands: in no program. It executes nothing that is counted.
+constexpr uint64_t kHandler = 0xffff'ffff'8100'0000;
 
 Identity identity_of(const Microarch& microarch, const ModelOptions& options) {
   Identity id;
@@ -42,7 +46,7 @@ Identity identity_of(const Microarch& microarch, const ModelOptions& options) {
   }
   id.microarch = &microarch;
   id.pmu = true;
-  id.modes = {Mode::kLong, Mode::kProtected32};
+  id.modes = {Mode::kLong, Mode::kProtected32, Mode::kReal};
   id.sibling_thread = id.sibling_busy = options.sibling_thread;
   id.capabilities = {"pebs", "ds"};
   if (microarch.dtes64) id.capabilities.push_back("dtes64");
@@ -127,7 +131,9 @@ class ModelMachine final : public Machine {
   Expected<void> check(const Program& program, const RunPlan& plan) const;
   Expected<void> execute(const RunPlan& plan, RunLog& log);
   Expected<uint64_t> execute_quietly(uint64_t instructions);
+  void disturb(Disturbance what, const RunPlan& plan, RunLog& log);
   void handle_interrupt(const RunPlan& plan, RunLog& log);
+  void rewind(uint64_t index, uint64_t base, size_t field_bytes);
   uint64_t tsc() const { return core_.totals()[index(Signal::kReferenceCycles)]; }
   uint64_t read_field(uint64_t address, size_t bytes) {
     uint64_t value = 0;
@@ -158,10 +164,11 @@ Machine::CpuidResult ModelMachine::cpuid(uint32_t leaf, uint32_t subleaf) const 
     case 0x1: {
       uint32_t signature = (identity_.stepping & 0xF) | ((identity_.model & 0xF) << 4) |
                            ((identity_.family & 0xF) << 8) | ((identity_.model >> 4) << 16);
-      constexpr uint32_t kDtes64 = 1u << 2, kPdcm = 1u << 15, kDs = 1u << 21;
+      constexpr uint32_t kDtes64 = 1u << 2, kDsCpl = 1u << 4, kPdcm = 1u << 15, kDs = 1u << 21;
       return {.eax = signature,
               .ebx = 0,
-              .ecx = (m.dtes64 ? kDtes64 : 0) | (m.architectural_perfmon() ? kPdcm : 0),
+              .ecx = (m.dtes64 ? kDtes64 : 0) | (m.branch_trace.cpl_qualified ? kDsCpl : 0) |
+                     (m.architectural_perfmon() ? kPdcm : 0),
               .edx = kDs};
     }
     case 0xA: {
@@ -188,10 +195,7 @@ Expected<Below4G*> ModelMachine::below_4g() {
 }
 
 Expected<void> ModelMachine::check(const Program& program, const RunPlan& plan) const {
-  if (plan.mode == Mode::kReal) {
-    return fail(ErrorCode::kNotAvailable, "the interpreter executes no 16-bit code",
-                "run the program in Mode::kLong or Mode::kProtected32");
-  }
+  if (plan.mode == Mode::kReal) SKIDPROOF_CHECK(check_real_mode(program));
   if (plan.mode != program.mode) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{} is code of {}, and the run is to be in {}", program.id(),
@@ -209,7 +213,13 @@ Expected<RunLog> ModelMachine::run(const Program& program, const RunPlan& plan) 
   const bool is_long = plan.mode == Mode::kLong;
   running_ = is_long ? &interpreter_ : &SKIDPROOF_TRY(below_4g())->interpreter;
   const Memory& stack = is_long ? stack_ : below_4g_->stack;
-  SKIDPROOF_CHECK(running_->load(program));
+  if (plan.mode == Mode::kReal) {
+    Program as_32_bit_code = program;  // check() saw that it is the same
+    as_32_bit_code.mode = Mode::kProtected32;
+    SKIDPROOF_CHECK(running_->load(as_32_bit_code));
+  } else {
+    SKIDPROOF_CHECK(running_->load(program));
+  }
   pmu_.set_mode(plan.mode);
   pmu_.set_user(plan.ring == Ring::kUser);
   RunLog log;
@@ -242,9 +252,19 @@ Expected<void> ModelMachine::execute(const RunPlan& plan, RunLog& log) {
   uint64_t until_look = kSlice;
   model::Retired retired;
   Interpreter& interpreter = *running_;
+  auto next = plan.disturbances.begin();
+  uint64_t executed = 0;
   while (!interpreter.finished()) {
+    uint64_t calm = next == plan.disturbances.end() ? UINT64_MAX
+                    : next->after > executed        ? next->after - executed
+                                                    : 0;
+    if (calm == 0 && pmu_.between_instructions()) {
+      disturb((next++)->what, plan, log);
+      if (log.abandoned) return {};
+      continue;
+    }
     uint64_t quiet = pmu_.active() ? pmu_.quiet_instructions(interpreter.most_uops()) : UINT64_MAX;
-    uint64_t count = std::min(quiet, until_look);
+    uint64_t count = std::min({quiet, until_look, std::max<uint64_t>(calm, 1)});
     if (quiet >= kWorthARun) {
       count = SKIDPROOF_TRY(execute_quietly(count));
     } else {
@@ -253,6 +273,7 @@ Expected<void> ModelMachine::execute(const RunPlan& plan, RunLog& log) {
       pmu_.retire(retired);
     }
     if (pmu_.take_interrupt()) handle_interrupt(plan, log);
+    executed += count;
     until_look -= count;
     if (until_look == 0) {
       until_look = kSlice;
@@ -284,6 +305,37 @@ Expected<uint64_t> ModelMachine::execute_quietly(uint64_t instructions) {
   return executed;
 }
 
+// The handlers run at CPL 0; afterwards the program goes on, unless the processor begins anew.
+void ModelMachine::disturb(Disturbance what, const RunPlan& plan, RunLog& log) {
+  ++log.disturbances;
+  const uint64_t ip = running_->registers().ip;
+  switch (what) {
+    case Disturbance::kSmi:
+      pmu_.enter_smm();
+      pmu_.set_user(false);
+      run_handler(kSmmHandler, core_, pmu_);
+      pmu_.set_user(plan.ring == Ring::kUser);
+      pmu_.leave_smm();
+      break;
+    case Disturbance::kMachineCheck:
+      pmu_.machine_check();
+      pmu_.transfer(ip, kMachineCheckHandler);
+      pmu_.set_user(false);
+      run_handler(kMachineCheckHandler, core_, pmu_);
+      pmu_.transfer(kMachineCheckHandler, ip);
+      pmu_.set_user(plan.ring == Ring::kUser);
+      break;
+    case Disturbance::kInit:
+      pmu_.init();
+      log.abandoned = true;
+      break;
+    case Disturbance::kReset:
+      pmu_.reset();
+      log.abandoned = true;
+      break;
+  }
+}
+
 // What a minimal handler does: look, log, acknowledge.
 void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
   Pmi pmi;
@@ -291,9 +343,14 @@ void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
   pmi.ip = running_->registers().ip;
   pmi.global_status = pmu_.rdmsr(plan.pmi.status_msr).value_or(0);
   pmi.global_ctrl = pmu_.rdmsr(IA32_PERF_GLOBAL_CTRL).value_or(0);
+  pmu_.transfer(pmi.ip, kHandler);
+  pmu_.set_user(false);
   const size_t field_bytes = std::min<size_t>(plan.pebs_field_bytes, sizeof(uint64_t));
   if (plan.pebs_index_address != 0) {
     pmi.pebs_index = read_field(plan.pebs_index_address, field_bytes);
+  }
+  if (plan.bts_index_address != 0) {
+    pmi.bts_index = read_field(plan.bts_index_address, field_bytes);
   }
   if (log.pmis.size() < plan.pmi.log_capacity) {
     log.pmis.push_back(pmi);
@@ -307,9 +364,11 @@ void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
     uint64_t pebs = pmu_.rdmsr(IA32_PEBS_ENABLE).value_or(0) & sampling;
     static_cast<void>(pmu_.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, pmi.global_status & ~pebs));
   }
-  if (plan.pmi.rewind_index && plan.pebs_index_address != 0) {
-    uint64_t base = read_field(plan.pebs_base_address, field_bytes);
-    linear_.write(plan.pebs_index_address, std::as_bytes(std::span(&base, 1)).first(field_bytes));
+  if (plan.pmi.rewind_index) {
+    rewind(plan.pebs_index_address, plan.pebs_base_address, field_bytes);
+  }
+  if (plan.pmi.rewind_branches) {
+    rewind(plan.bts_index_address, plan.bts_base_address, field_bytes);
   }
   if (plan.pmi.restore_global_ctrl) {
     for (const MsrWrite& write : plan.enable) {
@@ -323,6 +382,15 @@ void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
     uint64_t entry = pmu_.rdmsr(IA32_X2APIC_LVT_PMI).value_or(0);
     static_cast<void>(pmu_.wrmsr(IA32_X2APIC_LVT_PMI, entry & ~lvt::kMasked));
   }
+  pmu_.transfer(kHandler, pmi.ip);
+  pmu_.set_user(plan.ring == Ring::kUser);
+}
+
+// Writes what stands at `base` to `index`; 0: there is no such buffer.
+void ModelMachine::rewind(uint64_t index, uint64_t base, size_t field_bytes) {
+  if (index == 0) return;
+  uint64_t value = read_field(base, field_bytes);
+  linear_.write(index, std::as_bytes(std::span(&value, 1)).first(field_bytes));
 }
 
 }  // namespace

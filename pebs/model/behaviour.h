@@ -9,9 +9,11 @@
 
 #include "pebs/arch/microarch.h"
 #include "pebs/model/adaptive_behaviour.h"
+#include "pebs/model/bts_behaviour.h"
 #include "pebs/model/core_behaviour.h"
 #include "pebs/model/counting_behaviour.h"
 #include "pebs/model/generation_behaviour.h"
+#include "pebs/model/mode_behaviour.h"
 
 namespace skidproof::model {
 
@@ -96,6 +98,8 @@ struct Behaviour {
   CoreBehaviour core;              // fusion
   AdaptiveBehaviour adaptive;      // adaptive records and the counters that came with them
   GenerationBehaviour generation;  // what later generations add
+  BtsBehaviour bts;                // the branch trace store
+  ModeBehaviour modes;             // SMM, machine checks, INIT, RESET
 
   // Counters and their MSRs.
   bool legacy_write_sign_extends = true;  // R38

@@ -38,6 +38,13 @@ bool has_four_pebs_counters(const Microarch& m) { return m.pebs_counters == 0x0F
 bool has_several_slots(const Microarch& m) { return m.ds.resets > 1; }
 bool reaches_beyond(const Microarch& m) { return !m.threshold_by_equality; }
 bool coalesces(const Microarch& m) { return m.gp_counters_alone > m.gp_counters; }
+// The branch trace store of NetBurst is not modelled.
+bool filters_branches(const Microarch& m) {
+  return m.architectural_perfmon() && m.branch_trace.cpl_qualified;
+}
+bool tells_predicted(const Microarch& m) {
+  return m.architectural_perfmon() && m.branch_trace.predicted;
+}
 bool asserts_cmask(const Microarch& m) {
   return m.expectation(arch::kQualifierCmask) == arch::Expectation::kMustHold;
 }
@@ -127,11 +134,13 @@ size_t slot(Gpr reg) { return static_cast<size_t>(reg); }
 
 const Defect kDefects[] = {
 #include "pebs/model/defects_adaptive.inc"
+#include "pebs/model/defects_bts.inc"
 #include "pebs/model/defects_company.inc"
 #include "pebs/model/defects_counting.inc"
 #include "pebs/model/defects_errata.inc"
 #include "pebs/model/defects_generations.inc"
 #include "pebs/model/defects_legacy_mode.inc"
+#include "pebs/model/defects_modes.inc"
 #include "pebs/model/defects_netburst.inc"
 #include "pebs/model/defects_pmu_errata.inc"
 #include "pebs/model/defects_promises.inc"
@@ -155,6 +164,10 @@ std::string_view name_of(Promise promise) {
       return "threshold interrupt";
     case Promise::kQualifiers:
       return "qualifiers";
+    case Promise::kBranchTrace:
+      return "branch trace store";
+    case Promise::kModes:
+      return "modes";
     case Promise::kGround:
       return "ground";
   }

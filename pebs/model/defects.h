@@ -12,7 +12,7 @@
 
 namespace skidproof::model {
 
-// The six promises that every defect and suite is grouped by, and the ground that they stand on.
+// The promises that every defect and suite is grouped by, and the ground that they stand on.
 enum class Promise : uint8_t {
   kSkid,
   kPdir,
@@ -20,6 +20,8 @@ enum class Promise : uint8_t {
   kReset,
   kThreshold,
   kQualifiers,
+  kBranchTrace,
+  kModes,
   kGround
 };
 std::string_view name_of(Promise promise);

@@ -33,9 +33,14 @@ void Pmu::State::reset() {
   fixed_sampling = {};
   branches.clear();
   misc_enable = misc_enable::kPerfmonAvailable |
-                (behaviour.pebs_announced ? 0 : misc_enable::kPebsUnavailable);
+                (behaviour.pebs_announced ? 0 : misc_enable::kPebsUnavailable) |
+                (behaviour.bts.announced ? 0 : misc_enable::kBtsUnavailable);
   lvt_pmi = kResetLvt;
   pending = {};
+  branch_store.reset();
+  held_branches.clear();
+  smm = smm_frozen = recording_locked = spoil_branch = false;
+  pended_in_smm = 0;
   latched = {};
   interrupts_due = records = pmis_raised = 0;
   pmi_pending = pmi_follows = pmi_second = false;
@@ -48,6 +53,8 @@ void Pmu::State::set_mode(Mode mode) {
   const bool enters = mode == Mode::kLong;
   if (ia32e && !enters) left_by_64_bit_code = any_registers(random);
   ia32e = enters && (ia32e || !behaviour.legacy_mode_sticks);
+  real_mode = mode == Mode::kReal;
+  refresh();
 }
 
 // --- What the registers mean
@@ -202,6 +209,8 @@ void Pmu::State::refresh() {
     if (how.any_thread_on_fixed && counts_sibling(field & fixed_ctrl::kAnyThread))
       fixed_sharing |= 1u << i;
   }
+  tracing = traces_branches();
+  unusual = tracing || smm;
   if ((fixed_counting & ~fixed_before & 1) != 0 && sibling) fixed[0].add(how.fixed_start_extra);
   // Nothing counts any more: an assist that waited for the rest of a fused pair will not come.
   if ((counting | fixed_counting) == 0) pending = {};
@@ -404,14 +413,14 @@ void Pmu::State::advance(const SignalCounts& counts, uint64_t instructions) {
 
 // --- Interrupts
 
-void Pmu::State::raise_pmi() {
+void Pmu::State::raise_pmi(bool may_freeze) {
   if ((lvt_pmi & lvt::kMasked) != 0 && behaviour.lvt_mask_honoured) return;
   if (!pmi_pending) {
     pmi_pending = true;
     pmi_countdown = random.between(behaviour.pmi_skid_low, behaviour.pmi_skid_high);
   }
   if (behaviour.interrupt_sets_ovf_buffer) global_status |= status::kOvfBuffer;
-  bool freeze = (debugctl & debugctl::kFreezePerfmonOnPmi) != 0 &&
+  bool freeze = may_freeze && (debugctl & debugctl::kFreezePerfmonOnPmi) != 0 &&
                 ++pmis_raised > behaviour.interrupts_before_freeze;
   if ((freeze && behaviour.freeze_clears_global_ctrl) || behaviour.freeze_always) {
     global_ctrl = 0;  // R52, architectural version 2–3
@@ -481,10 +490,25 @@ void Pmu::set_user(bool user) {
   state_->refresh();
 }
 
-void Pmu::reset() { netburst_ ? netburst_->reset() : state_->reset(); }
+void Pmu::reset() { netburst_ ? netburst_->reset() : state_->hard_reset(); }
+void Pmu::init() { netburst_ ? netburst_->reset() : state_->init(); }
+void Pmu::enter_smm() {
+  if (!netburst_) state_->enter_smm();
+}
+void Pmu::leave_smm() {
+  if (!netburst_) state_->leave_smm();
+}
+void Pmu::machine_check() {
+  if (!netburst_) state_->machine_check();
+}
+bool Pmu::between_instructions() const {
+  return netburst_ != nullptr || state_->pending.instructions == 0;
+}
 void Pmu::retire(const Retired& retired) {
   if (netburst_) [[unlikely]]
     return netburst_->retire(retired);
+  if (state_->unusual) [[unlikely]]
+    return state_->retire_unusual(retired);
   state_->retire(retired);
 }
 void Pmu::advance(const SignalCounts& counts, uint64_t instructions) {
@@ -497,14 +521,16 @@ bool Pmu::active() const {
   if (netburst_) [[unlikely]]
     return netburst_->active();
   const State& s = *state_;
-  return s.counting != 0 || s.fixed_counting != 0 || s.pmi_pending || s.pending.instructions > 0;
+  return s.counting != 0 || s.fixed_counting != 0 || s.pmi_pending || s.tracing ||
+         s.pending.instructions > 0;
 }
 
 uint64_t Pmu::quiet_instructions(uint64_t most_uops) const {
   if (netburst_) [[unlikely]]
     return netburst_->quiet_instructions(most_uops);
   const State& s = *state_;
-  if (s.step_needed || s.pending.instructions > 0 || ((s.armed & s.counting) | s.fixed_armed) != 0)
+  if (s.step_needed || s.tracing || s.pending.instructions > 0 ||
+      ((s.armed & s.counting) | s.fixed_armed) != 0)
     return 0;
   if (s.level_change_left > 0) [[unlikely]]
     return 0;
@@ -524,6 +550,10 @@ uint64_t Pmu::quiet_instructions(uint64_t most_uops) const {
     quiet = std::min(quiet, s.fixed[i].quiet(most));
   }
   return quiet;
+}
+
+void Pmu::transfer(uint64_t from, uint64_t to) {
+  if (!netburst_) state_->transfer(from, to);
 }
 
 bool Pmu::interrupt_pending() const {

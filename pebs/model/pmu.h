@@ -47,7 +47,15 @@ class Pmu {
 
   void set_mode(Mode mode);  // what the code that retires next is: IA-32e mode or not
   void set_user(bool user);  // CPL 3 (true) or CPL 0 for what retires next
-  void reset();              // power-on
+  void reset();              // power-on, and RESET
+  void init();               // INIT
+  // System-management mode: DS recording is off from SMI to RSM, and counters stand still where
+  // FREEZE_WHILE_SMM_EN says so (R56). The boundary of an instruction that between_instructions()
+  // denies is none: no interrupt comes between the halves of a fused pair.
+  void enter_smm();
+  void leave_smm();
+  bool between_instructions() const;
+  void machine_check();  // a machine-check exception is generated (R57)
 
   // One instruction, in program order.
   void retire(const Retired& retired);
@@ -61,7 +69,11 @@ class Pmu {
   // (R51).
   bool take_interrupt();
   bool interrupt_pending() const;  // raised, not yet delivered
-  // True when some counter counts or PEBS waits: an engine may skip the PMU altogether while false.
+  // Control goes from one instruction to another without a branch of the program: into an interrupt
+  // handler, or out of one. The branch trace store notes it (B19).
+  void transfer(uint64_t from, uint64_t to);
+  // True when some counter counts, PEBS waits or branches are traced: an engine may skip the PMU
+  // altogether while false.
   bool active() const;
 
  private:

@@ -14,6 +14,7 @@ uint64_t low_part(uint64_t address, unsigned bits) { return address & low_bits(b
 
 // Takes the assist now, or after the rest of a fused pair has retired with it (R72).
 void Pmu::State::begin_assist(uint64_t triggering, const Retired& r) {
+  if (!stores_pebs()) return;  // the counter stays armed
   pending = {.instructions = 0,
              .triggers = triggering,
              .ip = r.ip,
@@ -205,6 +206,7 @@ uint64_t Pmu::State::represented(uint64_t triggering) const {
 }
 
 void Pmu::State::after_record(uint64_t triggering, DebugStore& ds) {
+  ++pebs_records;
   const uint64_t all = low_bits(kMaxCounters) | (low_bits(kMaxFixed) << status::kFixedShift);
   const uint64_t overflow = (global_status & all) | triggering;
   const uint64_t its_own = represented(triggering);

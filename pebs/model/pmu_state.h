@@ -1,6 +1,7 @@
 // The state behind Pmu, shared by the files that together are the model: pmu.cc (what the registers
 // mean, counting, interrupts), pmu_registers.cc (MSRs), pmu_sampling.cc (arming, assist, reload),
-// pmu_adaptive.cc (fixed counters that sample, adaptive records).
+// pmu_adaptive.cc (fixed counters that sample, adaptive records), pmu_branches.cc (branch trace
+// store), pmu_modes.cc (SMM, machine check, INIT, RESET).
 // Nobody else includes it.
 #ifndef SKIDPROOF_PEBS_MODEL_PMU_STATE_H_
 #define SKIDPROOF_PEBS_MODEL_PMU_STATE_H_
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "base/expected.h"
 #include "base/random.h"
@@ -16,6 +18,7 @@
 #include "pebs/model/assist.h"
 #include "pebs/model/behaviour.h"
 #include "pebs/model/branch_ring.h"
+#include "pebs/model/bts.h"
 #include "pebs/model/counter.h"
 #include "pebs/model/legacy_mode.h"
 #include "pebs/model/pmu.h"
@@ -71,7 +74,8 @@ struct Pmu::State {
                                    decisions.answering_counters)),
         fixed_visible(std::min<unsigned>(microarch.fixed_counters, decisions.answering_fixed)),
         keeps_history(!decisions.registers_after || decisions.load_latency_lag != 0),
-        random(derive_seed(seed, "pmu")) {
+        random(derive_seed(seed, "pmu")),
+        branch_store(memory, microarch, behaviour.bts) {
     reset();
   }
 
@@ -94,6 +98,7 @@ struct Pmu::State {
   uint64_t lvt_pmi = kResetLvt;
   bool user = false;
   bool ia32e = true;
+  bool real_mode = false;
   Registers left_by_64_bit_code;  // what the registers held when the processor left IA-32e mode
 
   // Derived by refresh(): what retire() and advance() walk.
@@ -106,6 +111,8 @@ struct Pmu::State {
   bool step_needed =
       false;  // some counter needs each instruction (cycle filters, load latency, LBRs)
   bool branches_recorded = false;  // some record may hold the branch group
+  bool tracing = false;            // taken branches are stored
+  bool unusual = false;            // retire() alone does not do: branches are traced, or SMM
 
   PendingAssist pending;
   BranchRing branches;
@@ -113,6 +120,7 @@ struct Pmu::State {
   bool enabled_before = false;  // IA32_PEBS_ENABLE was not 0 before
   bool loses_overflow = false;  // the next one arms nothing
   uint32_t records = 0;         // written so far, for a CPU that repeats some
+  uint64_t pebs_records = 0;    // written since the model was made
   LatchedBounds latched;        // for a CPU that does not read them again
   uint64_t last_store_address = 0, last_load_address = 0;
   Registers before;             // registers before the instruction
@@ -130,6 +138,18 @@ struct Pmu::State {
   uint64_t fixed_since_loss = 0;
   uint64_t reference_parts = 0;  // hundredths of a reference cycle
   uint32_t magic_selects = 0;    // those of kMagicSelects that were written
+
+  BranchTraceStore branch_store;
+  bool spoil_branch = false;               // the next one's from, under a defect
+  uint64_t last_from = 0;                  // of the branch before, kept only for a defect
+  std::vector<TakenBranch> held_branches;  // that wait for an interrupt, under a defect
+
+  // System-management mode.
+  bool smm = false;
+  bool smm_frozen = false;        // by FREEZE_WHILE_SMM_EN
+  bool recording_locked = false;  // by a machine check, under a defect
+  uint64_t saved_global_ctrl = 0, saved_debugctl = 0;
+  uint32_t pended_in_smm = 0;  // armed counters whose event came, under a defect
 
   void reset();
   void set_mode(Mode mode);
@@ -209,7 +229,24 @@ struct Pmu::State {
   void after_record(uint64_t triggering, DebugStore& ds);
   void reload(uint64_t its_own, uint64_t overflow, const DebugStore& ds);
   void disarm(uint64_t which);
-  void raise_pmi();
+  void raise_pmi(bool may_freeze = true);
+
+  bool stores_pebs() const;
+  bool stores_branches() const;
+  void enter_smm();
+  void leave_smm();
+  void note_frozen_events(const Retired& r);
+  void stop_branches();
+  void machine_check();
+  void init();
+  void hard_reset();
+
+  bool traces_branches() const;
+  void retire_unusual(const Retired& r);
+  void trace(const Retired& r);
+  void store_branch(TakenBranch branch);
+  void write_branch(const TakenBranch& branch);
+  void transfer(uint64_t from, uint64_t to);
   Signal fixed_signal(unsigned i) const {
     return kFixedSignals[behaviour.fixed_counters_swapped && i < 2 ? 1 - i : i];
   }

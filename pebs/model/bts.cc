@@ -1,0 +1,85 @@
+#include "pebs/model/bts.h"
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <span>
+
+namespace skidproof::model {
+
+const arch::BranchRecordLayout& BranchTraceStore::layout() const {
+  return behaviour_.narrow ? arch::kBranchRecord32 : *uarch_.branch_trace.record;
+}
+
+bool BranchTraceStore::read_fields(uint64_t ds_area, Fields& fields) const {
+  const arch::DsLayout& ds = uarch_.ds;
+  auto read = [&](uint32_t offset, uint64_t& value) {
+    return bus_.read(ds_area + offset, {reinterpret_cast<std::byte*>(&value), ds.field_bytes});
+  };
+  return read(ds.bts_base, fields.base) && read(ds.bts_index, fields.index) &&
+         read(ds.bts_maximum, fields.maximum) && read(ds.bts_threshold, fields.threshold);
+}
+
+bool BranchTraceStore::fits(const Fields& fields) const {
+  if (behaviour_.stops_at_threshold && fields.index >= fields.threshold) return false;
+  if (!behaviour_.maximum_checked) return true;
+  if (!behaviour_.record_must_fit) return fields.index < fields.maximum;
+  return fields.index <= fields.maximum &&
+         fields.maximum - fields.index >= layout().bytes + behaviour_.room_behind;
+}
+
+bool BranchTraceStore::write_record(uint64_t address, const TakenBranch& branch) {
+  const arch::BranchRecordLayout& record = layout();
+  std::array<std::byte, 32> bytes{};
+  auto put = [&](uint32_t offset, uint64_t value) {
+    std::memcpy(bytes.data() + offset, &value, record.field_bytes);
+  };
+  put(record.from, behaviour_.from_to_swapped ? branch.to : branch.from);
+  put(record.to, behaviour_.from_to_swapped ? branch.from : branch.to);
+  bool marked = branch.predicted != behaviour_.predicted_inverted;
+  bool provided = uarch_.branch_trace.predicted && behaviour_.predicted;
+  put(record.flags, provided && marked ? arch::kBranchPredicted : 0);
+  return bus_.write(address, std::span<const std::byte>(bytes).first(record.bytes));
+}
+
+// Whether the index, moved on to `index`, raises the threshold interrupt: a match or beyond (D6).
+bool BranchTraceStore::due(const Fields& before, uint64_t index) const {
+  switch (behaviour_.threshold) {
+    case BranchThreshold::kReached:
+      return index >= before.threshold;
+    case BranchThreshold::kOneEarly:
+      return index + layout().bytes >= before.threshold;
+    case BranchThreshold::kOneLate:
+      return before.index >= before.threshold;
+    case BranchThreshold::kNever:
+      return false;
+  }
+  return false;
+}
+
+BranchTraceStore::Outcome BranchTraceStore::store(uint64_t ds_area, const TakenBranch& branch,
+                                                  bool circular) {
+  Fields fields;
+  if (stuck_ || !read_fields(ds_area, fields)) return {};
+  bool wraps = circular ? behaviour_.wraps_circular : behaviour_.wraps_with_interrupt;
+  bool wrapped = false;
+  if (!fits(fields) && wraps) {
+    fields.index = fields.base + behaviour_.wraps_behind_base;
+    wrapped = true;
+  }
+  if (!fits(fields)) {
+    stuck_ = !behaviour_.resumes_after_rewind;
+    return {.full = true};
+  }
+  if (!write_record(fields.index, branch)) return {};
+  uint64_t index = fields.index;
+  if (behaviour_.index_updates) {
+    index += layout().bytes + static_cast<int64_t>(behaviour_.index_step);
+    bus_.write(ds_area + uarch_.ds.bts_index,
+               {reinterpret_cast<const std::byte*>(&index), uarch_.ds.field_bytes});
+  }
+  return {.stored = true,
+          .threshold = due(fields, index) || (wrapped && behaviour_.wrap_interrupts)};
+}
+
+}  // namespace skidproof::model

@@ -1,0 +1,55 @@
+// The branch trace store: branch records, the index, and what the DS area says of maximum and
+// threshold.
+#ifndef SKIDPROOF_PEBS_MODEL_BTS_H_
+#define SKIDPROOF_PEBS_MODEL_BTS_H_
+
+#include <cstdint>
+
+#include "pebs/arch/microarch.h"
+#include "pebs/model/bts_behaviour.h"
+#include "pebs/model/pmu.h"
+
+namespace skidproof::model {
+
+// One transfer of control that took place.
+struct TakenBranch {
+  uint64_t from = 0;  // the branch instruction
+  uint64_t to = 0;
+  bool predicted = true;
+};
+
+class BranchTraceStore {
+ public:
+  BranchTraceStore(Bus& bus, const arch::Microarch& microarch, const BtsBehaviour& behaviour)
+      : bus_(bus), uarch_(microarch), behaviour_(behaviour) {}
+
+  struct Outcome {
+    bool stored = false;
+    bool full = false;       // no room, and the buffer is not circular
+    bool threshold = false;  // the record's interrupt is due
+  };
+  // Writes one record at the index of the DS area and moves the index. The fields of the area are
+  // read afresh. Nothing is stored where the area or the buffer is not mapped.
+  Outcome store(uint64_t ds_area, const TakenBranch& branch, bool circular);
+  void reset() { stuck_ = false; }
+
+ private:
+  struct Fields {
+    uint64_t base = 0, index = 0, maximum = 0, threshold = 0;
+  };
+
+  const arch::BranchRecordLayout& layout() const;
+  bool read_fields(uint64_t ds_area, Fields& fields) const;
+  bool fits(const Fields& fields) const;
+  bool write_record(uint64_t address, const TakenBranch& branch);
+  bool due(const Fields& before, uint64_t index) const;
+
+  Bus& bus_;
+  const arch::Microarch& uarch_;
+  const BtsBehaviour& behaviour_;
+  bool stuck_ = false;  // was full once, and a rewound index does not help
+};
+
+}  // namespace skidproof::model
+
+#endif  // SKIDPROOF_PEBS_MODEL_BTS_H_

@@ -1,0 +1,261 @@
+// The branch trace store and the modes, fed by hand: no engine, no program.
+#include "pebs/model/bts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "pebs/arch/msr.h"
+#include "pebs/model/pmu.h"
+
+namespace skidproof::model {
+namespace {
+
+using namespace arch;
+
+constexpr uint64_t kArea = 0xffff'8880'0001'0000;
+constexpr uint64_t kBuffer = kArea + 0x1000;
+constexpr uint64_t kTrace = bit(6) | bit(7);  // TR, BTS
+constexpr uint64_t kInterrupt = bit(8);       // BTINT
+
+class FlatMemory : public Bus {
+ public:
+  bool read(uint64_t address, std::span<std::byte> into) override {
+    if (!inside(address, into.size())) return false;
+    std::memcpy(into.data(), bytes_.data() + (address - kArea), into.size());
+    return true;
+  }
+  bool write(uint64_t address, std::span<const std::byte> from) override {
+    if (!inside(address, from.size())) return false;
+    std::memcpy(bytes_.data() + (address - kArea), from.data(), from.size());
+    return true;
+  }
+  uint64_t word(uint64_t address) {
+    uint64_t value = 0;
+    read(address, std::as_writable_bytes(std::span(&value, 1)));
+    return value;
+  }
+  void set_word(uint64_t address, uint64_t value) {
+    write(address, std::as_bytes(std::span(&value, 1)));
+  }
+
+ private:
+  bool inside(uint64_t address, size_t bytes) const {
+    return address >= kArea && address - kArea + bytes <= bytes_.size();
+  }
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(16 << 10);
+};
+
+class BtsTest : public ::testing::Test {
+ protected:
+  void SetUp() override { make(behaviour_of(uarch())); }
+  static const Microarch& uarch() { return **find_microarch("nehalem"); }
+
+  void make(const Behaviour& behaviour) {
+    pmu_ = std::make_unique<Pmu>(uarch(), Topology{}, memory_, behaviour, 1);
+    buffer(8, 100);
+    set(IA32_DS_AREA, kArea);
+    set(IA32_X2APIC_LVT_PMI, lvt::kNmi);
+  }
+  // So many records, by the manual's "multiple plus 1", and the threshold behind so many.
+  void buffer(uint64_t records, uint64_t threshold) {
+    memory_.set_word(kArea + 0x00, kBuffer);
+    memory_.set_word(kArea + 0x08, kBuffer);
+    memory_.set_word(kArea + 0x10, kBuffer + 24 * records + 1);
+    memory_.set_word(kArea + 0x18, kBuffer + 24 * threshold);
+  }
+  void set(uint32_t msr, uint64_t value) {
+    auto done = pmu_->wrmsr(msr, value);
+    ASSERT_TRUE(done) << done.error().text();
+  }
+  uint64_t get(uint32_t msr) { return pmu_->rdmsr(msr).value(); }
+  void retire(Signal signal, uint64_t ip, uint64_t to, bool mispredicted = false) {
+    Retired r;
+    r.ip = ip;
+    r.length = 2;
+    r.counts[index(Signal::kInstructions)] = 1;
+    r.counts[index(signal)] = 1;
+    r.counts[index(Signal::kMispredicts)] = mispredicted ? 1 : 0;
+    r.cycle = ++cycle_;
+    registers_.ip = to;
+    r.after = &registers_;
+    pmu_->retire(r);
+  }
+  void branch(uint64_t ip = 0x1000, uint64_t to = 0x2000) { retire(Signal::kNearTaken, ip, to); }
+  uint64_t stored() { return (memory_.word(kArea + 0x08) - kBuffer) / 24; }
+  uint64_t from(uint64_t i) { return memory_.word(kBuffer + 24 * i); }
+  uint64_t to(uint64_t i) { return memory_.word(kBuffer + 24 * i + 8); }
+  uint64_t flags(uint64_t i) { return memory_.word(kBuffer + 24 * i + 16); }
+  bool delivered() {
+    for (int i = 0; i < 100; ++i) {
+      if (pmu_->take_interrupt()) return true;
+      retire(Signal::kNops, 0x1000, 0x1002);
+    }
+    return false;
+  }
+
+  FlatMemory memory_;
+  std::unique_ptr<Pmu> pmu_;
+  Registers registers_;
+  uint64_t cycle_ = 0;
+};
+
+TEST_F(BtsTest, StoresATakenBranchWithBothBitsOnly) {
+  for (uint64_t bits : {uint64_t{0}, bit(6), bit(7)}) {
+    set(IA32_DEBUGCTL, bits);
+    branch();
+    EXPECT_EQ(stored(), 0u) << bits;
+    EXPECT_FALSE(pmu_->active());
+  }
+  set(IA32_DEBUGCTL, kTrace);
+  EXPECT_TRUE(pmu_->active());
+  EXPECT_EQ(pmu_->quiet_instructions(), 0u);
+  branch(0x1234, 0x5678);
+  retire(Signal::kConditionalNotTaken, 0x1000, 0x1002);
+  ASSERT_EQ(stored(), 1u);
+  EXPECT_EQ(from(0), 0x1234u);
+  EXPECT_EQ(to(0), 0x5678u);
+}
+
+TEST_F(BtsTest, TellsPredictedFromMispredicted) {
+  set(IA32_DEBUGCTL, kTrace);
+  retire(Signal::kNearTaken, 0x10, 0x20);
+  retire(Signal::kNearTaken, 0x10, 0x20, true);
+  EXPECT_EQ(flags(0), kBranchPredicted);
+  EXPECT_EQ(flags(1), 0u);
+}
+
+TEST_F(BtsTest, StopsAtTheMaximumWithBtintAndResumesWhenRewound) {
+  buffer(3, 100);
+  set(IA32_DEBUGCTL, kTrace | kInterrupt);
+  for (uint64_t i = 0; i < 5; ++i) branch(0x100 + i);
+  EXPECT_EQ(stored(), 3u);
+  EXPECT_EQ(from(2), 0x102u);
+  EXPECT_EQ(from(3), 0u) << "nothing behind the maximum";
+  EXPECT_EQ(get(IA32_DEBUGCTL), kTrace | kInterrupt);
+  memory_.set_word(kArea + 0x08, kBuffer);
+  branch(0x200);
+  EXPECT_EQ(stored(), 1u);
+  EXPECT_EQ(from(0), 0x200u);
+}
+
+TEST_F(BtsTest, BeginsAnewWithoutBtint) {
+  buffer(3, 100);
+  set(IA32_DEBUGCTL, kTrace);
+  for (uint64_t i = 0; i < 5; ++i) branch(0x100 + i);
+  EXPECT_EQ(stored(), 2u);
+  EXPECT_EQ(from(0), 0x103u);
+  EXPECT_EQ(from(1), 0x104u);
+  EXPECT_EQ(from(2), 0x102u);
+  EXPECT_FALSE(pmu_->interrupt_pending());
+}
+
+TEST_F(BtsTest, InterruptsAtTheThreshold) {
+  buffer(8, 3);
+  set(IA32_DEBUGCTL, kTrace | kInterrupt);
+  branch();
+  branch();
+  EXPECT_FALSE(pmu_->interrupt_pending());
+  branch();
+  EXPECT_TRUE(pmu_->interrupt_pending());
+  EXPECT_TRUE(delivered());
+  EXPECT_EQ(get(IA32_X2APIC_LVT_PMI) & lvt::kMasked, lvt::kMasked);
+}
+
+TEST_F(BtsTest, ThresholdFreezesWhereAsked) {
+  for (bool freeze : {false, true}) {
+    buffer(8, 1);
+    set(IA32_X2APIC_LVT_PMI, lvt::kNmi);
+    set(IA32_PERF_GLOBAL_CTRL, 1);
+    set(IA32_DEBUGCTL, kTrace | kInterrupt | (freeze ? debugctl::kFreezePerfmonOnPmi : 0));
+    branch();
+    EXPECT_EQ(get(IA32_PERF_GLOBAL_CTRL), freeze ? 0u : 1u);
+  }
+}
+
+TEST_F(BtsTest, FiltersByPrivilege) {
+  struct {
+    bool user, off_os, off_usr, stores;
+  } const cases[] = {{false, false, false, true}, {true, false, false, true},
+                     {false, true, false, false}, {true, true, false, true},
+                     {false, false, true, true},  {true, false, true, false},
+                     {false, true, true, false},  {true, true, true, false}};
+  for (const auto& c : cases) {
+    buffer(8, 100);
+    pmu_->set_user(c.user);
+    set(IA32_DEBUGCTL, kTrace | (c.off_os ? bit(9) : 0) | (c.off_usr ? bit(10) : 0));
+    branch();
+    EXPECT_EQ(stored(), c.stores ? 1u : 0u) << c.user << c.off_os << c.off_usr;
+  }
+}
+
+TEST_F(BtsTest, StoresInterruptsLikeBranches) {
+  set(IA32_DEBUGCTL, kTrace);
+  pmu_->transfer(0x1111, 0x2222);
+  ASSERT_EQ(stored(), 1u);
+  EXPECT_EQ(from(0), 0x1111u);
+  EXPECT_EQ(to(0), 0x2222u);
+}
+
+TEST_F(BtsTest, IgnoresAnAreaThatIsNotMapped) {
+  set(IA32_DS_AREA, 0x5000);
+  set(IA32_DEBUGCTL, kTrace);
+  branch();
+  set(IA32_DS_AREA, kArea);
+  EXPECT_EQ(stored(), 0u);
+}
+
+TEST_F(BtsTest, IsNotSettableWhereItIsUnavailable) {
+  Behaviour behaviour = behaviour_of(uarch());
+  behaviour.bts.announced = behaviour.bts.settable = false;
+  make(behaviour);
+  EXPECT_EQ(get(IA32_MISC_ENABLE) & misc_enable::kBtsUnavailable, misc_enable::kBtsUnavailable);
+  EXPECT_FALSE(pmu_->wrmsr(IA32_DEBUGCTL, bit(7)));
+  EXPECT_FALSE(pmu_->wrmsr(IA32_DEBUGCTL, bit(8)));
+}
+
+TEST_F(BtsTest, SmmStoresNothingAndRsmGoesOn) {
+  for (uint64_t freeze : {uint64_t{0}, debugctl::kFreezeWhileSmm}) {
+    buffer(8, 100);
+    set(IA32_DEBUGCTL, kTrace | freeze);
+    set(IA32_PERF_GLOBAL_CTRL, 0x7);
+    branch(1);
+    pmu_->enter_smm();
+    branch(2);
+    EXPECT_EQ(get(IA32_PERF_GLOBAL_CTRL), freeze != 0 ? 0u : 0x7u);
+    pmu_->leave_smm();
+    EXPECT_EQ(get(IA32_PERF_GLOBAL_CTRL), 0x7u);
+    EXPECT_EQ(get(IA32_DEBUGCTL), kTrace | freeze);
+    branch(3);
+    ASSERT_EQ(stored(), 2u);
+    EXPECT_EQ(from(1), 3u);
+  }
+}
+
+TEST_F(BtsTest, MachineCheckInitAndResetClearTheEnables) {
+  for (int which = 0; which < 3; ++which) {
+    set(IA32_DEBUGCTL, kTrace | kInterrupt);
+    set(IA32_PEBS_ENABLE, 1);
+    switch (which) {
+      case 0:
+        pmu_->machine_check();
+        break;
+      case 1:
+        pmu_->init();
+        break;
+      default:
+        pmu_->reset();
+        break;
+    }
+    EXPECT_EQ(get(IA32_PEBS_ENABLE), 0u) << which;
+    EXPECT_EQ(get(IA32_DEBUGCTL), 0u) << which;
+    branch();
+    EXPECT_EQ(stored(), 0u) << which;
+  }
+}
+
+}  // namespace
+}  // namespace skidproof::model
