@@ -56,7 +56,8 @@ uint64_t before_body(const Program& code, uint64_t nth) {
 
 // PMC0 samples the one load of an iteration.
 SessionPlan load_plan(const arch::Microarch& microarch, const arch::Event& event) {
-  return one_counter(0, event, usable_period(microarch, kWishedPeriod), 128);
+  return one_counter(arming_counter(microarch), event, usable_period(microarch, kWishedPeriod),
+                     128);
 }
 
 }  // namespace
