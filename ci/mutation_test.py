@@ -233,7 +233,7 @@ class Switching(MutationTest):
     def test_a_trace_names_what_was_reached(self):
         trace = pathlib.Path(self.folder.name, "trace")
         self.assertEqual(self.lines(0, SKIDPROOF_MUTANT_TRACE=str(trace)), self.EXPECTED)
-        reached = {int(number) for number in trace.read_text().split()}
+        reached = suites.traced(trace)
         self.assertIn(self.one.number_of("operand", "a - b", "b - a"), reached)
         self.assertNotIn(self.one.number_of("statement", "bits = 0", ""), reached)
 
@@ -244,6 +244,21 @@ class Switching(MutationTest):
         number = self.one.number_of("operand", "bits &= 12", "bits |= 12")
         self.assertIn("and_assign", self.one.edited())
         self.assertNotIn("and_assign", self.one.edited(excluded={number}))
+
+
+class Building(unittest.TestCase):
+    def test_an_objects_archive(self):
+        self.assertEqual(tree.archive_of("pebs/CMakeFiles/skidproof_model.dir/model/pmu.cc.o"), "pebs/libskidproof_model.a")
+        self.assertEqual(tree.archive_of("main.o"), "")
+
+    def test_the_mutated_folder_is_searched_first(self):
+        entry = {"command": "/usr/bin/c++ -DA='\"b c\"' -I/here -O2 -Wall -Werror -std=c++20 -o x.o -c /here/x.cc"}
+        self.assertEqual(tree.output_of(entry), "x.o")
+        words = tree.Tree(pathlib.Path("/here"), pathlib.Path("/there")).compiler_words(entry)
+        self.assertEqual(words[:5], ["/usr/bin/c++", "-I/there/src", '-DA="b c"', "-I/here", "-O2"])
+        self.assertNotIn("-Werror", words)
+        self.assertNotIn("/here/x.cc", words)
+        self.assertEqual(words[-1], str(HERE / "mutation/switch.h"))
 
 
 class Rejecting(MutationTest):
@@ -298,8 +313,8 @@ class Equivalents(MutationTest):
 
 
 class Running(unittest.TestCase):
-    def execute(self, script, timeout=10.0):
-        return suites.execute(["sh", "-c", script], {"SKIDPROOF_MUTANT": "7"}, timeout)
+    def execute(self, script, cpu_seconds=10.0):
+        return suites.execute(["sh", "-c", script], {"SKIDPROOF_MUTANT": "7"}, cpu_seconds)
 
     def test_the_mutant_reaches_the_program(self):
         code, output, _ = self.execute("echo $SKIDPROOF_MUTANT; exit 3")
@@ -307,7 +322,8 @@ class Running(unittest.TestCase):
 
     def test_a_crash_and_a_hang_are_told_apart(self):
         self.assertEqual(self.execute("kill -SEGV $$")[0], -11)
-        self.assertIsNone(self.execute("sleep 60 & wait", timeout=0.3)[0])
+        self.assertIsNone(self.execute("while :; do :; done", cpu_seconds=1)[0])
+        self.assertIsNone(self.execute("sleep 60 & wait", cpu_seconds=0.01)[0])
 
     def test_the_row_that_failed_is_named(self):
         output = b'{"type":"test","id":"A.b","status":"pass"}\n{"type":"test","id":"A.c","status":"fail"}\n'

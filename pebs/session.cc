@@ -22,12 +22,13 @@ constexpr size_t kSlackRecords = 4;
 
 uint64_t width_mask(unsigned width) { return minus_period(1, width); }
 
-uint64_t fixed_control(const std::vector<FixedSetup>& fixed) {
+uint64_t fixed_control(const std::vector<FixedSetup>& fixed, const Microarch& uarch) {
   uint64_t control = 0;
   for (const FixedSetup& f : fixed) {
     uint64_t field = (f.os ? fixed_ctrl::kOs : 0) | (f.usr ? fixed_ctrl::kUsr : 0) |
                      (f.interrupt ? fixed_ctrl::kPmi : 0);
     control |= fixed_ctrl::field(f.counter, field);
+    if (f.adaptive && uarch.pebs_baseline) control |= fixed_ctrl::adaptive(f.counter);
   }
   return control;
 }
@@ -39,6 +40,9 @@ uint64_t pebs_enable_bits(const SessionPlan& plan, const Microarch& uarch) {
     if (c.load_latency && uarch.load_latency_enable != 0)
       enable |= bit(pebs_enable::kLoadLatencyShift + c.counter);
     if (c.precise_store) enable |= pebs_enable::kPreciseStore;
+  }
+  for (const FixedSetup& f : plan.fixed) {
+    if (f.pebs) enable |= bit(pebs_enable::kFixedShift + f.counter);
   }
   return plan.pebs_enable.value_or(enable);
 }
@@ -56,7 +60,20 @@ uint64_t global_control(const SessionPlan& plan) {
   return control;
 }
 
+uint64_t data_config(const SessionPlan& plan) {
+  return plan.pebs_data_cfg.value_or(adaptive::kMemory | adaptive::kGprs);
+}
+
 }  // namespace
+
+size_t SessionPlan::record_bytes(const arch::Microarch& microarch) const {
+  return microarch.pebs_baseline ? adaptive::record_bytes(data_config(*this))
+                                 : microarch.record_in(mode).bytes;
+}
+
+uint64_t FixedSetup::start(unsigned width) const {
+  return period != 0 ? minus_period(period, width) : initial & width_mask(width);
+}
 
 CounterSetup CounterSetup::of(unsigned counter, const arch::Event& event, uint64_t period,
                               bool pebs) {
@@ -101,15 +118,15 @@ struct Session::State {
     std::memcpy(ds.host.data() + offset, &value, layout().field_bytes);
   }
   // A reset slot has 64 bits (40 of them used) even where addresses have 32.
-  uint64_t slot(unsigned counter) const {
+  uint64_t slot(uint32_t offset) const {
     uint64_t value = 0;
-    std::memcpy(&value, ds.host.data() + layout().gp_reset(counter), sizeof value);
+    std::memcpy(&value, ds.host.data() + offset, sizeof value);
     return value;
   }
-  void set_slot(unsigned counter, uint64_t value) {
-    std::memcpy(ds.host.data() + layout().gp_reset(counter), &value, sizeof value);
+  void set_slot(uint32_t offset, uint64_t value) {
+    std::memcpy(ds.host.data() + offset, &value, sizeof value);
   }
-  size_t record_bytes() const { return record().bytes; }
+  size_t record_bytes() const { return plan.record_bytes(*uarch); }
   size_t allocated_bytes() const { return (plan.buffer_records + kSlackRecords) * record_bytes(); }
   size_t branch_bytes() const { return uarch->branch_trace.record->bytes; }
   // What of a buffer lies below an index of its own.
@@ -132,7 +149,8 @@ struct Session::State {
   void write_ds_area();
   void write_branch_fields(const BranchTraceSetup& setup);
   Expected<void> programme();
-  Expected<void> programme_debug_store();
+  Expected<void> programme_netburst();
+  Expected<uint64_t> lvt_entry() const;
   void switch_on_and_off(RunPlan& run, bool restart) const;
   std::vector<MsrWrite> counter_writes() const;
   Expected<SessionRun> run(const Program& program, uint64_t iterations, bool restart,
@@ -181,7 +199,11 @@ void Session::State::write_ds_area() {
   set_field(layout.pebs_threshold, threshold);
   for (const CounterSetup& c : plan.counters) {
     if (c.counter >= layout.resets) continue;
-    set_slot(c.counter, c.reset.value_or(initial_value(c)));
+    set_slot(layout.gp_reset(c.counter), c.reset.value_or(initial_value(c)));
+  }
+  for (const FixedSetup& f : plan.fixed) {
+    if (f.counter >= layout.fixed_resets) continue;
+    set_slot(layout.fixed_counter_reset(f.counter), f.reset.value_or(f.start(uarch->fixed_width)));
   }
   if (plan.branches) write_branch_fields(*plan.branches);
 }
@@ -214,36 +236,49 @@ std::vector<MsrWrite> Session::State::counter_writes() const {
     writes.push_back({alias + c.counter, value});
   }
   for (const FixedSetup& f : plan.fixed) {
-    writes.push_back({IA32_FIXED_CTR0 + f.counter, f.initial & width_mask(uarch->fixed_width)});
+    writes.push_back({IA32_FIXED_CTR0 + f.counter, f.start(uarch->fixed_width)});
   }
   return writes;
 }
 
-// What every PMU has: the DS area and the interrupt.
-Expected<void> Session::State::programme_debug_store() {
-  SKIDPROOF_CHECK(set(IA32_PEBS_ENABLE, 0));
+// NetBurst, or what else has no event selects.
+Expected<void> Session::State::programme_netburst() {
+  for (uint32_t msr : netburst_registers(plan)) SKIDPROOF_CHECK(save(msr));
+  for (const MsrWrite& w : netburst_stop(plan)) SKIDPROOF_CHECK(set(w.msr, w.value));
   SKIDPROOF_CHECK(set(IA32_DS_AREA, ds.address));
-  uint64_t lvt_value = SKIDPROOF_TRY(machine->rdmsr(IA32_X2APIC_LVT_PMI)) & lvt::kVector;
-  lvt_value |= lvt::kNmi | (plan.mask_interrupts ? lvt::kMasked : 0);
-  return set(IA32_X2APIC_LVT_PMI, lvt_value);
+  const uint64_t lvt_value = SKIDPROOF_TRY(lvt_entry());
+  SKIDPROOF_CHECK(set(IA32_X2APIC_LVT_PMI, lvt_value));
+  for (const MsrWrite& w : netburst_select(plan)) SKIDPROOF_CHECK(set(w.msr, w.value));
+  return {};
+}
+
+Expected<uint64_t> Session::State::lvt_entry() const {
+  const uint64_t vector = SKIDPROOF_TRY(machine->rdmsr(IA32_X2APIC_LVT_PMI)) & lvt::kVector;
+  return vector | lvt::kNmi | (plan.mask_interrupts ? lvt::kMasked : 0);
 }
 
 Expected<void> Session::State::programme() {
-  if (!uarch->architectural_perfmon()) {
-    for (uint32_t msr : netburst_registers(plan)) SKIDPROOF_CHECK(save(msr));
-    for (const MsrWrite& w : netburst_stop(plan)) SKIDPROOF_CHECK(machine->wrmsr(w.msr, w.value));
-    SKIDPROOF_CHECK(programme_debug_store());
-    for (const MsrWrite& w : netburst_select(plan)) SKIDPROOF_CHECK(machine->wrmsr(w.msr, w.value));
-    return {};
-  }
+  if (!uarch->architectural_perfmon()) return programme_netburst();
   SKIDPROOF_CHECK(set(IA32_PERF_GLOBAL_CTRL, 0));
-  SKIDPROOF_CHECK(programme_debug_store());
+  SKIDPROOF_CHECK(set(IA32_PEBS_ENABLE, 0));
+  SKIDPROOF_CHECK(set(IA32_DS_AREA, ds.address));
   debugctl = SKIDPROOF_TRY(machine->rdmsr(IA32_DEBUGCTL));
   debugctl &=
       ~(debugctl::kFreezePerfmonOnPmi | debugctl::kFreezeWhileSmm | uarch->branch_trace.all());
+  if (uarch->pebs_baseline && (data_config(plan) & adaptive::kBranches) != 0) {
+    // Without them the branch group holds nothing.
+    if (uarch->architectural_lbr()) {
+      SKIDPROOF_CHECK(set(MSR_ARCH_LBR_CTL,
+                          lbr_ctl::kEnable | lbr_ctl::kOs | lbr_ctl::kUsr | lbr_ctl::kBranchTypes));
+    } else {
+      debugctl |= debugctl::kLbr;
+    }
+  }
   if (plan.freeze_on_pmi) debugctl |= debugctl::kFreezePerfmonOnPmi;
   if (plan.freeze_while_smm) debugctl |= debugctl::kFreezeWhileSmm;
   SKIDPROOF_CHECK(set(IA32_DEBUGCTL, debugctl));
+  const uint64_t lvt_value = SKIDPROOF_TRY(lvt_entry());
+  SKIDPROOF_CHECK(set(IA32_X2APIC_LVT_PMI, lvt_value));
   bool load_latency = false;
   for (const CounterSetup& c : plan.counters) {
     SKIDPROOF_CHECK(set(IA32_PERFEVTSEL0 + c.counter, 0));
@@ -252,9 +287,11 @@ Expected<void> Session::State::programme() {
   }
   for (const FixedSetup& f : plan.fixed) SKIDPROOF_CHECK(save(IA32_FIXED_CTR0 + f.counter));
   if (load_latency) SKIDPROOF_CHECK(set(MSR_PEBS_LD_LAT_THRESHOLD, plan.load_latency_threshold));
-  SKIDPROOF_CHECK(set(IA32_FIXED_CTR_CTRL, fixed_control(plan.fixed)));
+  SKIDPROOF_CHECK(set(IA32_FIXED_CTR_CTRL, fixed_control(plan.fixed, *uarch)));
+  if (uarch->pebs_baseline) SKIDPROOF_CHECK(set(MSR_PEBS_DATA_CFG, data_config(plan)));
   for (const CounterSetup& c : plan.counters) {
-    SKIDPROOF_CHECK(set(IA32_PERFEVTSEL0 + c.counter, c.select_msr()));
+    const uint64_t adaptive_bit = c.adaptive && uarch->pebs_baseline ? evtsel::kAdaptive : 0;
+    SKIDPROOF_CHECK(set(IA32_PERFEVTSEL0 + c.counter, c.select_msr() | adaptive_bit));
   }
   return {};
 }
@@ -431,7 +468,13 @@ uint64_t Session::base() const { return state_->field(state_->layout().pebs_base
 uint64_t Session::index() const { return state_->field(state_->layout().pebs_index); }
 uint64_t Session::maximum() const { return state_->field(state_->layout().pebs_maximum); }
 uint64_t Session::threshold() const { return state_->field(state_->layout().pebs_threshold); }
-uint64_t Session::reset_slot(unsigned counter) const { return state_->slot(counter); }
+uint64_t Session::reset_slot(unsigned counter) const {
+  return state_->slot(state_->layout().gp_reset(counter));
+}
+uint64_t Session::fixed_reset_slot(unsigned counter) const {
+  return state_->slot(state_->layout().fixed_counter_reset(counter));
+}
+size_t Session::record_bytes() const { return state_->record_bytes(); }
 void Session::set_base(uint64_t address) { state_->set_field(state_->layout().pebs_base, address); }
 void Session::set_index(uint64_t address) {
   state_->set_field(state_->layout().pebs_index, address);
@@ -442,7 +485,12 @@ void Session::set_threshold(uint64_t address) {
 void Session::set_maximum(uint64_t address) {
   state_->set_field(state_->layout().pebs_maximum, address);
 }
-void Session::set_reset_slot(unsigned counter, uint64_t value) { state_->set_slot(counter, value); }
+void Session::set_reset_slot(unsigned counter, uint64_t value) {
+  state_->set_slot(state_->layout().gp_reset(counter), value);
+}
+void Session::set_fixed_reset_slot(unsigned counter, uint64_t value) {
+  state_->set_slot(state_->layout().fixed_counter_reset(counter), value);
+}
 uint64_t Session::ds_address() const { return state_->ds.address; }
 std::span<const std::byte> Session::ds_bytes() const {
   return state_->ds.host.first(arch::kDsAllocation);

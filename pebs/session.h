@@ -32,6 +32,7 @@ struct CounterSetup {
   const arch::netburst::Metric* metric = nullptr;
   std::optional<uint64_t> initial = {};  // start value instead of −period
   std::optional<uint64_t> reset = {};    // PEBS counter reset slot instead of −period
+  bool adaptive = true;                  // its Adaptive bit, where records are adaptive
 
   // Takes code, umask and the published qualifiers of an event.
   static CounterSetup of(unsigned counter, const arch::Event& event, uint64_t period,
@@ -45,6 +46,12 @@ struct FixedSetup {
   bool usr = true, os = true;
   bool interrupt = false;
   uint64_t initial = 0;
+  bool pebs = false;                   // IA32_PEBS_ENABLE[32 + i]
+  uint64_t period = 0;                 // events to overflow, instead of `initial`; 0: starts there
+  std::optional<uint64_t> reset = {};  // its reset slot, instead of its start value
+  bool adaptive = true;                // its Adaptive bit, where records are adaptive
+
+  uint64_t start(unsigned width) const;  // the value from which it counts
 };
 
 // The branch trace store. Its threshold and maximum are in records, measured from its base, unless
@@ -79,6 +86,12 @@ struct SessionPlan {
   Mode mode = Mode::kLong;  // of the programs: outside IA-32e mode the DS area is below 4 GiB
   std::optional<uint64_t> pebs_enable =
       {};  // raw IA32_PEBS_ENABLE instead of what the counters say
+  // MSR_PEBS_DATA_CFG where records are adaptive; empty: the groups that make of a record what the
+  // fixed formats have, memory and registers.
+  std::optional<uint64_t> pebs_data_cfg = {};
+
+  // Bytes of a record with all that the plan selects: the unit of the sizes above.
+  size_t record_bytes(const arch::Microarch& microarch) const;
 };
 
 // What a run left behind, read after GLOBAL_CTRL was cleared.
@@ -130,11 +143,14 @@ class Session {
   uint64_t maximum() const;
   uint64_t threshold() const;
   uint64_t reset_slot(unsigned counter) const;
+  uint64_t fixed_reset_slot(unsigned counter) const;
   void set_base(uint64_t address);
   void set_index(uint64_t address);
   void set_threshold(uint64_t address);
   void set_maximum(uint64_t address);
   void set_reset_slot(unsigned counter, uint64_t value);
+  void set_fixed_reset_slot(unsigned counter, uint64_t value);
+  size_t record_bytes() const;  // of the plan
   uint64_t branch_base() const;
   uint64_t branch_index() const;
   uint64_t branch_maximum() const;

@@ -180,5 +180,55 @@ TEST(Session, DrainsRecordsInPlace) {
   EXPECT_TRUE(session->records().empty());
 }
 
+// 32-bit code: what the DS area holds lies below 4 GiB, and a program of another mode is refused.
+TEST(Session, SamplesPrograms32BitWide) {
+  auto machine = engines::make_model_machine(row("sandy-bridge"), {});
+  ASSERT_TRUE(machine) << machine.error().text();
+  const Kernel& kernel = **find_kernel("sparse_event");
+  Params params = Params::parse(kernel.parameters, "event=store").value();
+  MemoryRequest request{.bytes = 65536, .use = MemoryUse::kCode, .below_4g = true};
+  Memory code = (*machine)->allocate(request).value();
+  Memory data = (*machine)->allocate({.bytes = 4096, .below_4g = true}).value();
+  Placement placement{code.address, data.address, 1, Mode::kProtected32};
+  Program program = generate(kernel, params, placement).value();
+  SessionPlan plan = stores_on_pmc2(9);
+  plan.mode = Mode::kProtected32;
+  plan.buffer_records = 200;
+  auto session = Session::open(**machine, plan);
+  ASSERT_TRUE(session) << session.error().text();
+  auto run = session->run(program, 1000);
+  ASSERT_TRUE(run) << run.error().text();
+  EXPECT_EQ(session->records().size(), 100);
+  EXPECT_LT(session->maximum(), uint64_t{1} << 32);
+  for (Record r : session->records()) EXPECT_EQ(r.gpr(Gpr::kRsi), data.address);
+
+  plan.mode = Mode::kLong;
+  auto other = Session::open(**machine, plan);
+  ASSERT_TRUE(other) << other.error().text();
+  EXPECT_EQ(other->run(program, 1).error().code, ErrorCode::kInvalidArgument);
+}
+
+// NetBurst: ESCR, CCCR and counter instead of selects; all of it put back.
+TEST(Session, ProgrammesNetBurstAndRestoresIt) {
+  RememberingMachine machine(&row("netburst"));
+  machine.msrs = {{0x310, 0x11}, {0x370, 0x30000}, {0x3CC, 0x22}, {0x3BC, 0x33},
+                  {0x3F1, 0x44}, {0x3F2, 0x1},     {0x600, 0x55}, {0x834, 0x10000}};
+  const auto before = machine.msrs;
+  SessionPlan plan;
+  plan.counters = {CounterSetup::of(0, *row("netburst").event("memory_loads"), 40)};
+  auto session = Session::open(machine, plan);
+  ASSERT_TRUE(session) << session.error().text();
+  EXPECT_EQ(machine.msrs[0x3BC], uint64_t{2} << 25 | 2 << 9 | 1 << 4 | 3 << 2)
+      << "uop_type, TAGLOADS";
+  ASSERT_TRUE(session->run({}, 1));
+  EXPECT_THAT(machine.last_plan.enable,
+              ElementsAre(MsrWrite{0x3F1, 0}, MsrWrite{0x310, minus_period(40, 40)},
+                          MsrWrite{0x370, 0x30000 | 1 << 12 | 5 << 13}, MsrWrite{0x3F1, 1 << 25},
+                          MsrWrite{0x3CC, uint64_t{8} << 25 | 1 << 9 | 3 << 2}));
+  EXPECT_THAT(machine.last_plan.disable, ElementsAre(MsrWrite{0x3CC, 0}));
+  ASSERT_TRUE(session->close());
+  for (const auto& [msr, value] : before) EXPECT_EQ(machine.msrs[msr], value) << std::hex << msr;
+}
+
 }  // namespace
 }  // namespace skidproof

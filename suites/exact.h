@@ -65,7 +65,8 @@ inline uint64_t sparse_events(std::string_view word, const Program& program, uin
 
 // Iterations after which `records` records are written and the next overflow is half a period away:
 // a few events of the machine's own around the program change neither. The counter overflows after
-// `period` events, and the one behind gives the record and the reload (R2).
+// `period` events, and the one behind gives the record and the reload (R2). Where the overflowing event
+// itself does (R62), fewer than half a period of records are the same number.
 inline uint64_t iterations_for_exactly(uint64_t records, uint64_t period) {
   return records * (period + 1) + period / 2;
 }
@@ -77,11 +78,13 @@ struct Exact {
   uint64_t counter = 0;  // its value afterwards
 };
 inline Exact exact(const arch::Microarch& microarch, uint64_t events, uint64_t first,
-                   uint64_t period) {
+                   uint64_t period, unsigned counter = 0) {
   uint64_t mask = arch::gp_counter_mask(microarch);
-  if (events < first + 1) return {0, (events - first) & mask};
-  uint64_t left = events - (first + 1);
-  return {1 + left / (period + 1), (left % (period + 1) - period) & mask};
+  const uint64_t to_first = events_a_record(microarch, counter, first);
+  const uint64_t each = events_a_record(microarch, counter, period);
+  if (events < to_first) return {0, (events - first) & mask};
+  uint64_t left = events - to_first;
+  return {1 + left / each, (left % each - period) & mask};
 }
 
 // --- Plain counting

@@ -153,14 +153,19 @@ SKIDPROOF_TEST_OVER(MacroFusion, IsCountedByItsOwnEvent,
                     over::words({"cmp", "test", "and", "sub", "inc", "or"}), clause::R71,
                     clause::R64) {
   const arch::Event* uops = counting_event(uarch(), Signal::kUops);
-  const arch::Event* pairs = counting_event(uarch(), Signal::kMacroFused);
+  unsigned counter = 0;
+  const arch::Event* pairs = nullptr;
+  for (unsigned n = 0; pairs == nullptr && n < reported_counters(machine()); ++n) {
+    pairs = counting_event(uarch(), Signal::kMacroFused, n);
+    counter = n;
+  }
   SKIDPROOF_REQUIRE(uops != nullptr && pairs != nullptr, SkipCategory::kNotOnThisMicroarch,
                     "no event counts fused pairs");
   for (unsigned condition : {2, 4, 8, 12}) {
     if (!exists(param().word(), "reg_reg", condition)) continue;
     auto counted = [&](bool apart) {
       return need(
-          count(machine(), 0, *pairs,
+          count(machine(), counter, *pairs,
                 program("fused_branch", parameters(param().word(), "reg_reg", condition, apart)),
                 kIterations));
     };

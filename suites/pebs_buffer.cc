@@ -56,7 +56,7 @@ SKIDPROOF_TEST_OVER(PebsBuffer, MovesTheIndexByWholeRecords, over::numbers("reco
 
   evidence("index-moved", session.index() - start);
   VERIFY_EQ(start, session.base());
-  VERIFY_EQ(session.index() - start, records * uarch().record->bytes);
+  VERIFY_EQ(session.index() - start, records * record_bytes(uarch()));
   VERIFY_EQ(written(session.after_index()), 0u) << "bytes behind the index";
   VERIFY_GT(written(whole_buffer(session)), 0u) << "bytes of records";
   session.set_index(start);
@@ -98,7 +98,7 @@ SKIDPROOF_TEST_OVER(PebsBuffer, WritesNoByteAtOrPastAnUnalignedMaximum,
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   SessionPlan plan = one_counter(0, *event, period, kWhole + 4);
-  plan.maximum_bytes = kWhole * uarch().record->bytes + param().number();
+  plan.maximum_bytes = kWhole * record_bytes(uarch()) + param().number();
 
   Sampled sampled = need(sample(machine(), plan, code, iterations_for_exactly(kWhole + 3, period)));
 
@@ -122,7 +122,7 @@ SKIDPROOF_TEST_OVER(PebsBuffer, SkipsEventsWhileItIsFull, over::counters({0, 1, 
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
   SessionPlan plan = one_counter(counter, *event, period, 8);
   plan.maximum_records = 2;
-  plan.index_bytes = 2 * uarch().record->bytes;
+  plan.index_bytes = 2 * record_bytes(uarch());
 
   Sampled sampled = need(sample(machine(), plan, code, iterations));
 
@@ -161,11 +161,13 @@ SKIDPROOF_TEST(PebsBuffer, ReportsHowAFullBufferIsSignalled, clause::R45, clause
 // The buffer is full and has skipped an event when fixed counter 0 interrupts; the handler sets the
 // index back and enables nothing.
 SKIDPROOF_TEST(PebsBuffer, GoesOnWhenTheHandlerSetsTheIndexBack, clause::R49, clause::D11) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+  // Where an overflow arms nothing (R62), a skipped one leaves nothing behind to go on with.
+  const unsigned counter = arming_counter(uarch());
+  const arch::Event* event = sparse_event(uarch(), "load", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
-  SessionPlan plan = one_counter(0, *event, period, 2);
+  SessionPlan plan = one_counter(counter, *event, period, 2);
   const uint64_t full_and_skipping = 3 * (period + 1) + period / 2;  // iterations
   plan.fixed = {
       {.counter = 0,
@@ -185,11 +187,12 @@ SKIDPROOF_TEST(PebsBuffer, GoesOnWhenTheHandlerSetsTheIndexBack, clause::R49, cl
 }
 
 SKIDPROOF_TEST(PebsBuffer, GoesOnWhenSoftwareSetsTheIndexBackBetweenRuns, clause::R49) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const unsigned counter = arming_counter(uarch());
+  const arch::Event* event = sparse_event(uarch(), "load", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
-  Sampled sampled = need(sample(machine(), one_counter(0, *event, period, 2), code,
+  Sampled sampled = need(sample(machine(), one_counter(counter, *event, period, 2), code,
                                 iterations_for_exactly(3, period)));
   VERIFY_EQ(sampled.session.index(), sampled.session.maximum());
 
@@ -210,7 +213,7 @@ SKIDPROOF_TEST(PebsBuffer, ReportsWhatAnIndexBelowTheBaseDoes, clause::R47, clau
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   Session session = need(Session::open(machine(), one_counter(0, *event, period, 8)));
   const uint64_t start = session.index();
-  const uint64_t size = uarch().record->bytes;
+  const uint64_t size = record_bytes(uarch());
   need(session.run(code, iterations_for_exactly(3, period)));
   VERIFY_EQ(session.index() - start, 3 * size) << "with the index at the base";
   session.rewind();

@@ -174,7 +174,7 @@ SKIDPROOF_TEST_OVER(PebsInterrupts, ComeAfterTheRecordForAPebsCounterWithInt,
   VERIFY_EQ(sampled.run.log.pmis.size(), kRecords) << "one for each overflow";
   uint64_t written = sampled.session.base();
   for (const Pmi& pmi : sampled.run.log.pmis) {
-    written += uarch().record->bytes;
+    written += record_bytes(uarch());
     VERIFY_EQ(pmi.pebs_index, written) << "its record is there";
     VERIFY_EQ(pmi.global_status & kOvfBuffer, 0u) << "no threshold was reached";
   }

@@ -14,7 +14,6 @@ namespace {
 
 using namespace suites;
 using arch::bit;
-using arch::Signal;
 using arch::status::kOvfBuffer;
 
 constexpr uint64_t kWishedPeriod = 40;
@@ -22,7 +21,7 @@ constexpr char kNoEvent[] = "no precise load event on PMC0";
 
 // A share of a record in whole bytes, never none.
 uint64_t part_of_record(const arch::Microarch& microarch, uint64_t sixteenths) {
-  return std::max<uint64_t>(1, microarch.record->bytes * sixteenths / 16);
+  return std::max<uint64_t>(1, record_bytes(microarch) * sixteenths / 16);
 }
 
 }  // namespace
@@ -35,17 +34,17 @@ uint64_t part_of_record(const arch::Microarch& microarch, uint64_t sixteenths) {
 SKIDPROOF_TEST_OVER(PebsEdges, InterruptWhenTheIndexIsAtTheThresholdOrPastIt,
                     over::numbers("start-index=", {2, 3, 4}), clause::D6, clause::D6a,
                     clause::R44) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   SessionPlan plan = one_counter(0, *event, usable_period(uarch(), kWishedPeriod), 12);
   plan.threshold_records = 3;
-  plan.index_bytes = param().number() * uarch().record->bytes;
+  plan.index_bytes = param().number() * record_bytes(uarch());
 
   Sampled sampled =
       need(sample(machine(), plan, code, iterations_for_exactly(1, plan.counters[0].period)));
 
-  const uint64_t after = sampled.session.base() + *plan.index_bytes + uarch().record->bytes;
+  const uint64_t after = sampled.session.base() + *plan.index_bytes + record_bytes(uarch());
   evidence("interrupts", sampled.run.log.pmis.size());
   VERIFY_EQ(sampled.session.index(), after);
   const bool nominal = after == sampled.session.threshold();
@@ -59,9 +58,9 @@ SKIDPROOF_TEST_OVER(PebsEdges, InterruptWhenTheIndexIsAtTheThresholdOrPastIt,
 
 // OvfBuffer was set by the threshold, and nobody has cleared it when the buffer fills.
 SKIDPROOF_TEST(PebsEdges, KeepOvfBufferWhenTheBufferFills, clause::D12, clause::R22) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   SessionPlan plan = one_counter(0, *event, usable_period(uarch(), kWishedPeriod), 4);
   plan.threshold_records = 2;
   plan.pmi.clear_status = false;
@@ -78,9 +77,9 @@ SKIDPROOF_TEST(PebsEdges, KeepOvfBufferWhenTheBufferFills, clause::D12, clause::
 // none, however many follow.
 SKIDPROOF_TEST(PebsEdges, InterruptForRecordsAndNotForSkippedEvents, clause::D13, clause::R44,
                clause::D4) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   SessionPlan plan = one_counter(0, *event, period, 4);
   plan.threshold_records = 2;
@@ -100,14 +99,14 @@ SKIDPROOF_TEST(PebsEdges, InterruptForRecordsAndNotForSkippedEvents, clause::D13
 SKIDPROOF_TEST_OVER(PebsEdges, HoldEveryRecordThatEndsBelowTheMaximum,
                     over::numbers("sixteenths-over=", {0, 1, 8, 15}), clause::D13b, clause::D3,
                     clause::D4) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   constexpr size_t kWhole = 3;
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   SessionPlan plan = one_counter(0, *event, period, kWhole + 4);
   const uint64_t over_it = part_of_record(uarch(), param().number());
-  plan.maximum_bytes = kWhole * uarch().record->bytes + over_it;
+  plan.maximum_bytes = kWhole * record_bytes(uarch()) + over_it;
 
   Sampled sampled = need(sample(machine(), plan, code, iterations_for_exactly(kWhole + 3, period)));
 
@@ -130,16 +129,16 @@ SKIDPROOF_TEST_OVER(PebsEdges, HoldEveryRecordThatEndsBelowTheMaximum,
 SKIDPROOF_TEST_OVER(PebsEdges, LeaveTheStatusOfOthersToASkippedEvent, over::counters({0, 2, 3}),
                     clause::D16, clause::R46, clause::R17) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads, counter);
+  const arch::Event* event = sparse_event(uarch(), "load", counter);
   SKIDPROOF_REQUIRE(event != nullptr && ((event->counters >> 1) & 1) != 0,
                     SkipCategory::kNotOnThisMicroarch, "no precise load event on this counter");
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   SessionPlan plan = one_counter(counter, *event, period, 8);
   plan.counters.push_back(CounterSetup::of(1, *event, period / 2, false));
   plan.fixed = {{.counter = 0, .initial = minus_period(100, uarch().fixed_width)}};
   plan.maximum_records = 2;
-  plan.index_bytes = 2 * uarch().record->bytes;
+  plan.index_bytes = 2 * record_bytes(uarch());
 
   Sampled sampled = need(sample(machine(), plan, code, iterations_for_exactly(2, period)));
 
@@ -153,28 +152,28 @@ SKIDPROOF_TEST_OVER(PebsEdges, LeaveTheStatusOfOthersToASkippedEvent, over::coun
 // skipped, no source has the counter loaded (D10 and D14 say so).
 SKIDPROOF_TEST(PebsEdges, LoadNoCounterForAnEventSkippedBelowTheBase, clause::D14, clause::D10,
                clause::R47) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   const uint64_t iterations = iterations_for_exactly(2, period);
   const uint64_t events = need(count(machine(), 0, *event, code, iterations));
   const Exact expected = exact(uarch(), events, period, period);
   Session session = need(Session::open(machine(), one_counter(0, *event, period, 8)));
   const uint64_t start = session.index();
-  session.set_base(start + 4 * uarch().record->bytes);
+  session.set_base(start + 4 * record_bytes(uarch()));
 
   const SessionRun run = need(session.run(code, iterations));
 
   session.set_base(start);
   const uint64_t moved = session.index() - start;
-  evidence("records", moved / uarch().record->bytes);
+  evidence("records", moved / record_bytes(uarch()));
   if (moved == 0) {
     if (uarch().full_buffer_sets_ovf) {  // the row follows 18.9.1: skipped entirely
       VERIFY_EQ(run.counters[0], events - period);
     }
   } else {
-    VERIFY_EQ(moved, expected.records * uarch().record->bytes);
+    VERIFY_EQ(moved, expected.records * record_bytes(uarch()));
     VERIFY_EQ(run.counters[0], expected.counter);
   }
   VERIFY_LE(session.index(), session.maximum());

@@ -23,10 +23,10 @@ constexpr uint64_t kLeastThreshold = 3;  // [SDM 18.8.1.2]
 // give a full buffer down to one tagged load in 8.
 constexpr uint64_t kLoadsATag = 8;
 
-// Pointers that fit the L1 cache; that come from beyond it; one in each of 2048 pages.
+// Pointers that fit the L1 cache; that come from beyond it; one in each of 4096 pages.
 constexpr char kResident[] = "bytes=8K";
 constexpr char kSpread[] = "bytes=1M";
-constexpr char kPages[] = "bytes=8M,granularity=4K,stagger=1";
+constexpr char kPages[] = "bytes=16M,granularity=4K,stagger=1";
 
 constexpr char kNoFacility[] = "no load latency facility";
 
@@ -193,9 +193,9 @@ SKIDPROOF_TEST(PebsLoadLatency, TellsLoadsThatMissTheStlb, clause::P14, clause::
   VERIFY_GE(pages.records, kRecords / 2);
   VERIFY_LE(near.stlb_miss, kHardlyAny) << "two pages";
   VERIFY_GE(near.l1_hit, kNearlyAll) << "8 KiB fit";
-  VERIFY_GE(pages.stlb_miss, kNearlyAll) << "2048 pages are more than the STLB has entries";
+  VERIFY_GE(pages.stlb_miss, kNearlyAll) << "4096 pages are more than the STLB has entries";
   evidence("two_pages", near.stlb_miss);
-  evidence("2048_pages", pages.stlb_miss);
+  evidence("4096_pages", pages.stlb_miss);
 }
 
 // --- Where and when there is none
@@ -203,6 +203,8 @@ SKIDPROOF_TEST(PebsLoadLatency, TellsLoadsThatMissTheStlb, clause::P14, clause::
 SKIDPROOF_TEST(PebsLoadLatency, NeedsBothOfItsEnableBits, clause::P10) {
   SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
                     kNoFacility);
+  SKIDPROOF_REQUIRE(uarch().load_latency_enable != 0, SkipCategory::kNotOnThisMicroarch,
+                    "there is no LL_EN");
   const Program& chase = program("pointer_chase", kResident);
   unsigned counter = latency_counter(uarch());
   SessionPlan plan = latency_plan(uarch(), counter, kLeastThreshold);

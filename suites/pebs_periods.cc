@@ -105,11 +105,14 @@ SKIDPROOF_TEST_OVER(PebsPeriods, AreKeptByThePreciseDistribution, periods(), cla
   const uint64_t accounted = records * period + rest;
   const uint64_t missing =
       std::max(sampled.run.fixed[0], accounted) - std::min(sampled.run.fixed[0], accounted);
-  const bool sustained = period >= uarch().minimum_period;
+  const bool sustained = period >= uarch().minimum_period &&
+                         period >= uarch().pdir_minimum_period &&
+                         period % uarch().pdir_period_multiple == 0;
   evidence("expectation", sustained ? "exact" : "classified");
   evidence("records", records);
   evidence("missing", missing);
   VERIFY_EQ(sampled.records().remainder_bytes(), 0u);
+  VERIFY_LE(records * period, sampled.run.fixed[0] + period) << "a record without an overflow";
   if (!sustained) return;
   VERIFY_GE(records, kRecords * 9 / 10);
   VERIFY_LT(missing, records / 2) << "an event that passes before each record is one missing";

@@ -1,6 +1,9 @@
 // Privilege: a PEBS counter with OS alone or USR alone records the events of its own level, each in
 // its place, and none of the other's.
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "harness/check/check.h"
@@ -35,9 +38,9 @@ SKIDPROOF_TEST_OVER(PebsPrivilege, RecordsTheEventsOfItsLevelAlone,
                     over::product(over::counters({0, 3}), levels()), clause::M27, clause::R2,
                     clause::R12) {
   const auto counter = static_cast<unsigned>(param().number(0));
-  const arch::Event* event = precise_event(uarch(), sparse_signal(param().word()), counter);
+  const arch::Event* event = sparse_event(uarch(), param().word(), counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(param().word()));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), param().word()));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   const uint64_t iterations = iterations_for_exactly(8, period);
   const bool os = param().number(1) != 0, usr = param().number(2) != 0;
@@ -48,7 +51,7 @@ SKIDPROOF_TEST_OVER(PebsPrivilege, RecordsTheEventsOfItsLevelAlone,
   CounterSetup counted = setup;
   counted.pebs = false;
   counted.initial = 0;
-  const uint64_t own = sparse_events(param().word(), code, iterations);
+  const uint64_t own = sparse_events(sparse_word(uarch(), param().word()), code, iterations);
   const uint64_t events = need(count(machine(), counted, code, iterations, ring));
   const bool counts = ring == Ring::kKernel ? os : usr;
   if (counts) {
@@ -80,6 +83,28 @@ SKIDPROOF_TEST_OVER(PebsPrivilege, RecordsTheEventsOfItsLevelAlone,
       VERIFY_LE(*skid, fused ? uarch().fused_pair_skid : 1u);
     }
   }
+}
+
+// USR alone, on every counter that there is: each counts ring 3, and alike.
+SKIDPROOF_TEST_OVER(PmuPrivilege, CountsUserCodeOnEveryCounter,
+                    over::counters({0, 1, 2, 3, 4, 5, 6, 7}), clause::M27) {
+  const auto counter = static_cast<unsigned>(param().number());
+  SKIDPROOF_REQUIRE(reported_counters(machine()) > counter, SkipCategory::kMachineLimit,
+                    "CPUID reports fewer counters");
+  const arch::Event* event = counting_event(uarch(), Signal::kConditional, counter);
+  if (event == nullptr) event = counting_event(uarch(), Signal::kInstructions, counter);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("sparse_event", sparse_parameters("taken"));
+  constexpr uint64_t kIterations = 200;
+  CounterSetup setup = plain_counter(counter, *event);
+  setup.os = false;
+
+  const uint64_t user = need(count(machine(), setup, code, kIterations, Ring::kUser));
+  const uint64_t kernel = need(count(machine(), setup, code, kIterations, Ring::kKernel));
+
+  evidence("event", event->name);
+  VERIFY_GE(user, kIterations) << "one an iteration at least";
+  VERIFY_LT(kernel, kIterations / 10) << "ring 0 is not USR's";
 }
 
 }  // namespace skidproof::check

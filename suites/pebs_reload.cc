@@ -35,7 +35,7 @@ SKIDPROOF_TEST_OVER(PebsReload, LoadsTheResetSlotAfterEveryRecord,
   Sampled sampled =
       need(sample(machine(), one_counter(counter, *event, period, 32), code, iterations));
 
-  const Exact expected = exact(uarch(), events, period, period);
+  const Exact expected = exact(uarch(), events, period, period, counter);
   evidence("events", events);
   evidence("records", sampled.records().size());
   evidence("counter", results::hex(sampled.run.counters[0]));
@@ -113,7 +113,7 @@ SKIDPROOF_TEST(PebsReload, TakesEachCountersOwnSlot, clause::R19, clause::P2, cl
   evidence("records", sampled.records().size());
   VERIFY_EQ(sampled.records().size(), 4u);
   for (unsigned n = 0; n < 4; ++n) {
-    const uint64_t since = events - ((n + 1) * step + 1);
+    const uint64_t since = events - events_a_record(uarch(), n, (n + 1) * step);
     VERIFY_EQ(sampled.run.counters[n], *plan.counters[n].reset + since) << "PMC" << n;
   }
 }
@@ -121,20 +121,21 @@ SKIDPROOF_TEST(PebsReload, TakesEachCountersOwnSlot, clause::R19, clause::P2, cl
 // Two counters that overflow on the same event may share a record (R26); each is loaded all the
 // same.
 SKIDPROOF_TEST(PebsReload, LoadsBothOfTwoThatOverflowTogether, clause::R19, clause::R26) {
-  const arch::Event* event = sparse_event(uarch(), "store");
+  const unsigned lower = arming_counter(uarch());
+  const arch::Event* event = sparse_event(uarch(), "store", lower);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "store"));
   SKIDPROOF_REQUIRE((uarch().pebs_counters & 0xF) == 0xF, SkipCategory::kNotOnThisMicroarch,
                     kOneCounter);
   const uint64_t first = usable_period(uarch(), 50);
   SessionPlan plan;
-  for (unsigned n : {0u, 2u}) {
+  for (unsigned n : {lower, lower + 2}) {
     CounterSetup setup = CounterSetup::of(n, *event, first);
     setup.reset = minus_period((n + 1) * kFar, uarch().gp_width);
     plan.counters.push_back(setup);
   }
   const uint64_t iterations = iterations_for_exactly(2, first);
-  const uint64_t events = need(count(machine(), 0, *event, code, iterations));
+  const uint64_t events = need(count(machine(), lower, *event, code, iterations));
 
   Sampled sampled = need(sample(machine(), plan, code, iterations));
 

@@ -129,8 +129,8 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, KeepsTheBufferWhenACounterIsWrittenWhileI
                      with({{IA32_PEBS_ENABLE, bit(0)}, {IA32_PERF_GLOBAL_CTRL, bit(0)}, late})));
 
   const uint64_t moved = session.index() - session.base();
-  evidence("records", moved / uarch().record->bytes);
-  VERIFY_EQ(moved % uarch().record->bytes, 0u);
+  evidence("records", moved / record_bytes(uarch()));
+  VERIFY_EQ(moved % record_bytes(uarch()), 0u);
   VERIFY_LE(session.index(), session.maximum());
 }
 
@@ -142,7 +142,7 @@ SKIDPROOF_TEST(PebsReprogramming, TakesFieldsOfTheDsAreaThatWereChangedWhileStop
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters("store"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
-  const uint64_t size = uarch().record->bytes;
+  const uint64_t size = record_bytes(uarch());
   SessionPlan plan = one_counter(0, *event, period, 12);
   Sampled sampled = need(sample(machine(), plan, code, iterations_for_exactly(2, period)));
   Session& session = sampled.session;

@@ -98,10 +98,11 @@ Expected<Placing> place_samples(Machine& machine, const Program& program, const 
   for (uint64_t i = 0; i < kRuns; ++i) {
     uint64_t period = usable_period(*machine.identity().microarch, kPeriod) + i;
     SessionPlan plan = one_counter(c.counter, event, period, kRecordsARun);
-    // Uops come several a cycle: dozens pass between overflow and arming.
+    // Uops come several a cycle: dozens pass between overflow and arming. Of other events a tight loop
+    // makes a few on a wide core.
     uint64_t iterations = event.signal == Signal::kUops || event.signal == Signal::kInstructions
                               ? iterations_for(kRecordsARun, 3 * period, path.size() / 2)
-                              : iterations_for(kRecordsARun, period);
+                              : iterations_for(kRecordsARun, period + period / 4);
     Sampled sampled = SKIDPROOF_TRY(sample(machine, plan, program, iterations));
     all += place(program, path, sampled.records(), c.cause);
   }

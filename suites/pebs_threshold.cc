@@ -33,7 +33,10 @@ SessionPlan threshold_plan(const arch::Microarch& microarch, const arch::Event& 
 // Runs until exactly so many records have been written.
 Expected<Sampled> sample_records(Machine& machine, const SessionPlan& plan, const Program& code,
                                  uint64_t records) {
-  return sample(machine, plan, code, iterations_for_exactly(records, plan.counters[0].period));
+  const uint64_t period = plan.counters[0].period;
+  const uint64_t each =
+      events_a_record(*machine.identity().microarch, plan.counters[0].counter, period);
+  return sample(machine, plan, code, records * each + period / 2);
 }
 
 }  // namespace
@@ -262,7 +265,7 @@ SKIDPROOF_TEST(PebsThreshold, ArrivesBehindItsRecord, clause::R44, clause::R28) 
     VERIFY_GE(pmi.ip, recorded);
     instructions.add(static_cast<int64_t>(pmi.ip - recorded));
     records.add(static_cast<int64_t>((pmi.pebs_index - sampled.session.threshold()) /
-                                     uarch().record->bytes));
+                                     record_bytes(uarch())));
   }
   histogram("pmi-lateness", "instructions", instructions.counts());
   histogram("pmi-lateness-records", "records", records.counts());

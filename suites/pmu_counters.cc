@@ -129,6 +129,9 @@ SKIDPROOF_TEST_OVER(PmuCounters, HasAFullWidthAliasExactlyWithFwWrite,
     VERIFY_TRUE(need(refuses(machine(), IA32_A_PMC0 + counter, 0)));
     return;
   }
+  const bool absent = need(refuses_to_read(machine(), IA32_A_PMC0 + counter));
+  VERIFY_FALSE(absent) << "announced, and does not answer";
+  if (absent) return;
   Restore restore(machine(), {IA32_PMC0 + counter});
   for (int i = 0; i < 16; ++i) {
     const uint64_t value = random().next() & arch::gp_counter_mask(uarch());

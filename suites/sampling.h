@@ -61,6 +61,21 @@ inline uint64_t usable_period(const arch::Microarch& microarch, uint64_t wish) {
   return std::max<uint64_t>(wish, microarch.minimum_period);
 }
 
+// The lowest PMCn whose overflow arms PEBS for the next event (R2): PDist records the event that
+// overflows itself (R62).
+inline unsigned arming_counter(const arch::Microarch& microarch) {
+  return static_cast<unsigned>(__builtin_ctz(microarch.pebs_counters & ~microarch.pdist_counters));
+}
+// How many events pass from record to record.
+inline uint64_t events_a_record(const arch::Microarch& microarch, unsigned counter,
+                                uint64_t period) {
+  return period + (((microarch.pdist_counters >> counter) & 1) != 0 ? 0 : 1);
+}
+// Bytes of a record of a plan that says nothing about them.
+inline size_t record_bytes(const arch::Microarch& microarch) {
+  return SessionPlan{}.record_bytes(microarch);
+}
+
 // --- Sampling
 
 // One counter, room for this many records, no threshold interrupt.

@@ -14,6 +14,7 @@ from clang import cindex
 from clang.cindex import CursorKind, TypeKind
 
 NAMESPACE = "skidproof::mutants"
+AT_MOST = (1 << 16) - 1  # mutants: as many as switch.h can trace
 
 # Operator -> what stands in its place, as helper and alternatives in the order of its cases (switch.h).
 BINARY = {

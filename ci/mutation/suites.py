@@ -1,17 +1,20 @@
 """Runs the suites with one mutant switched on, and says what became of it."""
 
+import contextlib
 import dataclasses
 import json
+import math
 import os
 import resource
 import signal
 import subprocess
 import threading
-import time
 
 MEMORY = 8 << 30  # bytes of address space; a mutant that allocates without end is stopped by this
 SLOWER = 10  # times the unmutated run: then it hangs
-AT_LEAST = 5.0  # seconds
+AT_LEAST = 5.0  # seconds of CPU time
+WAITING = 60  # times the CPU time that is allowed, on the clock
+UNLIMITED = 600.0
 NOTHING_RAN = 77  # every test of a suite skipped itself
 
 
@@ -39,24 +42,35 @@ class Verdict:
         return self.how != "held"
 
 
-def limits():
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+def execute(command, environment, cpu_seconds):
+    """(exit code, minus a signal's number, or None when it hangs; standard output; seconds of CPU time). A program
+    hangs when it takes more CPU time than that, or waits for nothing: load on this machine makes nothing hang."""
 
+    def limits():
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(cpu_seconds), math.ceil(cpu_seconds) + 1))
 
-def execute(command, environment, timeout):
-    """(exit code or None when it took too long, standard output, seconds)."""
-    began = time.monotonic()
     process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.PIPE,
                                stderr=subprocess.DEVNULL, preexec_fn=limits, start_new_session=True)
-    try:
-        output, _ = process.communicate(timeout=timeout)
-        code = process.returncode
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
+    waited_too_long = threading.Event()
+
+    def give_up():
+        waited_too_long.set()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    timer = threading.Timer(WAITING * cpu_seconds, give_up)
+    timer.start()
+    output = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    timer.cancel()
+    process.stdout.close()
+    code = os.waitstatus_to_exitcode(status)
+    process.returncode = code
+    if waited_too_long.is_set() or code == -signal.SIGXCPU:
         code = None
-    return code, output, time.monotonic() - began
+    return code, output, usage.ru_utime + usage.ru_stime
 
 
 def first_failure(output):
@@ -68,6 +82,11 @@ def first_failure(output):
                 continue
             return row["id"]
     return ""
+
+
+def traced(path):
+    """First numbers of the sites that a traced program reached."""
+    return {number for number, reached in enumerate(path.read_bytes()) if reached}
 
 
 def suites_of(output):
@@ -87,6 +106,7 @@ class Runner:
         self.folder = folder
         self.seconds = {}
         self.reached = {}  # configuration -> {suite: first numbers of the sites that it executes}
+        self.only_broken = set()  # sites that some broken model executes and no conforming one
         self.kills = {configuration: 0 for configuration in self.configurations}
         self.lock = threading.Lock()
 
@@ -97,27 +117,40 @@ class Runner:
 
     def measure(self, configuration):
         """A run without a mutant and a traced one of each suite. Returns why they cannot serve, or None."""
-        code, output, seconds = execute(self.command(configuration), {"SKIDPROOF_MUTANT": "0"}, 600)
-        if code != 0:
+        code, output, seconds = execute(self.command(configuration), {"SKIDPROOF_MUTANT": "0"}, UNLIMITED)
+        if code not in (0, NOTHING_RAN):
             return f"{configuration}: without a mutant the suites end with {code} ({first_failure(output)})"
         reached = {}
         for name in suites_of(output):
             trace = self.folder / f"reached-{configuration.microarch}-{int(configuration.sibling)}-{name}"
-            code, _, _ = execute(self.command(configuration, [name]), {"SKIDPROOF_MUTANT_TRACE": str(trace)}, 600)
+            code, _, _ = execute(self.command(configuration, [name]), {"SKIDPROOF_MUTANT_TRACE": str(trace)}, UNLIMITED)
             if code not in (0, NOTHING_RAN):
                 return f"{configuration}: the traced run of {name} ends with {code}"
-            reached[name] = {int(number) for number in trace.read_text().split()}
+            reached[name] = traced(trace)
             trace.unlink()
         with self.lock:
             self.seconds[configuration] = seconds
             self.reached[configuration] = reached
         return None
 
+    def measure_broken(self):
+        """What `qualify` executes besides: the code of defects. Returns why it cannot serve, or None."""
+        trace = self.folder / "reached-broken"
+        names = sorted({configuration.microarch for configuration in self.configurations})
+        command = [self.program, "qualify", "--seeds", "1", "--seed", str(self.seed), "--json", "/dev/null",
+                   *(word for name in names for word in ("--microarch", name))]
+        code, _, _ = execute(command, {"SKIDPROOF_MUTANT_TRACE": str(trace)}, UNLIMITED)
+        if code not in (0, 1):
+            return f"the traced qualification ends with {code}"
+        conforming = set().union(*(sites for reached in self.reached.values() for sites in reached.values()))
+        self.only_broken = traced(trace) - conforming
+        return None
+
     def run(self, number, configuration, names):
         limit = max(AT_LEAST, SLOWER * self.seconds[configuration])
         code, output, seconds = execute(self.command(configuration, names), {"SKIDPROOF_MUTANT": str(number)}, limit)
         if code is None:
-            return Verdict("hang", f"longer than {limit:.0f} s", seconds)
+            return Verdict("hang", f"more than {limit:.0f} s of CPU time", seconds)
         if code < 0:
             return Verdict("crash", signal.Signals(-code).name, seconds)
         if code in (0, NOTHING_RAN):

@@ -1,36 +1,36 @@
-// Reads which mutant runs, before any other code of the program; writes down what was reached at its end.
+// Reads which mutant runs, before any other code of the program. While tracing, what is reached goes into a file that
+// forked processes share, however they end.
 #include "switch.h"
 
-#include <cstdio>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdlib>
-#include <cstring>
 
 unsigned skidproof_active_mutant;
+unsigned char* skidproof_reached_mutants;
 
 namespace {
 
-unsigned char reached[1u << 20];
+constexpr unsigned kTraced = 1u << 16;
 
-void write_trace() {
-  std::FILE* file = std::fopen(std::getenv("SKIDPROOF_MUTANT_TRACE"), "w");
-  if (file == nullptr) std::abort();
-  for (unsigned n = 0; n < sizeof reached; ++n) {
-    if (reached[n] != 0) std::fprintf(file, "%u\n", n);
-  }
-  std::fclose(file);
+void trace_into(const char* path) {
+  const int file = ::open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file < 0 || ::ftruncate(file, kTraced) != 0) std::abort();
+  void* bytes = ::mmap(nullptr, kTraced, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (bytes == MAP_FAILED) std::abort();
+  ::close(file);
+  skidproof_reached_mutants = static_cast<unsigned char*>(bytes);
+  skidproof_active_mutant = skidproof::mutants::kTrace;
 }
 
 [[gnu::constructor(101)]] void read_switch() {
-  if (std::getenv("SKIDPROOF_MUTANT_TRACE") != nullptr) {
-    skidproof_active_mutant = skidproof::mutants::kTrace;
-    std::atexit(write_trace);
+  if (const char* path = std::getenv("SKIDPROOF_MUTANT_TRACE"); path != nullptr) {
+    trace_into(path);
   } else if (const char* number = std::getenv("SKIDPROOF_MUTANT"); number != nullptr) {
     skidproof_active_mutant = static_cast<unsigned>(std::strtoul(number, nullptr, 10));
   }
 }
 
 }  // namespace
-
-void skidproof_note_mutant(unsigned first) {
-  if (first < sizeof reached) reached[first] = 1;
-}

@@ -159,7 +159,7 @@ class Tree:
                     linked.append(word)
             # What stands before the archives is taken instead of their members.
             members = [object_of(name) for name in sorted(concerned) if archive_of(name) in archives]
-            switch = compile_object(HERE / "switch.cc", ["/usr/bin/c++", "-O1", "-std=c++20", "-w"], "obj/switch.o")
+            switch = compile_object(HERE / "switch.cc", ["/usr/bin/c++", "-O2", "-std=c++20", "-w"], "obj/switch.o")
             at = linked.index("-o")
             linked[at:at + 2] = ["-o", program.name, *members, switch]
             lines += [f"build {program.name}: link {' '.join(inputs + members + [switch])}",
@@ -167,21 +167,18 @@ class Tree:
         write_if_changed(self.folder / "build.ninja", ("\n".join(lines) + "\n").encode())
 
     def compiler_words(self, entry):
-        """The release build's command without its files: the mutated folder comes first among those searched, warnings
-        are off (the compiler has a lot to say about mutants), and so is most optimization: each mutant runs
-        briefly, and all of them are compiled."""
-        words = shlex.split(entry["command"])
-        kept = []
-        skip = False
-        for word in words:
-            if skip:
-                skip = False
+        """The release build's command without its files: the mutated folder comes first among those searched, and
+        warnings are off, since the compiler has a lot to say about mutants."""
+        kept, skipped = [], False
+        for word in shlex.split(entry["command"]):
+            if skipped:
+                skipped = False
             elif word in ("-o", "-c"):
-                skip = True
-            elif not word.startswith(("-W", "-O")):
+                skipped = True
+            elif not word.startswith("-W"):
                 kept.append(word)
         first = next(at for at, word in enumerate(kept) if word.startswith("-"))
-        return kept[:first] + [f"-I{self.source}"] + kept[first:] + ["-O1", "-w", "-include", f"{HERE}/switch.h"]
+        return kept[:first] + [f"-I{self.source}"] + kept[first:] + ["-w", "-include", f"{HERE}/switch.h"]
 
     def write(self, finder, numbers):
         """`numbers`: mutant -> number. Every file with all its sites but the rejected ones; no other file."""

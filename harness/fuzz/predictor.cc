@@ -19,6 +19,12 @@ constexpr size_t kRsp = static_cast<size_t>(Gpr::kRsp);
 constexpr size_t kRsi = static_cast<size_t>(Gpr::kRsi);
 constexpr size_t kRdi = static_cast<size_t>(Gpr::kRdi);
 
+// Whether a counter's value follows from the instructions: without a promise about its records, neither
+// does when it is loaded again.
+bool predictable(const Meaning& meaning) {
+  return !meaning.counts || (meaning.signal.has_value() && meaning.pebs != Pebs::kNoPromise);
+}
+
 }  // namespace
 
 unsigned shadow_instructions(const Microarch& microarch) {
@@ -83,7 +89,7 @@ void Predictor::begin(const Step& run, const Trace& trace, const Observation& se
   seen_ = &seen;
   buffer_ = buffer;
   next_ = 0;
-  pending_ = 0;
+  pending_must_ = pending_may_ = 0;
   half_ = wild_ = lost_ = frozen_ = false;
   raises_ = exact_records_ = 0;
   status_ = ever_ = registers_.at(IA32_PERF_GLOBAL_STATUS);
@@ -96,7 +102,7 @@ void Predictor::begin(const Step& run, const Trace& trace, const Observation& se
     Counter& c = counters_[n];
     c.meaning = meaning_of(registers_, n, run.value, run.user);
     c.value = registers_.at(IA32_PMC0 + n);
-    c.known = !c.meaning.counts || c.meaning.signal.has_value();
+    c.known = predictable(c.meaning);
     if (c.known) certain_ |= bit(n);
     if (!c.meaning.counts) continue;
     ++counting;
@@ -110,13 +116,12 @@ void Predictor::begin(const Step& run, const Trace& trace, const Observation& se
     Counter& c = fixed_[i];
     c.meaning = fixed_meaning_of(registers_, i, run.value, run.user);
     c.value = registers_.at(IA32_FIXED_CTR0 + i);
-    c.known = !c.meaning.counts || c.meaning.signal.has_value();
+    c.known = predictable(c.meaning);
     if (c.known) certain_ |= bit(status::kFixedShift + i);
     wild_ |= c.meaning.counts && c.meaning.pebs != Pebs::kNever;
   }
-  const bool freezes = (registers_.at(IA32_DEBUGCTL) & debugctl::kFreezePerfmonOnPmi) != 0;
   const bool still_frozen = (status_ & status::kCountersFrozen) != 0;
-  lost_ = (alone && counting > 1) || (freezes && interrupts_at_will()) || several || still_frozen;
+  lost_ = (alone && counting > 1) || (freezes() && interrupts_at_will()) || several || still_frozen;
   if (interrupts_at_will()) forget_cleared();
 }
 
@@ -127,7 +132,9 @@ void Predictor::forget_cleared() {
 
 bool Predictor::interrupts_at_will() const {
   auto open = [](const Counter& c) {
-    return c.meaning.counts && c.meaning.interrupts && !c.meaning.signal;
+    if (!c.meaning.counts || !c.meaning.interrupts) return false;
+    // That of a PEBS counter waits for the assist (R34).
+    return !c.known || c.meaning.pebs != Pebs::kNever;
   };
   return std::any_of(counters_.begin(), counters_.end(), open) ||
          std::any_of(fixed_.begin(), fixed_.end(), open);
@@ -190,7 +197,7 @@ std::optional<Violation> Predictor::instruction(size_t t) {
   const bool here = next_ < place_.size() && place_[next_] == t;
   if (half_) {
     half_ = false;
-    return record(t, pending_ | must, pending_ | must | may, t - 1);
+    return record(t, pending_must_ | must, pending_may_ | must | may, t - 1);
   }
   if ((must | may) != 0) {
     if (!room(must | may)) {
@@ -202,7 +209,8 @@ std::optional<Violation> Predictor::instruction(size_t t) {
     const bool pair = trace_->at(t).fuses && registers_.microarch().fused_pair_skid > 1;
     if (pair && next_ < place_.size() && place_[next_] == t + 1) {
       half_ = true;
-      pending_ = must | may;
+      pending_must_ = must;
+      pending_may_ = must | may;
       return {};
     }
     if (must != 0) return missing(t, must);
@@ -267,13 +275,19 @@ std::optional<Violation> Predictor::record(size_t t, uint32_t sure, uint32_t pos
     Counter& c = counters_[n];
     if (((represented >> n) & 1) != 0) {  // R17, R19
       c.value = slot(n);
-      c.known = !c.meaning.counts || c.meaning.signal.has_value();
+      c.known = predictable(c.meaning);
       c.arm = Arm::kNo;
-    } else if (((possible >> n) & 1) != 0) {  // whether the record was its own remains open
-      c.known = false;
-      certain_ &= ~bit(n);
-      wild_ = true;
+    } else if (((possible >> n) & 1) != 0) {
+      lose_sight_of(n);
     }
+  }
+  // A fixed counter that is enabled for PEBS and overflowed is loaded too, whether it counts now or not.
+  const uint64_t fixed_enabled = registers_.at(IA32_PEBS_ENABLE) >> pebs_enable::kFixedShift &
+                                 registers_.microarch().pebs_fixed_counters;
+  for (unsigned i = 0; i < fixed_.size(); ++i) {
+    if (((fixed_enabled >> i) & 1) == 0) continue;
+    fixed_[i].known = false;
+    certain_ &= ~bit(status::kFixedShift + i);
   }
   status_ &= ~uint64_t{represented};
   index_ += static_cast<int64_t>(bytes);
@@ -288,10 +302,25 @@ std::optional<Violation> Predictor::record(size_t t, uint32_t sure, uint32_t pos
   return {};
 }
 
+// Whether the record was this counter's own remains open, and so does when it overflows next.
+void Predictor::lose_sight_of(unsigned n) {
+  Counter& c = counters_[n];
+  c.known = false;
+  certain_ &= ~bit(n);
+  wild_ = true;
+  if (!c.meaning.interrupts) return;
+  forget_cleared();
+  lost_ |= freezes();
+}
+
+bool Predictor::freezes() const {
+  return (registers_.at(IA32_DEBUGCTL) & debugctl::kFreezePerfmonOnPmi) != 0;
+}
+
 void Predictor::raise() {
   ++raises_;
   forget_cleared();
-  if ((registers_.at(IA32_DEBUGCTL) & debugctl::kFreezePerfmonOnPmi) == 0) return;
+  if (!freezes()) return;
   frozen_ = !masked_;
   lost_ = true;  // a few events may still be counted (R53)
 }

@@ -83,6 +83,8 @@ class Predictor {
   std::optional<Violation> record(size_t t, uint32_t sure, uint32_t possible, size_t eventing);
   void set_status(uint64_t bits);
   void forget_cleared();
+  void lose_sight_of(unsigned n);
+  bool freezes() const;
   void raise();
 
   // Violations in words, and what is compared; predictor_checks.cc.
@@ -131,9 +133,9 @@ class Predictor {
       frame_{};                // registers that the program leaves alone; RSP at entry
   std::vector<size_t> place_;  // of each record: the instruction that it lies behind
   size_t next_ = 0;            // the next record
-  uint32_t pending_ = 0;       // triggers that wait for the second half of a pair
-  bool half_ = false;          // a record waits for it
-  bool wild_ = false;          // there may be records that nothing here explains
+  uint32_t pending_must_ = 0, pending_may_ = 0;  // triggers that wait for the second half of a pair
+  bool half_ = false;                            // a record waits for it
+  bool wild_ = false;                            // there may be records that nothing here explains
   bool lost_ = false;
   bool frozen_ = false;
   uint64_t status_ = 0, ever_ = 0;  // status bits that are set, that were ever set

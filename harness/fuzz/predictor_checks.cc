@@ -212,8 +212,13 @@ std::optional<Violation> Predictor::check_load(size_t k, size_t t) const {
     if (only != nullptr) return {};
     only = &c.meaning;
   }
-  if (only == nullptr || !only->load_latency || only->qualified) return {};  // P15
+  for (const Counter& c : fixed_) {
+    if (c.meaning.counts && c.meaning.pebs != Pebs::kNever) return {};
+  }
+  if (only == nullptr || !only->load_latency || !only->published) return {};
+  if (only->qualified) return {};  // P15
   const Record record = seen_->records[k];
+  if (!record.has(&RecordLayout::data_address)) return {};
   const Microarch& m = registers_.microarch();
   bool fits = false;
   for (size_t back = 0; back <= 1 && back <= t; ++back) {
@@ -348,10 +353,9 @@ std::optional<Violation> Predictor::check_interrupt(const Pmi& pmi) const {
     return violation(Check::kInterrupts, clause::R27, "an interrupt between two instructions",
                      "one at " + place(pmi.ip));
   }
-  const bool freezes = (registers_.at(IA32_DEBUGCTL) & debugctl::kFreezePerfmonOnPmi) != 0;
   const bool streamlined = registers_.microarch().streamlined_freeze();
-  const uint64_t control = freezes && !streamlined ? 0 : run_->value;
-  if (freezes && streamlined && !run_->clear_status &&
+  const uint64_t control = freezes() && !streamlined ? 0 : run_->value;
+  if (freezes() && streamlined && !run_->clear_status &&
       (pmi.global_status & status::kCountersFrozen) == 0) {
     return violation(Check::kInterrupts, clause::R52, "CTR_Frz set in the handler",
                      fmt::format("IA32_PERF_GLOBAL_STATUS {:#x}", pmi.global_status));

@@ -4,6 +4,7 @@
 // Core Microarchitecture)", Tables 18-10, 18-11, 35-3.
 #include <array>
 
+#include "pebs/arch/errata_ids.h"
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/generations.h"
 
@@ -25,6 +26,13 @@ constexpr List kListed{
         "Intel SDM Vol. 3 (325384-059), Table 18-10 \"PEBS Performance Events for Intel Core "
         "Microarchitecture\""};
 
+// Uops in the fused domain of macro-fusion; counting only.
+constexpr List kUops{
+    .counters = 0x03,
+    .source =
+        "Intel SDM Vol. 3 (325384-059), chapter 19 \"Performance Monitoring Events "
+        "for Processors Based on Intel Core Microarchitecture\""};
+
 // Signal::kNone: see nehalem.cc; the core model also does not tell a miss that fetches a line from
 // one that joins a fetch, and has no L3 to take out of the way of L2_MISS.
 constexpr std::array kEvents = {
@@ -33,6 +41,8 @@ constexpr std::array kEvents = {
     kArchitectural.counting("L2_RQSTS.SELF.DEMAND", 0x2E, 0x4F, Signal::kNone),
     kArchitectural.counting("L2_RQSTS.SELF.DEMAND.I_STATE", 0x2E, 0x41, Signal::kNone),
     kArchitectural.counting("BR_INST_RETIRED.ANY", 0xC4, 0x00, Signal::kBranches),
+    kUops.counting("UOPS_RETIRED.ANY", 0xC2, 0x0F, Signal::kUops),
+    kUops.counting("UOPS_RETIRED.MACRO_FUSION", 0xC2, 0x04, Signal::kMacroFused),
     kListed.pebs("INSTR_RETIRED.ANY_P", 0xC0, 0x00, Signal::kInstructions),
     kListed.pebs("X87_OPS_RETIRED.ANY", 0xC1, 0xFE, Signal::kNone),
     kListed.pebs("BR_INST_RETIRED.MISPRED", 0xC5, 0x00, Signal::kMispredicts),
@@ -47,9 +57,6 @@ constexpr std::array kEvents = {
 // [Linux 6.12 intel-family.h] Linux switches PEBS off on 06_0FH by its errata; later models keep it.
 constexpr std::array<CpuModel, 4> kModels = {
     {{.model = 0x0F}, {.model = 0x16}, {.model = 0x17}, {.model = 0x1D}}};
-
-// [Intel specification updates of the Core 2 class]
-constexpr std::array<std::string_view, 2> kErrata = {"W145", "AR62"};
 
 constexpr Microarch core2() {
   return {
@@ -75,7 +82,8 @@ constexpr Microarch core2() {
       .load_latency_counters = 0,
       .load_latency_event = 0,
       .fused_pair_skid = 1,
-      .full_buffer_sets_ovf = true,  // 18.4.2 words OvfBuffer as 18.9.1 does (R21, R45)
+      .full_buffer_sets_ovf = true,   // 18.4.2 words OvfBuffer as 18.9.1 does (R21, R45)
+      .threshold_by_equality = true,  // by the words of errata AR64 and W127 (D6a)
       // Linux samples INSTR_RETIRED.ANY_P with CMASK 16 and INV as a precise cycle event [Linux
       // 6.12 ds.c].
       .disputed_qualifiers = 1u << (kQualifierInvert | kQualifierCmask),
@@ -89,7 +97,7 @@ constexpr Microarch core2() {
                  .dtlb_entries = 16,
                  .stlb_entries = 256,
                  .mispredict_penalty = 15},
-      .errata = kErrata,
+      .errata = kCore2Errata,
   };
 }
 

@@ -1,8 +1,11 @@
-// Which published PEBS errata concern a row, by the IDs of the specification updates for its parts.
+// Which published errata of PEBS and of counting concern a row, by the IDs of the specification
+// updates for its parts. An erratum of counting that several updates list stands under one of its
+// numbers in every row.
 //
 // Source: an index of the specification updates (RemembERR's parse of them, client parts to 2022),
-// and Linux 6.12 arch/x86/events/intel/core.c. Only what the model can express stands here: see
-// pebs/model/defects_errata.inc, which says in words what each does.
+// Linux 6.12 arch/x86/events/intel/core.c, and the Errata fields of intel/perfmon. Only what the
+// model can express stands here: see pebs/model/defects_errata.inc and defects_pmu_errata.inc, which
+// say in words what each does.
 #ifndef SKIDPROOF_PEBS_ARCH_ERRATA_IDS_H_
 #define SKIDPROOF_PEBS_ARCH_ERRATA_IDS_H_
 
@@ -11,13 +14,32 @@
 
 namespace skidproof::arch {
 
-// Intel Core i7-900 Desktop Processor, AAJ.
-inline constexpr std::array<std::string_view, 2> kNehalemErrata = {"AAJ74", "AAJ75"};
+// Core 2, by the documents for Xeon 3000 (AR), Xeon 5100 (AG) and the class (W).
+inline constexpr std::array<std::string_view, 5> kCore2Errata = {"AG69", "AR62", "AR63", "AR64",
+                                                                 "W145"};
+// Intel Core i7-900 Desktop Processor, AAJ. AAK100 is the Xeon's number of what Linux works around
+// on every Nehalem.
+inline constexpr std::array<std::string_view, 4> kNehalemErrata = {"AAJ74", "AAJ75", "AAJ80",
+                                                                   "AAK100"};
+// Intel Xeon 5600, BD.
+inline constexpr std::array<std::string_view, 1> kWestmereErrata = {"BD41"};
 // 2nd Generation Intel Core Processor Family, Desktop, BJ.
-inline constexpr std::array<std::string_view, 6> kSandyBridgeErrata = {"BJ58",  "BJ92",  "BJ97",
-                                                                       "BJ101", "BJ103", "BJ106"};
-// 3rd Generation Intel Core Processor Family, Desktop, BV.
-inline constexpr std::array<std::string_view, 2> kIvyBridgeErrata = {"BV51", "BV85"};
+inline constexpr std::array<std::string_view, 9> kSandyBridgeErrata = {
+    "BJ58", "BJ91", "BJ92", "BJ97", "BJ101", "BJ103", "BJ106", "BJ122", "BJ136"};
+// 3rd Generation Intel Core Processor Family, Desktop, BV, and mobile, BU; BJ122 as BV98, BJ136 as
+// BV112.
+inline constexpr std::array<std::string_view, 5> kIvyBridgeErrata = {"BV51", "BV85", "BJ122",
+                                                                     "BJ136", "BU10"};
+// 4th Generation Intel Core Processor Family, Desktop, HSD; BJ122 as HSD29.
+inline constexpr std::array<std::string_view, 9> kHaswellErrata = {
+    "HSD73", "HSD91", "HSD110", "HSD140", "HSD143", "HSD159", "HSD169", "HSD171", "BJ122"};
+// 5th Generation Intel Core Processor Family, BDD, and the mobile parts, BDM; HSD91 as BDM38, HSD140 as BDM61, SKL117
+// as BDM120.
+inline constexpr std::array<std::string_view, 8> kBroadwellErrata = {
+    "BDD102", "BDD113", "BDM55", "BDM62", "BDM126", "HSD91", "HSD140", "SKL117"};
+// 6th Generation Intel Processor Family, SKL.
+inline constexpr std::array<std::string_view, 5> kSkylakeErrata = {"SKL44", "SKL90", "SKL104",
+                                                                   "SKL117", "SKL128"};
 
 }  // namespace skidproof::arch
 

@@ -176,6 +176,7 @@ constexpr Microarch shared() {
       .load_latency_event = 0x01CD,
       .store_sample_counter = internal::kPmc0,
       .pdir_fixed_counter = 0x01,
+      .pdir_records_next = true,  // intel/perfmon README, PDISTCounter
       .pdist_counters = internal::kPmc0,
       .fused_pair_skid = 2,
       .data_source_tlb_lock_bits = true,

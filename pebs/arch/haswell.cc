@@ -5,6 +5,7 @@
 // intel/perfmon HSW V36, BDW V30; errata as noted.
 #include <array>
 
+#include "pebs/arch/errata_ids.h"
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/generations.h"
 #include "pebs/arch/msr.h"
@@ -154,13 +155,6 @@ constexpr Microarch shared() {
       .indexed_fusion = IndexedFusion::kTwoOperands,
   };
 }
-
-// Of Haswell, HSD29 being BJ122; and those that Broadwell has under numbers of its own: HSD140 as
-// BDM61, HSD91 as BDM38, SKL117 as BDM120. [RemembERR; Linux 6.12 core.c; intel/perfmon HSW, BDW]
-constexpr std::array<std::string_view, 5> kHaswellErrata = {"BJ122", "HSD140", "HSD143", "HSD73",
-                                                            "HSD91"};
-constexpr std::array<std::string_view, 5> kBroadwellErrata = {"BDM126", "BDM62", "HSD140", "HSD91",
-                                                              "SKL117"};
 
 constexpr Microarch haswell() {
   Microarch row = shared();

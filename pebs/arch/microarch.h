@@ -93,6 +93,7 @@ struct Microarch {
   uint16_t store_sample_counter = 0;       // mask; 0: no such facility
   uint16_t pdir_counter = 0;               // mask of PMCn; 0: not on one of them
   uint8_t pdir_fixed_counter = 0;          // mask of fixed counters
+  bool pdir_records_next = false;          // PDIR++: event N + 1 there, without a shadow (R62)
   uint16_t pdist_counters = 0;             // PMCn on which every precise event is distributed (R62)
   uint8_t fused_pair_skid = 1;             // published skid over a micro+macro-fused pair (R12)
   bool data_source_tlb_lock_bits = false;  // bits 4, 5 of the data source (SNB+, Table 18-33)
@@ -136,6 +137,10 @@ struct Microarch {
     }
     return false;
   }
+  // Last branches in registers of their own (CPUID.1CH) instead of IA32_DEBUGCTL[0]. [Linux 6.12
+  // asm/perf_event.h LBR_FORMAT_…: 3FH]
+  constexpr bool architectural_lbr() const { return lbr_format == 0x3F; }
+
   Expectation expectation(unsigned combination) const {
     return (disputed_qualifiers >> combination) & 1 ? Expectation::kClassify
                                                     : Expectation::kMustHold;

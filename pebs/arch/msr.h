@@ -35,6 +35,8 @@ inline constexpr uint32_t IA32_DS_AREA = 0x600;
 // LVT performance counter register: the x2APIC MSR. A machine whose APIC is in xAPIC mode answers
 // here with FEE00340H. [SDM Table 10-6 "Local APIC Register Address Map Supported by x2APIC"]
 inline constexpr uint32_t IA32_X2APIC_LVT_PMI = 0x834;
+// Architectural last branch records. [Linux 6.12 asm/msr-index.h]
+inline constexpr uint32_t MSR_ARCH_LBR_CTL = 0x14CE;
 
 constexpr uint64_t bit(unsigned n) { return uint64_t{1} << n; }
 
@@ -97,11 +99,22 @@ inline constexpr uint64_t kPreciseStore = bit(63);  // PS_EN (Sandy Bridge, Ivy 
 
 // IA32_DEBUGCTL. The bits of the branch trace store are a fact of the microarch (BranchTrace).
 namespace debugctl {
+inline constexpr uint64_t kLbr = bit(0);
 inline constexpr uint64_t kFreezeLbrsOnPmi = bit(11);
 inline constexpr uint64_t kFreezePerfmonOnPmi = bit(12);
 inline constexpr uint64_t kFreezeWhileSmm = bit(14);
 inline constexpr uint64_t kRtm = bit(15);
 }  // namespace debugctl
+
+// MSR_ARCH_LBR_CTL. [Linux 6.12 asm/msr-index.h ARCH_LBR_CTL_…]
+namespace lbr_ctl {
+inline constexpr uint64_t kEnable = bit(0);  // where IA32_DEBUGCTL has it, too
+inline constexpr uint64_t kOs = bit(1);
+inline constexpr uint64_t kUsr = bit(2);
+inline constexpr uint64_t kCallStack = bit(3);
+inline constexpr uint64_t kBranchTypes = uint64_t{0x7F} << 16;
+inline constexpr uint64_t kDefined = kEnable | kOs | kUsr | kCallStack | kBranchTypes;
+}  // namespace lbr_ctl
 
 // IA32_MISC_ENABLE.
 namespace misc_enable {

@@ -37,6 +37,7 @@ constexpr Register kRegisters[] = {
     {MSR_PEBS_FRONTEND, 1, "MSR_PEBS_FRONTEND"},
     {IA32_A_PMC0, 8, "IA32_A_PMC"},
     {IA32_DS_AREA, 1, "IA32_DS_AREA"},
+    {MSR_ARCH_LBR_CTL, 1, "MSR_ARCH_LBR_CTL"},
     {IA32_X2APIC_LVT_PMI, 1, "IA32_X2APIC_LVT_PMI"},
 };
 

@@ -115,11 +115,6 @@ constexpr std::array<CpuModel, 4> kNehalemModels = {
 constexpr std::array<CpuModel, 3> kWestmereModels = {
     {{.model = 0x25}, {.model = 0x2C}, {.model = 0x2F}}};
 
-// [RemembERR; Linux 6.12 core.c intel_pmu_nhm_workaround]
-constexpr std::array<std::string_view, 2> kNehalemErrata = {"AAJ80", "AAK100"};
-// [Intel Xeon 5600 Specification Update]
-constexpr std::array<std::string_view, 1> kWestmereErrata = {"BD41"};
-
 // What the two share. [SDM 18.8.1; Table 18-18 for widths; Table 18-31, Westmere column]
 constexpr Microarch shared() {
   return {

@@ -138,11 +138,6 @@ constexpr std::array<CpuModel, 5> kSandyBridgeModels = {
      {.model = 0x2D}}};
 constexpr std::array<CpuModel, 2> kIvyBridgeModels = {{{.model = 0x3A}, {.model = 0x3E}}};
 
-// Of Sandy Bridge, and those that Ivy Bridge has under numbers of its own: BJ122 as BV98, BJ136 as
-// BV112. [RemembERR; Linux 6.12 core.c]
-constexpr std::array<std::string_view, 3> kSandyBridgeErrata = {"BJ91", "BJ122", "BJ136"};
-constexpr std::array<std::string_view, 3> kIvyBridgeErrata = {"BJ122", "BJ136", "BU10"};
-
 // What the two share. [SDM 18.9.2 for coalescence, 18.9.3 for full-width writes, Table 18-31]
 constexpr Microarch shared() {
   return {

@@ -5,6 +5,7 @@
 // Version 4"; Intel's event list intel/perfmon SKL V59.
 #include <array>
 
+#include "pebs/arch/errata_ids.h"
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/generations.h"
 #include "pebs/arch/msr.h"
@@ -125,9 +126,6 @@ constexpr std::array<CpuModel, 7> kModels = {{{.model = 0x4E},
                                               {.model = 0xA5},
                                               {.model = 0xA6}}};
 
-// [RemembERR; intel/perfmon SKL]
-constexpr std::array<std::string_view, 3> kErrata = {"SKL44", "SKL90", "SKL117"};
-
 // [SDM Tables 18-53, 18-54]
 constexpr Microarch skylake() {
   return {
@@ -171,7 +169,7 @@ constexpr Microarch skylake() {
                  .stlb_entries = 1536,
                  .stlb_ways = 12,
                  .mispredict_penalty = 16},
-      .errata = kErrata,
+      .errata = kSkylakeErrata,
   };
 }
 

@@ -361,6 +361,7 @@ Expected<void> Interpreter::step(model::Retired& retired) {
   retired.store.address = retired.store.valid ? store : 0;
   retired.cycle = m.core.cycle();
   retired.after = &m.state.registers;
+  retired.vectors = &m.state.vectors;
   return {};
 }
 

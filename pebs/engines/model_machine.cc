@@ -359,7 +359,9 @@ void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
   }
   if (plan.pmi.clear_status) {
     // The bits of armed PEBS counters stay: clearing them races with the record (R24).
-    uint64_t pebs = pmu_.rdmsr(IA32_PEBS_ENABLE).value_or(0) & 0xFF;
+    uint64_t sampling = 0xFF | uint64_t{identity_.microarch->pebs_fixed_counters}
+                                   << pebs_enable::kFixedShift;
+    uint64_t pebs = pmu_.rdmsr(IA32_PEBS_ENABLE).value_or(0) & sampling;
     static_cast<void>(pmu_.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, pmi.global_status & ~pebs));
   }
   if (plan.pmi.rewind_index) {

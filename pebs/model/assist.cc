@@ -57,7 +57,7 @@ bool DebugStore::load() {
 bool DebugStore::fits(uint64_t index) const {
   switch (behaviour_.bounds) {
     case Bounds::kRecordMustFit:
-      return index <= maximum_ && maximum_ - index >= uarch_.record->bytes;
+      return index <= maximum_ && maximum_ - index >= record_bytes_;
     case Bounds::kIndexAtMaximum:
       return index < maximum_;
     case Bounds::kIndexEqualsMaximum:
@@ -65,9 +65,9 @@ bool DebugStore::fits(uint64_t index) const {
     case Bounds::kIndexPastMaximum:
       return index <= maximum_;
     case Bounds::kWordToSpare:
-      return index <= maximum_ && maximum_ - index >= uarch_.record->bytes + sizeof(uint64_t);
+      return index <= maximum_ && maximum_ - index >= record_bytes_ + sizeof(uint64_t);
     case Bounds::kStrictlyBelow:
-      return index <= maximum_ && maximum_ - index > uarch_.record->bytes;
+      return index <= maximum_ && maximum_ - index > record_bytes_;
     case Bounds::kNone:
       return true;
   }
@@ -92,10 +92,15 @@ bool DebugStore::store(const RecordData& data, const Registers& registers) {
   fields.put(layout.tx_information, data.tx_information);
   fields.put(layout.tsc, data.tsc);
   fields.put(layout.applicable_counters, data.applicable_counters);
+  return store(record);
+}
+
+bool DebugStore::store(std::span<const std::byte> record) {
   if (!bus_.write(index_ - index_ % behaviour_.record_alignment, record)) return false;
   previous_index_ = index_;
   if (behaviour_.index_updates) {
-    index_ += layout.bytes + static_cast<int64_t>(behaviour_.index_step);
+    size_t step = behaviour_.adaptive.index_by_size ? record.size() : uarch_.record->bytes;
+    index_ += step + static_cast<uint64_t>(int64_t{behaviour_.index_step});
     write_field(uarch_.ds.pebs_index, index_);
   }
   return true;
@@ -108,7 +113,7 @@ bool DebugStore::reached_threshold() const {
     case ThresholdTest::kBeforeUpdate:
       return previous_index_ >= threshold_;
     case ThresholdTest::kOneEarly:
-      return index_ + uarch_.record->bytes >= threshold_;
+      return index_ + record_bytes_ >= threshold_;
     case ThresholdTest::kEveryRecord:
       return true;
     case ThresholdTest::kWhenFull:
@@ -131,8 +136,35 @@ uint64_t DebugStore::reset_value(unsigned counter) const {
   const arch::DsLayout& ds = uarch_.ds;
   unsigned slot = (counter + static_cast<unsigned>(behaviour_.reload_slot_offset)) % ds.resets;
   if (behaviour_.reload_single_slot) slot = 0;
+  return slot_value(ds.gp_reset(slot));
+}
+
+uint64_t DebugStore::fixed_reset_value(unsigned counter) const {
+  const arch::DsLayout& ds = uarch_.ds;
+  switch (behaviour_.adaptive.fixed_reset) {
+    case FixedReset::kGp:
+      return slot_value(ds.gp_reset(counter));
+    case FixedReset::kOtherFormat: {
+      const arch::DsLayout& other = ds.resets == arch::kDsEightResets.resets
+                                        ? arch::kDsThirtyTwoResets
+                                        : arch::kDsEightResets;
+      return slot_value(other.fixed_counter_reset(counter));
+    }
+    case FixedReset::kFirst:
+      return slot_value(ds.fixed_counter_reset(0));
+    case FixedReset::kOwn:
+    case FixedReset::kNone:
+      break;
+  }
+  unsigned slot =
+      (counter + static_cast<unsigned>(behaviour_.reload_slot_offset)) % ds.fixed_resets;
+  return slot_value(ds.fixed_counter_reset(slot));
+}
+
+// What a counter is loaded with, by a slot.
+uint64_t DebugStore::slot_value(uint32_t offset) const {
   uint64_t value = 0;  // 64 bits (40 of them used) even where addresses have 32
-  bus_.read(address_ + ds.gp_reset(slot), std::as_writable_bytes(std::span(&value, 1)));
+  bus_.read(address_ + offset, std::as_writable_bytes(std::span(&value, 1)));
   if (behaviour_.reload_zero) return 0;
   if (behaviour_.reload_truncates_32) value &= 0xFFFFFFFF;
   value &= ~arch::low_bits(behaviour_.reload_low_bits_dropped);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "pebs/arch/microarch.h"
 #include "pebs/model/behaviour.h"
@@ -25,6 +26,11 @@ struct RecordData {
   uint64_t tx_information = 0;
   uint64_t tsc = 0;
   uint64_t applicable_counters = 0;
+  // Adaptive formats.
+  uint64_t flags = 0;
+  uint64_t retire_latency = 0;  // cycles, before it saturates
+  uint64_t cache_latency = 0;
+  std::array<uint8_t, arch::kGprs> gpr_source{};
 };
 
 // Base, maximum and threshold as a CPU keeps them that reads them once (R42).
@@ -38,7 +44,12 @@ class DebugStore {
  public:
   DebugStore(Bus& bus, const arch::Microarch& microarch, const Behaviour& behaviour,
              uint64_t address, LatchedBounds& latched)
-      : bus_(bus), uarch_(microarch), behaviour_(behaviour), address_(address), latched_(latched) {}
+      : bus_(bus),
+        uarch_(microarch),
+        behaviour_(behaviour),
+        address_(address),
+        latched_(latched),
+        record_bytes_(microarch.record->bytes) {}
 
   // False when the management area is not mapped: the assist then does nothing.
   bool load();
@@ -47,17 +58,22 @@ class DebugStore {
   bool full() const { return !fits(index_); }
   bool below_base() const { return index_ < base_; }
   // Whether the next record will be the one to interrupt on.
-  bool next_reaches_threshold() const { return index_ + uarch_.record->bytes >= threshold_; }
+  bool next_reaches_threshold() const { return index_ + record_bytes_ >= threshold_; }
   // Writes the record at the index and moves the index. False when the buffer is not mapped.
   bool store(const RecordData& data, const Registers& registers);
+  bool store(std::span<const std::byte> record);
+  // How large the next record is, where not all are alike.
+  void expect(size_t record_bytes) { record_bytes_ = record_bytes; }
   // Whether the record just written is the one to interrupt on.
   bool reached_threshold() const;
   uint64_t reset_value(unsigned counter) const;
+  uint64_t fixed_reset_value(unsigned counter) const;
   void wrap();  // index := base
   void skip();  // the index moves, and nothing is written
 
  private:
   bool fits(uint64_t index) const;
+  uint64_t slot_value(uint32_t offset) const;
   bool read_field(uint32_t offset, uint64_t& value) const;
   void write_field(uint32_t offset, uint64_t value);
 
@@ -68,6 +84,7 @@ class DebugStore {
   LatchedBounds& latched_;
   uint64_t base_ = 0, index_ = 0, maximum_ = 0, threshold_ = 0;
   uint64_t previous_index_ = 0;
+  size_t record_bytes_;
 };
 
 }  // namespace skidproof::model

@@ -12,6 +12,11 @@ Behaviour behaviour_of(const arch::Microarch& microarch) {
   b.pdir_counters = microarch.pdir_counter;
   b.precise_store_counters = microarch.precise_store_counter;
   b.core = core_behaviour_of(microarch);
+  b.adaptive.pdir_fixed = microarch.pdir_fixed_counter;
+  b.adaptive.pdist_counters = microarch.pdist_counters;
+  b.adaptive.pdist_on_fixed_next = microarch.pdir_records_next;
+  b.adaptive.store_sample_counters = microarch.store_sample_counter;
+  b.adaptive.any_event = microarch.pebs_any_event;
   b.freeze_clears_global_ctrl = !microarch.streamlined_freeze();
   b.generation.streamlined_freeze = microarch.streamlined_freeze();
   b.full_sets_ovf_buffer = microarch.full_buffer_sets_ovf;

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "pebs/arch/microarch.h"
+#include "pebs/model/adaptive_behaviour.h"
 #include "pebs/model/bts_behaviour.h"
 #include "pebs/model/core_behaviour.h"
 #include "pebs/model/counting_behaviour.h"
@@ -80,6 +81,7 @@ enum class Redundant : uint8_t {
   kNowAndThen,           // for one record in eight
   kPdirNotAlone,         // PDIR while another counter does PEBS
   kLoadLatencyNotAlone,  // load latency while another counter does PEBS
+  kLowSixBits,           // PDIR unless the low six bits of the period are 0
 };
 
 // When the interrupt of an overflow (INT) is raised, if PEBS is about.
@@ -94,6 +96,7 @@ struct Behaviour {
   NetBurstBehaviour netburst;
   CountingBehaviour counting;      // registers and plain counting
   CoreBehaviour core;              // fusion
+  AdaptiveBehaviour adaptive;      // adaptive records and the counters that came with them
   GenerationBehaviour generation;  // what later generations add
   BtsBehaviour bts;                // the branch trace store
   ModeBehaviour modes;             // SMM, machine checks, INIT, RESET
@@ -109,6 +112,7 @@ struct Behaviour {
   bool status_write_faults = true;        // GLOBAL_STATUS is read-only
   uint32_t lost_events = 0;               // one event in this many is not counted; 0: none
   bool privilege_filters = true;          // USR and OS select what is counted
+  bool pebs_privilege_filters = true;     // … of a PEBS counter
   bool enable_needs_global = true;        // GLOBAL_CTRL AND EN
   uint8_t answering_counters = 8;         // of those that CPUID reports, how many answer
   uint8_t running_counters = 8;           // … and how many count
@@ -129,6 +133,7 @@ struct Behaviour {
   bool ovf_buffer_clears = true;            // R22: by bit 62
   bool ovf_buffer_sticky = true;            // R22: stays until cleared
   bool threshold_sets_ovf_buffer = true;    // R21
+  bool ovf_buffer_needs_freeze = false;     // only with FREEZE_PERFMON_ON_PMI
   bool interrupt_sets_ovf_buffer = false;   // R21: every interrupt does
   bool delivery_clears_ovf_buffer = false;  // the handler finds no reason (R55)
 
@@ -154,6 +159,7 @@ struct Behaviour {
   uint8_t fused_pair_skid = 2;   // R12
   int8_t skid_instructions = 1;  // 0: the eventing instruction itself; 2: one too many
   uint32_t skid_jitter = 0;      // one record in this many lies one instruction further; 0: none
+  uint8_t one_level_skid = 0;    // more for a memory event with OS or USR alone
   uint8_t fused_extra_skid = 0;  // more instructions after a fused pair
   bool taken_branch_ip_is_target = true;          // R9
   bool registers_after = true;                    // R5: state after the instruction
@@ -180,6 +186,7 @@ struct Behaviour {
   uint8_t load_latency_source_offset = 0;  // added to the encoding of Table 18-24 (P13)
   bool load_latency_status_bits = true;    // STLB miss and lock (P14)
   bool load_latency_value = true;          // A8H (P17)
+  bool load_latency_needs_core = false;    // none while a sibling thread shares the core
   int8_t load_latency_lag = 0;             // −1: address of the load before
   bool load_latency_needs_enable = true;   // LL_EN_PMCn (P10)
   bool load_latency_wants_cmask = false;   // P15: works with CMASK 0

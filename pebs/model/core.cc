@@ -172,6 +172,7 @@ void Core::note(Access& access, Line found, Translation translation) const {
   access.stlb_miss = translation.walked != 0;
   access.latency = static_cast<uint16_t>(
       std::min<uint64_t>(found.latency + translation.latency + found.wait / width_, UINT16_MAX));
+  access.cache_latency = static_cast<uint16_t>(std::min<uint32_t>(found.latency, UINT16_MAX));
 }
 
 uint64_t Core::load(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase,
@@ -273,6 +274,7 @@ void Core::arm_probe(uint64_t store_address) {
   probe_ = {};
   probe_.load.source = probe_.store.source = kL1;
   probe_.load.latency = probe_.store.latency = static_cast<uint16_t>(l1_latency_);
+  probe_.load.cache_latency = probe_.store.cache_latency = static_cast<uint16_t>(l1_latency_);
   probe_.load.l1_hit = true;
   // A quick store may find its line still on the way, or combine with the one before it: no hit. The
   // mark alone does not say so: quick stores leave it in place when the line has come.

@@ -61,6 +61,8 @@ struct Counter {
   bool pebs = false;           // an overflow arms PEBS
   bool pdir = false;           // records the overflowing event itself
   bool precise_store = false;  // records the next store's data
+  bool any_event = false;      // sampled although it is not precise (R61)
+  bool store_sample = false;   // records a store's address and latency
   bool data_address = false;   // records the address of the access (DataLA)
   bool store_status = false;   // … and of a store whether it hit the L1
   CycleFilter filter;

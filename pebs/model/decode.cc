@@ -197,8 +197,11 @@ void note_memory(const ZydisDecodedOperand& operand, InstructionFacts& f) {
   bool writes = operand.actions & ZYDIS_OPERAND_ACTION_MASK_WRITE;
   f.loads += reads;
   f.stores += writes;
-  if (operand.visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN &&
-      operand.mem.base == ZYDIS_REGISTER_RSP) {
+  // Hidden in Intel syntax: the stack's, and those of string instructions.
+  const ZydisRegister base = operand.mem.base;
+  const bool stack =
+      base == ZYDIS_REGISTER_RSP || base == ZYDIS_REGISTER_ESP || base == ZYDIS_REGISTER_SP;
+  if (operand.visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN && stack) {
     f.stack_load |= reads;
     f.stack_store |= writes;
     return;

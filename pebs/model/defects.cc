@@ -34,6 +34,9 @@ bool load_latency_alone(const Microarch& m) {
   }
   return false;
 }
+bool has_four_pebs_counters(const Microarch& m) { return m.pebs_counters == 0x0F; }
+bool has_several_slots(const Microarch& m) { return m.ds.resets > 1; }
+bool reaches_beyond(const Microarch& m) { return !m.threshold_by_equality; }
 bool coalesces(const Microarch& m) { return m.gp_counters_alone > m.gp_counters; }
 // The branch trace store of NetBurst is not modelled.
 bool filters_branches(const Microarch& m) {
@@ -41,6 +44,12 @@ bool filters_branches(const Microarch& m) {
 }
 bool tells_predicted(const Microarch& m) {
   return m.architectural_perfmon() && m.branch_trace.predicted;
+}
+// A branch can be the sampled event.
+bool samples_branches(const Microarch& m) {
+  return std::any_of(m.events.begin(), m.events.end(), [](const arch::Event& e) {
+    return e.signal == arch::Signal::kConditional && e.precise() && (e.pebs_counters & 1) != 0;
+  });
 }
 bool asserts_cmask(const Microarch& m) {
   return m.expectation(arch::kQualifierCmask) == arch::Expectation::kMustHold;
@@ -53,7 +62,7 @@ bool has_uncore_status(const Microarch& m) {
 }
 bool has_smm_freeze(const Microarch& m) { return m.smm_freeze; }
 bool takes_latency_threshold(const Microarch& m) { return m.load_latency_event != 0; }
-bool has_eight(const Microarch& m) { return m.gp_counters_alone > 4; }
+bool has_eight(const Microarch& m) { return m.architectural_perfmon() && m.gp_counters_alone > 4; }
 bool has_upper_aliases(const Microarch& m) { return has_eight(m) && m.full_width_writes; }
 bool counts_fused_pairs(const Microarch& m) {
   return std::any_of(m.events.begin(), m.events.end(),
@@ -112,10 +121,25 @@ bool has_data_address(const Microarch& m) {
 bool has_fixed_data_address(const Microarch& m) {
   return has_data_address(m) && !m.record->adaptive();
 }
+// Ice Lake and Golden Cove.
+bool has_adaptive_records(const Microarch& m) { return m.pebs_baseline; }
+bool splits_latency(const Microarch& m) { return m.record->cache_latency_shift != 0; }
+bool has_no_ll_en(const Microarch& m) {
+  return m.load_latency_event != 0 && m.load_latency_enable == 0;
+}
+bool has_retire_latency(const Microarch& m) { return m.pebs_timing_info; }
+bool samples_on_every_counter(const Microarch& m) { return m.pebs_counters == 0xFF; }
+bool has_fixed_pebs(const Microarch& m) { return m.pebs_fixed_counters != 0; }
+bool has_fixed_pdir(const Microarch& m) { return m.pdir_fixed_counter != 0; }
+bool has_pdist(const Microarch& m) { return m.pdist_counters != 0; }
+bool samples_any_event(const Microarch& m) { return m.pebs_any_event; }
+bool has_store_sample(const Microarch& m) { return m.store_sample_counter != 0; }
+bool has_metrics(const Microarch& m) { return m.perf_metrics; }
 
 size_t slot(Gpr reg) { return static_cast<size_t>(reg); }
 
 const Defect kDefects[] = {
+#include "pebs/model/defects_adaptive.inc"
 #include "pebs/model/defects_bts.inc"
 #include "pebs/model/defects_company.inc"
 #include "pebs/model/defects_counting.inc"

@@ -40,6 +40,7 @@ void outside_ia32e(const Behaviour& behaviour, const Registers& left, Registers&
   }
   registers.flags = widened(behaviour.legacy_flags_upper, registers.flags, left.flags);
   data.ip = widened(behaviour.legacy_ip_upper, data.ip, left.ip);
+  data.eventing_ip = widened(behaviour.legacy_ip_upper, data.eventing_ip, left.ip);
   data.data_address = widened(behaviour.legacy_address_upper, data.data_address, left.gpr[0]);
 }
 

@@ -29,6 +29,9 @@ void Pmu::State::reset() {
   fixed_ctrl = global_ctrl = global_status = pebs_enable = 0;
   sibling_clock = magic_selects = level_change_left = 0;
   load_latency_threshold = ds_area = debugctl = frontend = first_tsc = 0;
+  pebs_data_cfg = perf_metrics = lbr_ctl = 0;
+  fixed_sampling = {};
+  branches.clear();
   misc_enable = misc_enable::kPerfmonAvailable |
                 (behaviour.pebs_announced ? 0 : misc_enable::kPebsUnavailable) |
                 (behaviour.bts.announced ? 0 : misc_enable::kBtsUnavailable);
@@ -60,14 +63,11 @@ bool Pmu::State::pebs_eligible(unsigned n, const Event* event) const {
   const Counter& c = counters[n];
   if (((behaviour.pebs_counters >> n) & 1) == 0) return false;
   if (!behaviour.pebs_without_enable && ((pebs_enable >> n) & 1) == 0) return false;
-  // What P4 does not promise the model does not do.
-  if (event == nullptr || !event->precise()) return false;
-  bool restricted_elsewhere = behaviour.pebs_counters == uarch.pebs_counters;
-  bool anywhere = event->kind == EventKind::kLoadLatency && behaviour.load_latency_elsewhere;
-  if (restricted_elsewhere && ((event->pebs_counters >> n) & 1) == 0 && !anywhere &&
-      event->kind != EventKind::kPreciseStore) {
+  if (event == nullptr) return false;
+  if (event->kind == EventKind::kLoadLatency && behaviour.load_latency_needs_core && sibling)
     return false;
-  }
+  // What P4 does not promise the model does not do, unless any event will do (R61).
+  if (!precise_on(n, *event) && !behaviour.adaptive.any_event) return false;
   if (event->kind == EventKind::kPreciseStore) {
     if (((behaviour.precise_store_counters >> n) & 1) == 0) return false;
     if (behaviour.precise_store_needs_enable && (pebs_enable & pebs_enable::kPreciseStore) == 0)
@@ -84,14 +84,37 @@ bool Pmu::State::pebs_eligible(unsigned n, const Event* event) const {
 bool Pmu::State::load_latency_enabled(unsigned n) const {
   if (behaviour.load_latency_wants_cmask && (counters[n].select & evtsel::kCmask) == 0)
     return false;
-  return !behaviour.load_latency_needs_enable ||
-         ((pebs_enable >> (pebs_enable::kLoadLatencyShift + n)) & 1) != 0;
+  const bool own_bit = uarch.load_latency_enable != 0
+                           ? behaviour.load_latency_needs_enable
+                           : behaviour.adaptive.load_latency_needs_enable;
+  return !own_bit || ((pebs_enable >> (pebs_enable::kLoadLatencyShift + n)) & 1) != 0;
 }
 
 bool Pmu::State::pdir_works(unsigned n) const {
   if (behaviour.pdir_needs_pmc0 && (pebs_enable & 1) == 0) return false;
   if (!behaviour.pdir_with_freeze && (debugctl & debugctl::kFreezePerfmonOnPmi) != 0) return false;
   return ((behaviour.pdir_counters >> n) & 1) != 0;
+}
+
+// Whether PEBS takes the event itself on this counter.
+bool Pmu::State::precise_on(unsigned n, const Event& event) const {
+  if (!event.precise()) return false;
+  if (event.kind == EventKind::kStoreSample) {
+    return ((behaviour.adaptive.store_sample_counters >> n) & 1) != 0;
+  }
+  const bool restricted_elsewhere = behaviour.pebs_counters == uarch.pebs_counters;
+  const bool anywhere = event.kind == EventKind::kLoadLatency && behaviour.load_latency_elsewhere;
+  return !restricted_elsewhere || ((event.pebs_counters >> n) & 1) != 0 || anywhere ||
+         event.kind == EventKind::kPreciseStore;
+}
+
+// Whether USR and OS let it count at the present level.
+bool Pmu::State::counts_level(unsigned n) const {
+  const uint64_t select = counters[n].select;
+  if (!behaviour.privilege_filters) return true;
+  if (!behaviour.pebs_privilege_filters && ((pebs_enable >> n) & 1) != 0) return true;
+  const bool user_level = user != behaviour.counting.privilege_swapped;
+  return (select & (user_level ? evtsel::kUsr : evtsel::kOs)) != 0;
 }
 
 // Recomputes what a counter's select means under the present control registers.
@@ -104,8 +127,7 @@ void Pmu::State::resolve(unsigned n) {
     const uint64_t first = counters[0].select;
     event = uarch.event(static_cast<uint8_t>(first), static_cast<uint8_t>(first >> 8));
   }
-  bool privilege = !behaviour.privilege_filters ||
-                   (c.select & (user != how.privilege_swapped ? evtsel::kUsr : evtsel::kOs)) != 0;
+  bool privilege = counts_level(n);
   bool own_enable = (c.select & evtsel::kEnable) != 0 || !how.own_enable_needed;
   unsigned enabling_bit = how.global_ctrl_crossed ? n ^ 1 : n;
   bool enabled = own_enable && (((enabled_counters() >> enabling_bit) & 1) != 0 ||
@@ -116,6 +138,8 @@ void Pmu::State::resolve(unsigned n) {
   if ((c.select & evtsel::kInTx) != 0 && behaviour.generation.in_tx_filters) enabled = false;
   bool store_elsewhere = event != nullptr && event->kind == EventKind::kPreciseStore &&
                          ((behaviour.precise_store_counters >> n) & 1) != 0;
+  store_elsewhere |= event != nullptr && event->kind == EventKind::kStoreSample &&
+                     ((behaviour.adaptive.store_sample_counters >> n) & 1) != 0;
   bool latency = event != nullptr && event->kind == EventKind::kLoadLatency;
   bool elsewhere = store_elsewhere || (latency && behaviour.load_latency_elsewhere);
   bool counted_here = event != nullptr && (((event->counters >> n) & 1) != 0 || elsewhere ||
@@ -138,10 +162,13 @@ void Pmu::State::resolve(unsigned n) {
     c.any_thread = c.counting;
   }
   c.pebs = pebs_eligible(n, event);
+  c.any_event = c.pebs && !precise_on(n, *event);
   c.pdir = c.pebs && event->kind == EventKind::kPdir && pdir_works(n);
+  c.pdir |= c.pebs && !c.any_event && ((behaviour.adaptive.pdist_counters >> n) & 1) != 0;
+  c.store_sample = c.pebs && !c.any_event && event->kind == EventKind::kStoreSample;
   c.precise_store = c.pebs && event->kind == EventKind::kPreciseStore;
-  c.data_address = c.pebs && event->data_address;
-  c.store_status = c.pebs && event->l1_hit_bit;
+  c.data_address = c.pebs && !c.any_event && event->data_address;
+  c.store_status = c.data_address && event->l1_hit_bit;
   if (!c.pebs && !behaviour.arming_survives_disable) c.armed = false;
 }
 
@@ -156,7 +183,7 @@ void Pmu::State::refresh() {
   const CountingBehaviour& how = behaviour.counting;
   const uint32_t fixed_before = fixed_counting;
   const uint32_t could_record = armed & counting;
-  counting = fixed_counting = armed = sharing = fixed_sharing = 0;
+  counting = fixed_counting = armed = fixed_armed = sharing = fixed_sharing = 0;
   step_needed = false;
   for (unsigned n = 0; n < kMaxCounters; ++n) {
     Counter& c = counters[n];
@@ -169,6 +196,7 @@ void Pmu::State::refresh() {
     step_needed |= c.counting && (c.filter.used() || c.load_latency);
   }
   for (unsigned i = 0; i < uarch.fixed_counters; ++i) {
+    resolve_fixed(i);
     uint64_t field = fixed_field(i);
     bool privilege =
         (field & (user != how.privilege_swapped ? fixed_ctrl::kUsr : fixed_ctrl::kOs)) != 0;
@@ -177,6 +205,7 @@ void Pmu::State::refresh() {
     bool global = ((enabled_counters() >> (status::kFixedShift + i)) & 1) != 0;
     if (!privilege || !(global || !how.fixed_needs_global)) continue;
     fixed_counting |= 1u << i;
+    if (fixed_sampling[i].armed) fixed_armed |= 1u << i;
     if (how.any_thread_on_fixed && counts_sibling(field & fixed_ctrl::kAnyThread))
       fixed_sharing |= 1u << i;
   }
@@ -184,8 +213,11 @@ void Pmu::State::refresh() {
   unusual = tracing || smm;
   if ((fixed_counting & ~fixed_before & 1) != 0 && sibling) fixed[0].add(how.fixed_start_extra);
   // Nothing counts any more: an assist that waited for the rest of a fused pair will not come.
-  if (counting == 0) pending = {};
-  interrupts_due &= armed | pending.triggers;
+  if ((counting | fixed_counting) == 0) pending = {};
+  interrupts_due &= armed | static_cast<uint32_t>(pending.triggers);
+  branches_recorded = (pebs_data_cfg & adaptive::kBranches) != 0 && pebs_mask() != 0 &&
+                      (uarch.architectural_lbr() ? lbr_ctl : debugctl) & debugctl::kLbr;
+  if (branches_recorded) step_needed |= (counting | fixed_counting) != 0;
   if (behaviour.record_at_disable) record_at_disable(could_record & ~counting);
 }
 
@@ -233,7 +265,7 @@ uint64_t Pmu::State::noticed(Counter& c, uint64_t events) const {
 // Whether this instruction is the event that an armed counter waits for (R2).
 bool Pmu::State::triggers(Counter& c, const Retired& r, uint64_t events) {
   if (!c.armed || r.cycle < c.ready_cycle) return false;
-  if (events == 0 && !behaviour.record_without_event) return false;
+  if (events == 0 && !behaviour.record_without_event && !c.any_event) return false;
   if (c.events_to_go > 0) {
     --c.events_to_go;
     return false;
@@ -277,13 +309,22 @@ bool Pmu::State::overflowed(unsigned n, const Retired& r) {
   return false;
 }
 
-void Pmu::State::fixed_overflowed(unsigned i) {
+// An overflow of fixed counter i. True when the record belongs to this very event.
+bool Pmu::State::fixed_overflowed(unsigned i, const Retired& r) {
   if (behaviour.overflow_sets_status) {
     global_status |= bit(behaviour.counting.fixed_status_shift + i);
   }
-  bool interrupts =
-      (fixed_field(i) & fixed_ctrl::kPmi) != 0 || behaviour.counting.fixed_interrupts_without_pmi;
+  bool interrupts = (fixed_field(i) & fixed_ctrl::kPmi) != 0 ||
+                    behaviour.counting.fixed_interrupts_without_pmi ||
+                    (fixed_sampling[i].pebs && behaviour.pebs_overflow_interrupts);
   if (interrupts && behaviour.overflow_interrupts) raise_pmi();
+  FixedSampling& sampling = fixed_sampling[i];
+  if (!sampling.pebs) return false;
+  if (sampling.pdir || behaviour.record_on_overflow) return true;
+  sampling.armed = true;
+  sampling.ready_cycle = r.cycle + (sampling.shadowless ? 0 : behaviour.arm_cycles);
+  fixed_armed |= 1u << i;
+  return false;
 }
 
 // What a fixed counter gains.
@@ -319,22 +360,28 @@ void Pmu::State::retire(const Retired& r) {
     uint64_t threshold = behaviour.load_latency_threshold ? load_latency_threshold : 0;
     tagged = random.below(kLoadTagRate) == 0 && r.load.latency > threshold;
   }
-  uint32_t triggering = 0;
+  uint64_t triggering = 0;
   for (uint32_t rest = counting; rest != 0; rest &= rest - 1) {
     unsigned n = static_cast<unsigned>(__builtin_ctz(rest));
     Counter& c = counters[n];
     uint64_t events = contribution(c, r, tagged);
     if (c.any_thread) events = with_sibling(c.signal, c.select, events, cycles_of(r.counts));
     if (c.filter.used()) events = c.filter.feed(r.cycle, events, cycles_of(r.counts));
-    if (c.armed && triggers(c, r, events)) triggering |= 1u << n;
+    if (c.armed && triggers(c, r, events)) triggering |= bit(n);
     events = noticed(c, events);
-    if (events != 0 && c.count.add(events) && overflowed(n, r)) triggering |= 1u << n;
+    if (events != 0 && c.count.add(events) && overflowed(n, r)) triggering |= bit(n);
   }
   for (uint32_t rest = fixed_counting; rest != 0; rest &= rest - 1) {
     unsigned i = static_cast<unsigned>(__builtin_ctz(rest));
-    if (fixed[i].add(fixed_events(i, r.counts))) fixed_overflowed(i);
+    uint64_t events = fixed_events(i, r.counts);
+    if (((fixed_armed >> i) & 1) != 0 && fixed_triggers(i, r, events)) [[unlikely]] {
+      triggering |= bit(status::kFixedShift + i);
+    }
+    if (fixed[i].add(events) && fixed_overflowed(i, r)) triggering |= bit(status::kFixedShift + i);
   }
   if ((sharing | fixed_sharing) != 0) sibling_clock += cycles_of(r.counts);
+  if (branches_recorded) [[unlikely]]
+    note_branch(r);
   if (pending.instructions > 0) {
     pending.triggers |= triggering;
     if (--pending.instructions == 0) finish_assist(r);
@@ -482,7 +529,8 @@ uint64_t Pmu::quiet_instructions(uint64_t most_uops) const {
   if (netburst_) [[unlikely]]
     return netburst_->quiet_instructions(most_uops);
   const State& s = *state_;
-  if (s.step_needed || s.tracing || s.pending.instructions > 0 || (s.armed & s.counting) != 0)
+  if (s.step_needed || s.tracing || s.pending.instructions > 0 ||
+      ((s.armed & s.counting) | s.fixed_armed) != 0)
     return 0;
   if (s.level_change_left > 0) [[unlikely]]
     return 0;

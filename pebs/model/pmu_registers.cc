@@ -36,6 +36,21 @@ uint64_t Pmu::State::counter_bits() const {
   return low_bits(behaviour.absent_global_bits_fault ? visible : kMaxCounters);
 }
 
+uint64_t Pmu::State::pebs_enable_bits() const {
+  uint64_t bits = writable_pebs_enable(uarch) | (behaviour.pebs_counters & counter_bits());
+  if (behaviour.adaptive.fixed_enable_refused) {
+    bits &= ~(uint64_t{uarch.pebs_fixed_counters} << pebs_enable::kFixedShift);
+  }
+  return bits;
+}
+
+bool Pmu::State::has_data_cfg() const {
+  return uarch.pebs_baseline && behaviour.adaptive.data_cfg_answers;
+}
+bool Pmu::State::has_metrics() const {
+  return uarch.perf_metrics && behaviour.adaptive.metrics_answer;
+}
+
 uint64_t Pmu::State::with_defects(uint32_t msr, uint64_t writable) const {
   const CountingBehaviour& how = behaviour.counting;
   if (how.lax.msr == family_of(msr)) writable |= how.lax.bits;
@@ -66,6 +81,9 @@ Expected<uint64_t> Pmu::State::rdpmc(uint32_t index, bool in_user_mode, bool cr4
   if (index < visible) return counters[index].count.value & returned;
   if (index >= kFixed && index - kFixed < fixed_visible)
     return fixed[index - kFixed].value & returned;
+  constexpr uint32_t kMetrics = uint32_t{1} << 29;
+  if (index == kMetrics && has_metrics() && behaviour.adaptive.metrics_by_rdpmc)
+    return perf_metrics;
   if (!how.rdpmc_index_faults) return uint64_t{0};
   return refuse();
 }
@@ -109,6 +127,15 @@ Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
       return pebs_enable;
     case MSR_PEBS_LD_LAT_THRESHOLD:
       return load_latency_threshold;
+    case MSR_PEBS_DATA_CFG:
+      if (!has_data_cfg()) break;
+      return pebs_data_cfg;
+    case MSR_PERF_METRICS:
+      if (!has_metrics()) break;
+      return perf_metrics;
+    case MSR_ARCH_LBR_CTL:
+      if (!uarch.architectural_lbr()) break;
+      return lbr_ctl;
     case IA32_DS_AREA:
       return ds_area;
     case IA32_DEBUGCTL:
@@ -130,8 +157,9 @@ Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
     case IA32_X2APIC_LVT_PMI:
       return lvt_pmi;
     default:
-      return general_protection("RDMSR", msr, 0);
+      break;
   }
+  return general_protection("RDMSR", msr, 0);
 }
 
 // What a write to a select does besides, on broken CPUs.
@@ -225,8 +253,16 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       if (behaviour.toggling_loses_overflow && pebs_enable == 0 && value != 0) {
         loses_overflow = std::exchange(enabled_before, true);
       }
-      return assign(pebs_enable,
-                    writable_pebs_enable(uarch) | (behaviour.pebs_counters & counter_bits()));
+      return assign(pebs_enable, pebs_enable_bits());
+    case MSR_PEBS_DATA_CFG:
+      if (!has_data_cfg()) return refuse();
+      return assign(pebs_data_cfg, writable_pebs_data_cfg(uarch));
+    case MSR_PERF_METRICS:
+      if (!has_metrics()) return refuse();
+      return assign(perf_metrics, ~uint64_t{0});
+    case MSR_ARCH_LBR_CTL:
+      if (!uarch.architectural_lbr()) return refuse();
+      return assign(lbr_ctl, lbr_ctl::kDefined);
     case MSR_PEBS_LD_LAT_THRESHOLD:
       return assign(load_latency_threshold, kWritableLoadLatencyThreshold);
     case IA32_DS_AREA:

@@ -1,6 +1,4 @@
 // From an armed counter to the record behind it: the assist, the status, the reload.
-#include <utility>
-
 #include "pebs/arch/data_source.h"
 #include "pebs/arch/msr.h"
 #include "pebs/model/pmu_state.h"
@@ -15,19 +13,23 @@ uint64_t low_part(uint64_t address, unsigned bits) { return address & low_bits(b
 }  // namespace
 
 // Takes the assist now, or after the rest of a fused pair has retired with it (R72).
-void Pmu::State::begin_assist(uint32_t triggering, const Retired& r) {
+void Pmu::State::begin_assist(uint64_t triggering, const Retired& r) {
   if (!stores_pebs()) return;  // the counter stays armed
   pending = {.instructions = 0,
              .triggers = triggering,
              .ip = r.ip,
              .ip_before = last_ip,
              .load = r.load,
-             .store = r.store};
+             .store = r.store,
+             .retire_cycles = cycles_of(r.counts)};
   bool jitter = behaviour.skid_jitter != 0 && random.below(behaviour.skid_jitter) == 0;
   unsigned wait =
       (behaviour.skid_instructions > 1 ? static_cast<unsigned>(behaviour.skid_instructions) - 1
                                        : 0) +
       (jitter ? 1 : 0);
+  if (behaviour.one_level_skid != 0 && one_level_memory_event(triggering)) {
+    wait += behaviour.one_level_skid;
+  }
   if (r.fused_with_next) {
     wait += behaviour.fused_extra_skid;
     if (behaviour.fused_pair_skid > 1) wait += behaviour.fused_pair_skid - 1u;
@@ -42,26 +44,27 @@ uint64_t Pmu::State::recorded_ip(const Retired& r) const {
   return r.after->ip;
 }
 
-RecordData Pmu::State::record_data(uint32_t triggering, const Retired& r, const Access& load,
+RecordData Pmu::State::record_data(uint64_t triggering, const Retired& r, const Access& load,
                                    const Access& store) const {
   RecordData data;
   data.ip = recorded_ip(r);
   data.global_status = behaviour.status_all_counters
                            ? global_status
                            : global_status & (pebs_enable | status::kOvfBuffer);
-  if (!behaviour.status_before_assist) data.global_status &= ~uint64_t{triggering};
+  if (!behaviour.status_before_assist) data.global_status &= ~triggering;
   if (!behaviour.status_fixed_counters) data.global_status &= 0xFF | status::kOvfBuffer;
-  if (behaviour.status_of_lowest_only) {
-    data.global_status &= ~uint64_t{triggering & (triggering - 1)};
-  }
-  for (uint32_t rest = triggering; rest != 0; rest &= rest - 1) {
-    unsigned n = static_cast<unsigned>(__builtin_ctz(rest));
-    if (counters[n].load_latency && load.valid) {
+  if (behaviour.status_of_lowest_only) data.global_status &= ~(triggering & (triggering - 1));
+  for (uint64_t rest = triggering & low_bits(kMaxCounters); rest != 0; rest &= rest - 1) {
+    const unsigned n = static_cast<unsigned>(__builtin_ctzll(rest));
+    const Counter& c = counters[n];
+    if (c.load_latency && load.valid) {
       load_fields(data, n, load);
-    } else if (counters[n].precise_store && store.valid) {
+    } else if (c.precise_store && store.valid) {
       store_fields(data, store);
-    } else if (counters[n].data_address) {
-      add_data_address(data, counters[n], load, store);
+    } else if (c.store_sample) {
+      add_store_sample(data, store);
+    } else if (c.data_address) {
+      add_data_address(data, c, load, store);
     }
   }
   data.data_address = low_part(data.data_address, behaviour.data_address_bits);
@@ -84,7 +87,7 @@ void Pmu::State::add_data_address(RecordData& data, const Counter& c, const Acce
 }
 
 // What formats 2 and 3 add to a record.
-void Pmu::State::add_generation_fields(RecordData& data, uint32_t triggering, const Retired& r) {
+void Pmu::State::add_generation_fields(RecordData& data, uint64_t triggering, const Retired& r) {
   const GenerationBehaviour& how = behaviour.generation;
   switch (how.eventing_ip) {
     case EventingIp::kSampled:
@@ -100,16 +103,16 @@ void Pmu::State::add_generation_fields(RecordData& data, uint32_t triggering, co
       break;
   }
   data.tx_information = how.tx_information;
-  const uint32_t represented = represented_by(triggering);
+  const uint64_t its_own = represented(triggering);
   switch (how.applicable) {
     case Applicable::kRepresented:
-      data.applicable_counters = represented;
+      data.applicable_counters = its_own;
       break;
     case Applicable::kOverflowed:
       data.applicable_counters = (global_status & ~status::kOvfBuffer) | triggering;
       break;
     case Applicable::kLowest:
-      data.applicable_counters = represented & (0u - represented);
+      data.applicable_counters = its_own & (0 - its_own);
       break;
     case Applicable::kNone:
       break;
@@ -131,6 +134,7 @@ void Pmu::State::add_generation_fields(RecordData& data, uint32_t triggering, co
 }
 
 void Pmu::State::load_fields(RecordData& data, unsigned n, const Access& load) const {
+  data.cache_latency = load.cache_latency;
   bool published = ((uarch.load_latency_counters >> n) & 1) != 0;
   data.data_address = behaviour.load_latency_lag < 0 ? last_load_address : load.address;
   data.latency = behaviour.load_latency_value && (published || !behaviour.load_latency_elsewhere)
@@ -156,10 +160,13 @@ void Pmu::State::store_fields(RecordData& data, const Access& store) const {
 }
 
 void Pmu::State::finish_assist(const Retired& r) {
-  uint32_t triggering = pending.triggers;
+  uint64_t triggering = pending.triggers;
   if (!ia32e && !behaviour.legacy_mode_records) return;
   DebugStore ds(bus, uarch, behaviour, ds_area, latched);
   if (!ds.load()) return skip_assist(ds);
+  if (behaviour.adaptive.bounds_by_size && adaptive(triggering)) {
+    ds.expect(adaptive::record_bytes(pebs_data_cfg));
+  }
   if (ds.below_base() && behaviour.low_index_to_base) ds.wrap();
   if (ds.full() && behaviour.wraps_when_full) ds.wrap();
   if (!ds.room()) return skip_assist(ds);
@@ -167,17 +174,19 @@ void Pmu::State::finish_assist(const Retired& r) {
   add_generation_fields(data, triggering, r);
   Registers registers = behaviour.registers_after ? *r.after : before;
   if (!ia32e) outside_ia32e(behaviour, left_by_64_bit_code, registers, data);
-  if (!ds.store(data, registers)) return skip_assist(ds);
+  const bool stored = uarch.record->adaptive() ? store_adaptive(triggering, r, data, registers, ds)
+                                               : ds.store(data, registers);
+  if (!stored) return skip_assist(ds);
   after_record(triggering, ds);
 }
 
 // The bounds check failed: the event is skipped entirely (D10, R46).
 void Pmu::State::skip_assist(DebugStore& ds) {
-  uint32_t enabled_overflow = static_cast<uint32_t>(global_status & pebs_enable & 0xFF);
+  uint64_t enabled_overflow = global_status & pebs_mask();
   if (behaviour.skip_reloads || (behaviour.low_index_reloads && ds.below_base())) {
     reload(enabled_overflow, enabled_overflow, ds);
   }
-  if (behaviour.skip_clears_status) global_status &= ~uint64_t{enabled_overflow};
+  if (behaviour.skip_clears_status) global_status &= ~enabled_overflow;
   if (behaviour.skip_clears_all_status) global_status &= status::kOvfBuffer;
   if (behaviour.skip_clears_count) {
     for (unsigned n = 0; n < kMaxCounters; ++n) {
@@ -186,97 +195,52 @@ void Pmu::State::skip_assist(DebugStore& ds) {
   }
   if (behaviour.skip_moves_index) ds.skip();
   if (behaviour.skip_interrupts) raise_pmi();
-  if (!behaviour.resumes_after_rewind) disarm(0xFF);
+  if (!behaviour.resumes_after_rewind) disarm(~uint64_t{0});
   interrupts_after_assist(false);
 }
 
-void Pmu::State::after_record(uint32_t triggering, DebugStore& ds) {
+// The counters that a record stands for: those that triggered it, and every other that has
+// overflowed under PEBS (R17, R19, R26).
+uint64_t Pmu::State::represented(uint64_t triggering) const {
+  return (global_status & pebs_mask()) | triggering;
+}
+
+void Pmu::State::after_record(uint64_t triggering, DebugStore& ds) {
   ++pebs_records;
-  uint32_t overflow = static_cast<uint32_t>(global_status & 0xFF) | triggering;
-  uint32_t represented = represented_by(triggering);
-  uint32_t loaded = behaviour.reload_needs_status
-                        ? represented & static_cast<uint32_t>(global_status)
-                        : represented;
+  const uint64_t all = low_bits(kMaxCounters) | (low_bits(kMaxFixed) << status::kFixedShift);
+  const uint64_t overflow = (global_status & all) | triggering;
+  const uint64_t its_own = represented(triggering);
+  const uint64_t loaded = behaviour.reload_needs_status ? its_own & global_status : its_own;
+  uint64_t cleared = its_own;
+  if (!behaviour.adaptive.fixed_status_clears) cleared &= low_bits(kMaxCounters);
   if (!behaviour.ovf_buffer_sticky) global_status &= ~status::kOvfBuffer;
-  if (behaviour.record_clears_status) global_status &= ~uint64_t{represented};
+  if (behaviour.record_clears_status) global_status &= ~cleared;
   if (behaviour.record_clears_all_status) global_status &= status::kOvfBuffer;
   if (redundant(triggering)) {
-    disarm(represented & ~triggering);
+    disarm(its_own & ~triggering);
   } else {
     reload(loaded, overflow, ds);
-    disarm(represented);
+    disarm(its_own);
   }
   if (ds.full()) {
     if (behaviour.full_sets_ovf_buffer) global_status |= status::kOvfBuffer;
-    if (behaviour.full_clears_ovf_buffer) global_status &= ~status::kOvfBuffer;
     if (behaviour.full_interrupts) raise_pmi();
   }
   bool threshold = ds.reached_threshold();
   if (threshold) {
-    if (behaviour.threshold_sets_ovf_buffer) global_status |= status::kOvfBuffer;
+    bool frozen = (debugctl & debugctl::kFreezePerfmonOnPmi) != 0;
+    if (behaviour.threshold_sets_ovf_buffer && (frozen || !behaviour.ovf_buffer_needs_freeze)) {
+      global_status |= status::kOvfBuffer;
+    }
     raise_pmi();
     if (behaviour.wraps_at_threshold) ds.wrap();
   }
+  if (ds.full() && behaviour.full_clears_ovf_buffer) global_status &= ~status::kOvfBuffer;
   interrupts_after_assist(threshold);
 }
 
-// Whether the counters that this record was for stay armed, and give one more for nothing.
-bool Pmu::State::redundant(uint32_t triggering) {
-  if (behaviour.redundant == Redundant::kNever) return false;
-  Counter& c = counters[static_cast<unsigned>(__builtin_ctz(triggering))];
-  if (std::exchange(c.redundant, false)) return false;
-  bool alone = true;
-  for (unsigned n = 0; n < kMaxCounters; ++n) {
-    alone = alone && (!counters[n].pebs || !counters[n].counting || ((triggering >> n) & 1) != 0);
-  }
-  switch (behaviour.redundant) {
-    case Redundant::kNowAndThen:
-      c.redundant = ++records % 8 == 0;
-      break;
-    case Redundant::kPdirNotAlone:
-      c.redundant = c.pdir && !alone;
-      break;
-    case Redundant::kLoadLatencyNotAlone:
-      c.redundant = c.load_latency && !alone;
-      break;
-    case Redundant::kNever:
-      break;
-  }
-  if (c.redundant) {
-    for (unsigned n = 0; n < kMaxCounters; ++n) counters[n].armed |= ((triggering >> n) & 1) != 0;
-    armed |= triggering;
-  }
-  return c.redundant;
-}
-
-// R28, broken: the interrupt of the record to come.
-void Pmu::State::announce_threshold() {
-  DebugStore ds(bus, uarch, behaviour, ds_area, latched);
-  if (!ds.load() || !ds.next_reaches_threshold()) return;
-  if (behaviour.threshold_sets_ovf_buffer) global_status |= status::kOvfBuffer;
-  raise_pmi();
-}
-
-// P4, broken: an overflow that PEBS does not take loads the counter all the same.
-void Pmu::State::reload_without_record(unsigned n) {
-  DebugStore ds(bus, uarch, behaviour, ds_area, latched);
-  if (((pebs_enable >> n) & 1) == 0 || !ds.load()) return;
-  counters[n].load(ds.reset_value(n));
-}
-
-// R39, broken: what was armed when it was stopped records in the code that stopped it. That is the
-// machine's own, of which the model knows nothing: the registers are zero.
-void Pmu::State::record_at_disable(uint32_t which) {
-  if (which == 0) return;
-  DebugStore ds(bus, uarch, behaviour, ds_area, latched);
-  if (!ds.load() || !ds.room()) return;
-  RecordData data;
-  data.global_status = global_status;
-  if (ds.store(data, Registers{})) after_record(which, ds);
-}
-
-void Pmu::State::reload(uint32_t represented, uint32_t overflow, const DebugStore& ds) {
-  uint32_t which = represented;
+void Pmu::State::reload(uint64_t its_own, uint64_t overflow, const DebugStore& ds) {
+  uint64_t which = its_own;
   switch (behaviour.reload) {
     case Reload::kOverflowed:
       break;
@@ -287,29 +251,35 @@ void Pmu::State::reload(uint32_t represented, uint32_t overflow, const DebugStor
       if (reloaded_once) which = 0;
       break;
     case Reload::kEnabled:
-      which = static_cast<uint32_t>(pebs_enable & 0xFF);
+      which = pebs_mask();
       break;
     case Reload::kAnyOverflowed:
       which = overflow;
       break;
     case Reload::kLowestOnly:
-      which &= 0u - which;
+      which &= uint64_t{0} - which;
       break;
   }
   reloaded_once = true;
-  for (; which != 0; which &= which - 1) {
-    unsigned n = static_cast<unsigned>(__builtin_ctz(which));
+  reload_fixed(which, ds);
+  for (which &= low_bits(kMaxCounters); which != 0; which &= which - 1) {
+    unsigned n = static_cast<unsigned>(__builtin_ctzll(which));
     uint64_t value = ds.reset_value(n);
     if (value == 0 && behaviour.reload_skips_zero) continue;
     counters[n].load(value);
   }
 }
 
-void Pmu::State::disarm(uint32_t which) {
+void Pmu::State::disarm(uint64_t which) {
   for (unsigned n = 0; n < kMaxCounters; ++n) {
     if ((which >> n) & 1) counters[n].armed = false;
   }
-  armed &= ~which;
+  armed &= ~static_cast<uint32_t>(which);
+  which >>= status::kFixedShift;
+  for (unsigned i = 0; i < kMaxFixed; ++i) {
+    if ((which >> i) & 1) fixed_sampling[i].armed = false;
+  }
+  fixed_armed &= ~static_cast<uint32_t>(which);
 }
 
 }  // namespace skidproof::model

@@ -1,6 +1,7 @@
 // The state behind Pmu, shared by the files that together are the model: pmu.cc (what the registers
 // mean, counting, interrupts), pmu_registers.cc (MSRs), pmu_sampling.cc (arming, assist, reload),
-// pmu_branches.cc (branch trace store), pmu_modes.cc (SMM, machine check, INIT, RESET).
+// pmu_adaptive.cc (fixed counters that sample, adaptive records), pmu_branches.cc (branch trace
+// store), pmu_modes.cc (SMM, machine check, INIT, RESET).
 // Nobody else includes it.
 #ifndef SKIDPROOF_PEBS_MODEL_PMU_STATE_H_
 #define SKIDPROOF_PEBS_MODEL_PMU_STATE_H_
@@ -16,6 +17,7 @@
 #include "pebs/arch/reserved.h"
 #include "pebs/model/assist.h"
 #include "pebs/model/behaviour.h"
+#include "pebs/model/branch_ring.h"
 #include "pebs/model/bts.h"
 #include "pebs/model/counter.h"
 #include "pebs/model/legacy_mode.h"
@@ -44,10 +46,21 @@ inline uint64_t cycles_of(const SignalCounts& counts) { return counts[index(Sign
 // An assist that waits for instructions to retire: the second half of a fused pair.
 struct PendingAssist {
   unsigned instructions = 0;  // still to retire; 0: nothing waits
-  uint32_t triggers = 0;
-  uint64_t ip = 0;         // of the instruction that caused it
-  uint64_t ip_before = 0;  // of the one before, kept only for a defect
+  uint64_t triggers = 0;      // IA32_PMCn at bit n, fixed counter i at 32 + i
+  uint64_t ip = 0;            // of the instruction that caused it
+  uint64_t ip_before = 0;     // of the one before, kept only for a defect
   Access load, store;
+  uint64_t retire_cycles = 0;  // from the retirement before it to its own
+};
+
+// PEBS of a fixed counter between overflow and record (Ice Lake).
+struct FixedSampling {
+  bool pebs = false;        // an overflow arms PEBS
+  bool precise = false;     // the record is that of an event
+  bool pdir = false;        // … of the overflowing one
+  bool shadowless = false;  // … of the one after it, whatever retires slowly
+  bool armed = false;
+  uint64_t ready_cycle = 0;
 };
 
 struct Pmu::State {
@@ -77,8 +90,10 @@ struct Pmu::State {
 
   std::array<Counter, kMaxCounters> counters;
   std::array<CountRegister, kMaxFixed> fixed;
+  std::array<FixedSampling, kMaxFixed> fixed_sampling;
   uint64_t fixed_ctrl = 0, global_ctrl = 0, global_status = 0, pebs_enable = 0;
   uint64_t load_latency_threshold = 0, ds_area = 0, debugctl = 0, frontend = 0;
+  uint64_t pebs_data_cfg = 0, perf_metrics = 0, lbr_ctl = 0;
   uint64_t misc_enable = misc_enable::kPerfmonAvailable;
   uint64_t lvt_pmi = kResetLvt;
   bool user = false;
@@ -90,13 +105,17 @@ struct Pmu::State {
   uint32_t counting = 0;  // GP counters that count
   uint32_t fixed_counting = 0;
   uint32_t armed = 0;
+  uint32_t fixed_armed = 0;
   uint32_t sharing = 0;  // GP counters that count the sibling, too
   uint32_t fixed_sharing = 0;
-  bool step_needed = false;  // some counter needs each instruction (cycle filters, load latency)
-  bool tracing = false;      // taken branches are stored
-  bool unusual = false;      // retire() alone does not do: branches are traced, or SMM
+  bool step_needed =
+      false;  // some counter needs each instruction (cycle filters, load latency, LBRs)
+  bool branches_recorded = false;  // some record may hold the branch group
+  bool tracing = false;            // taken branches are stored
+  bool unusual = false;            // retire() alone does not do: branches are traced, or SMM
 
   PendingAssist pending;
+  BranchRing branches;
   bool reloaded_once = false;
   bool enabled_before = false;  // IA32_PEBS_ENABLE was not 0 before
   bool loses_overflow = false;  // the next one arms nothing
@@ -121,9 +140,9 @@ struct Pmu::State {
   uint32_t magic_selects = 0;    // those of kMagicSelects that were written
 
   BranchTraceStore branch_store;
-  bool spoil_branch = false;               // the next one's from, under a defect
-  uint64_t last_from = 0;                  // of the branch before, kept only for a defect
-  std::vector<TakenBranch> held_branches;  // that wait for an interrupt, under a defect
+  bool spoil_branch = false;                // the next one's from, under a defect
+  uint64_t last_from = 0;                   // of the branch before, kept only for a defect
+  std::vector<TracedBranch> held_branches;  // that wait for an interrupt, under a defect
 
   // System-management mode.
   bool smm = false;
@@ -141,6 +160,7 @@ struct Pmu::State {
     return (fixed_ctrl >> (4 * (behaviour.counting.fixed_fields_shared ? 0 : i))) & 0xF;
   }
   bool pebs_eligible(unsigned n, const Event* event) const;
+  bool precise_on(unsigned n, const Event& event) const;
 
   Expected<void> write(uint32_t msr, uint64_t value);
   Expected<uint64_t> read(uint32_t msr) const;
@@ -148,6 +168,9 @@ struct Pmu::State {
   void write_counter(unsigned n, uint64_t value);
   void note_select(unsigned n, uint64_t value);
   bool has_alias(int n) const;
+  uint64_t pebs_enable_bits() const;
+  bool has_data_cfg() const;
+  bool has_metrics() const;
   uint64_t with_defects(uint32_t msr, uint64_t writable) const;
   uint64_t in_use() const;
   // What GLOBAL_CTRL enables: nothing while the counters are frozen.
@@ -170,35 +193,42 @@ struct Pmu::State {
   uint64_t fixed_events(unsigned i, const SignalCounts& counts);
   bool triggers(Counter& c, const Retired& r, uint64_t events);
   bool overflowed(unsigned n, const Retired& r);
-  void fixed_overflowed(unsigned i);
+  bool fixed_overflowed(unsigned i, const Retired& r);
+  void resolve_fixed(unsigned i);
+  bool fixed_triggers(unsigned i, const Retired& r, uint64_t events);
+  void note_branch(const Retired& r);
+  uint64_t pebs_mask() const;
+  bool adaptive(uint64_t triggering) const;
+  void reload_fixed(uint64_t which, const DebugStore& ds);
+  bool store_adaptive(uint64_t triggering, const Retired& r, RecordData& data,
+                      const Registers& registers, DebugStore& ds);
+  void add_store_sample(RecordData& data, const Access& store) const;
   bool load_latency_enabled(unsigned n) const;
   bool pdir_works(unsigned n) const;
+  bool counts_level(unsigned n) const;
   bool arms(Counter& c);
   void overflow_interrupt(unsigned n);
   void interrupts_after_assist(bool threshold);
   void reload_without_record(unsigned n);
   void announce_threshold();
   void record_at_disable(uint32_t which);
-  bool redundant(uint32_t triggering);
-  void begin_assist(uint32_t triggering, const Retired& r);
+  bool redundant(uint64_t triggering);
+  bool one_level_memory_event(uint64_t triggering) const;
+  void begin_assist(uint64_t triggering, const Retired& r);
   void finish_assist(const Retired& r);
   uint64_t recorded_ip(const Retired& r) const;
-  RecordData record_data(uint32_t triggering, const Retired& r, const Access& load,
+  RecordData record_data(uint64_t triggering, const Retired& r, const Access& load,
                          const Access& store) const;
-  void add_generation_fields(RecordData& data, uint32_t triggering, const Retired& r);
+  void add_generation_fields(RecordData& data, uint64_t triggering, const Retired& r);
   void add_data_address(RecordData& data, const Counter& c, const Access& load,
                         const Access& store) const;
-  // The PEBS counters whose overflow a record represents: those that overflowed by now.
-  uint32_t represented_by(uint32_t triggering) const {
-    return (static_cast<uint32_t>(global_status & 0xFF) | triggering) &
-           (static_cast<uint32_t>(pebs_enable & 0xFF) | triggering);
-  }
   void load_fields(RecordData& data, unsigned n, const Access& load) const;
   void store_fields(RecordData& data, const Access& store) const;
   void skip_assist(DebugStore& ds);
-  void after_record(uint32_t triggering, DebugStore& ds);
-  void reload(uint32_t represented, uint32_t overflow, const DebugStore& ds);
-  void disarm(uint32_t which);
+  uint64_t represented(uint64_t triggering) const;
+  void after_record(uint64_t triggering, DebugStore& ds);
+  void reload(uint64_t its_own, uint64_t overflow, const DebugStore& ds);
+  void disarm(uint64_t which);
   void raise_pmi(bool may_freeze = true);
 
   bool stores_pebs() const;
@@ -214,8 +244,8 @@ struct Pmu::State {
   bool traces_branches() const;
   void retire_unusual(const Retired& r);
   void trace(const Retired& r);
-  void store_branch(TakenBranch branch);
-  void write_branch(const TakenBranch& branch);
+  void store_branch(TracedBranch branch);
+  void write_branch(const TracedBranch& branch);
   void transfer(uint64_t from, uint64_t to);
   Signal fixed_signal(unsigned i) const {
     return kFixedSignals[behaviour.fixed_counters_swapped && i < 2 ? 1 - i : i];

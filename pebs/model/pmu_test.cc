@@ -201,6 +201,31 @@ TEST_F(PmuTest, OneRecordMayCarryTwoCounters) {
   EXPECT_EQ(get(IA32_PMC0), get(IA32_PMC0 + 3));
 }
 
+TEST_F(PmuTest, WithIntTheOverflowInterruptFollowsItsRecordAndTheThresholds) {
+  set_up_ds(8, 1);
+  set(IA32_X2APIC_LVT_PMI, lvt::kNmi);
+  sample_stores(1);
+  set(IA32_PERFEVTSEL0, get(IA32_PERFEVTSEL0) | evtsel::kInt);
+  auto delivered = [&] {
+    for (int waited = 0; waited < 1000; ++waited) {
+      if (pmu_->take_interrupt()) {
+        set(IA32_X2APIC_LVT_PMI, lvt::kNmi);
+        return true;
+      }
+      retire();
+    }
+    return false;
+  };
+  retire(Signal::kStores);
+  EXPECT_EQ(get(IA32_PERF_GLOBAL_STATUS), 1);
+  EXPECT_FALSE(pmu_->interrupt_pending()) << "the assist comes first";
+  retire(Signal::kStores);
+  EXPECT_EQ(records(), 1);
+  EXPECT_TRUE(delivered()) << "the threshold's";
+  EXPECT_TRUE(delivered()) << "the overflow's";
+  EXPECT_FALSE(delivered());
+}
+
 TEST_F(PmuTest, ThresholdRaisesWhenTheIndexReachesIt) {
   set_up_ds(8, 2);
   set(IA32_X2APIC_LVT_PMI, lvt::kNmi);

@@ -16,15 +16,19 @@ struct Registers {
   uint64_t ip = 0;
 };
 
+// XMM0 to XMM15 in the low two quadwords of each.
+using VectorRegisters = std::array<std::array<uint64_t, 4>, 16>;
+
 // One data access, as the core model saw it.
 struct Access {
   bool valid = false;
   bool l1_hit = false;
   bool stlb_miss = false;
   bool locked = false;
-  uint8_t source = 0;    // data source encoding, bits 3:0 [SDM Table 18-24]
-  uint16_t latency = 0;  // core cycles from first dispatch to data
-  uint64_t address = 0;  // linear
+  uint8_t source = 0;          // data source encoding, bits 3:0 [SDM Table 18-24]
+  uint16_t latency = 0;        // core cycles from first dispatch to data
+  uint16_t cache_latency = 0;  // … of these in the caches and memory
+  uint64_t address = 0;        // linear
 };
 
 // One instruction's architectural effects and events.
@@ -36,6 +40,7 @@ struct Retired {
   bool fused_with_next = false;  // first half of a macro-fused pair: retires together with the next
   Access load, store;
   const Registers* after = nullptr;  // registers after it; after->ip is the next instruction
+  const VectorRegisters* vectors = nullptr;  // after it; nullptr where the engine has none
 };
 
 // The most that one instruction can add to a signal: what lets the PMU promise quiet instructions.

@@ -1,0 +1,133 @@
+#include "pebs/model/adaptive_record.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace skidproof::model {
+namespace {
+
+using namespace arch;
+
+class Writer {
+ public:
+  void put(uint64_t value) {
+    const size_t at = bytes_.size();
+    bytes_.resize(at + sizeof value);
+    std::memcpy(bytes_.data() + at, &value, sizeof value);
+  }
+  void replace(size_t at, uint64_t value) { std::memcpy(bytes_.data() + at, &value, sizeof value); }
+  size_t size() const { return bytes_.size(); }
+  std::vector<std::byte> take() { return std::move(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+// Format 4: instruction latency in 31:0. Format 5: 15:0, and the cache latency in 47:32. [Linux 6.12
+// ds.c union intel_x86_pebs_latency]
+uint64_t latency_field(const Microarch& m, const AdaptiveBehaviour& how, const RecordData& data) {
+  if (m.record->cache_latency_shift == 0) return data.latency;
+  uint64_t instruction = data.latency & 0xFFFF;
+  uint64_t cache = how.cache_latency ? uint64_t{data.cache_latency} & 0xFFFF : 0;
+  if (how.latency_halves_swapped) std::swap(instruction, cache);
+  return instruction | (cache << m.record->cache_latency_shift);
+}
+
+void put_memory(Writer& out, const Microarch& m, const AdaptiveBehaviour& how,
+                const RecordData& data) {
+  out.put(data.data_address);
+  out.put(data.data_source);
+  out.put(latency_field(m, how, data));
+  out.put(data.tx_information);
+}
+
+void put_gprs(Writer& out, const AdaptiveBehaviour& how, const RecordData& data,
+              const Registers& registers) {
+  // AX, BX, CX, DX, SI, DI, BP, SP: what the fixed formats have.
+  constexpr Gpr kOldOrder[] = {Gpr::kRax, Gpr::kRbx, Gpr::kRcx, Gpr::kRdx,
+                               Gpr::kRsi, Gpr::kRdi, Gpr::kRbp, Gpr::kRsp};
+  out.put(data.flags);
+  out.put(how.next_ip_in_gprs ? data.ip : data.eventing_ip);
+  for (unsigned i = 0; i < kGprs; ++i) {
+    const bool old = how.gprs_in_old_order && i < std::size(kOldOrder);
+    out.put(registers.gpr[data.gpr_source[old ? static_cast<size_t>(kOldOrder[i]) : i]]);
+  }
+}
+
+void put_xmm(Writer& out, const AdaptiveBehaviour& how, const VectorRegisters* vectors) {
+  constexpr unsigned kXmms = 16;
+  for (unsigned i = 0; i < kXmms; ++i) {
+    const unsigned from = (i + how.xmm_shift) % kXmms;
+    const bool known = vectors != nullptr && how.xmm_recorded;
+    out.put(known ? (*vectors)[from][0] : 0);
+    out.put(known && how.xmm_upper_half ? (*vectors)[from][1] : 0);
+  }
+}
+
+void put_branches(Writer& out, const AdaptiveBehaviour& how, const BranchRing* branches,
+                  unsigned entries) {
+  for (unsigned i = 0; i < entries; ++i) {
+    TakenBranch entry;
+    if (branches != nullptr)
+      entry = branches->back(how.branches_newest_first ? i : entries - 1 - i);
+    if (how.branches_swapped) std::swap(entry.from, entry.to);
+    if (!how.branch_mispredict) entry.info &= ~branch_info::kMispredicted;
+    out.put(entry.from);
+    out.put(entry.to);
+    out.put(entry.info);
+  }
+}
+
+uint64_t retire_latency_of(const AdaptiveBehaviour& how, uint64_t cycles) {
+  if (!how.retire_latency) return 0;
+  cycles *= how.retire_latency_scale;
+  return how.retire_latency_wraps ? cycles & how.retire_latency_most
+                                  : std::min<uint64_t>(cycles, how.retire_latency_most);
+}
+
+}  // namespace
+
+std::vector<std::byte> adaptive_record(const Microarch& m, const AdaptiveBehaviour& how,
+                                       const RecordData& data, const AdaptiveInput& input) {
+  const uint64_t selected = input.config & adaptive::kGroups;
+  const uint64_t groups = input.adaptive ? selected : 0;
+  unsigned entries = adaptive::branch_entries(input.config);
+  if (groups & adaptive::kBranches)
+    entries -= std::min<unsigned>(how.branches_missing, entries - 1);
+  Writer out;
+  out.put(0);  // the header, once the size is known
+  out.put(data.eventing_ip);
+  out.put(data.applicable_counters);
+  out.put(data.tsc);
+  for (Group group : how.order) {
+    if (((groups >> static_cast<unsigned>(group)) & 1) == 0) continue;
+    switch (group) {
+      case Group::kMemory:
+        put_memory(out, m, how, data);
+        break;
+      case Group::kGprs:
+        put_gprs(out, how, data, *input.registers);
+        break;
+      case Group::kXmm:
+        put_xmm(out, how, input.vectors);
+        break;
+      case Group::kBranches:
+        put_branches(out, how, input.branches, entries);
+        break;
+    }
+  }
+  uint64_t named = how.names_selected_groups ? selected : groups;
+  uint64_t header = how.names_groups ? named : 0;
+  if (header & adaptive::kBranches) {
+    header |= uint64_t{entries - 1} << adaptive::kBranchEntriesShift;
+  }
+  if (m.pebs_timing_info) {
+    header |= retire_latency_of(how, data.retire_latency) << adaptive::kRetireLatencyShift;
+  }
+  size_t size = how.size_of_basic_only ? adaptive::kBasicBytes : out.size();
+  header |= (size + static_cast<uint64_t>(int64_t{how.size_bias})) << adaptive::kSizeShift;
+  out.replace(0, header);
+  return out.take();
+}
+
+}  // namespace skidproof::model

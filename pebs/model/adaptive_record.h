@@ -1,0 +1,34 @@
+// An adaptive record as bytes (formats 4 and 5).
+#ifndef SKIDPROOF_PEBS_MODEL_ADAPTIVE_RECORD_H_
+#define SKIDPROOF_PEBS_MODEL_ADAPTIVE_RECORD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "pebs/arch/microarch.h"
+#include "pebs/model/assist.h"
+#include "pebs/model/behaviour.h"
+#include "pebs/model/branch_ring.h"
+#include "pebs/model/retired.h"
+
+namespace skidproof::model {
+
+struct AdaptiveInput {
+  uint64_t config = 0;    // MSR_PEBS_DATA_CFG
+  bool adaptive = false;  // a counter of the record has its Adaptive bit
+  const Registers* registers = nullptr;
+  const VectorRegisters* vectors = nullptr;  // nullptr: the engine has none
+  const BranchRing* branches = nullptr;
+};
+
+// The record of `data`: the basic group, and the selected groups behind it. Written group by group from
+// the sources' words, not by the table that reads it back. [Linux 6.12 asm/perf_event.h struct
+// pebs_basic, pebs_meminfo, pebs_gprs, pebs_xmm, lbr_entry]
+std::vector<std::byte> adaptive_record(const arch::Microarch& microarch,
+                                       const AdaptiveBehaviour& behaviour, const RecordData& data,
+                                       const AdaptiveInput& input);
+
+}  // namespace skidproof::model
+
+#endif  // SKIDPROOF_PEBS_MODEL_ADAPTIVE_RECORD_H_

@@ -1,0 +1,49 @@
+// The last branches taken, for the branch group of an adaptive record.
+#ifndef SKIDPROOF_PEBS_MODEL_BRANCH_RING_H_
+#define SKIDPROOF_PEBS_MODEL_BRANCH_RING_H_
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+namespace skidproof::model {
+
+// One entry as a record holds it.
+struct TakenBranch {
+  uint64_t from = 0, to = 0, info = 0;
+};
+
+// The info word. [Linux 6.12 asm/msr-index.h LBR_INFO_MISPRED, LBR_INFO_CYCLES]
+namespace branch_info {
+inline constexpr uint64_t kMispredicted = uint64_t{1} << 63;
+inline constexpr uint64_t kMostCycles = 0xFFFF;
+}  // namespace branch_info
+
+class BranchRing {
+ public:
+  static constexpr unsigned kDepth = 32;
+
+  void clear() { *this = BranchRing{}; }
+
+  // `cycle`: core clock after the branch retired.
+  void add(uint64_t from, uint64_t to, bool mispredicted, uint64_t cycle) {
+    uint64_t cycles = entries_ == 0 ? 0 : std::min(cycle - last_cycle_, branch_info::kMostCycles);
+    last_cycle_ = cycle;
+    next_ = (next_ + 1) % kDepth;
+    ring_[next_] = {from, to, cycles | (mispredicted ? branch_info::kMispredicted : 0)};
+    entries_ = std::min(entries_ + 1, kDepth);
+  }
+  // The i-th before the newest; zeros where there is none.
+  TakenBranch back(unsigned i) const {
+    return i < entries_ ? ring_[(next_ + kDepth - i) % kDepth] : TakenBranch{};
+  }
+
+ private:
+  std::array<TakenBranch, kDepth> ring_{};
+  unsigned next_ = 0, entries_ = 0;
+  uint64_t last_cycle_ = 0;
+};
+
+}  // namespace skidproof::model
+
+#endif  // SKIDPROOF_PEBS_MODEL_BRANCH_RING_H_

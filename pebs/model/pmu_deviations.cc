@@ -1,0 +1,79 @@
+// What only a broken CPU does beside its assists: each function answers for decisions of Behaviour
+// that no conforming microarch takes.
+#include <utility>
+
+#include "pebs/arch/msr.h"
+#include "pebs/model/pmu_state.h"
+
+namespace skidproof::model {
+
+// Whether the lowest of these counters counts memory accesses of one privilege level alone.
+bool Pmu::State::one_level_memory_event(uint64_t triggering) const {
+  triggering &= low_bits(kMaxCounters);
+  if (triggering == 0) return false;
+  const Counter& c = counters[static_cast<unsigned>(__builtin_ctzll(triggering))];
+  bool both = (c.select & evtsel::kOs) != 0 && (c.select & evtsel::kUsr) != 0;
+  return !both && (c.load_latency || c.signal == Signal::kLoads || c.signal == Signal::kStores);
+}
+
+// Whether the counters that this record was for stay armed, and give one more for nothing.
+bool Pmu::State::redundant(uint64_t triggering) {
+  if (behaviour.redundant == Redundant::kNever) return false;
+  triggering &= low_bits(kMaxCounters);
+  if (triggering == 0) return false;
+  Counter& c = counters[static_cast<unsigned>(__builtin_ctzll(triggering))];
+  if (std::exchange(c.redundant, false)) return false;
+  bool alone = true;
+  for (unsigned n = 0; n < kMaxCounters; ++n) {
+    alone = alone && (!counters[n].pebs || !counters[n].counting || ((triggering >> n) & 1) != 0);
+  }
+  switch (behaviour.redundant) {
+    case Redundant::kNowAndThen:
+      c.redundant = ++records % 8 == 0;
+      break;
+    case Redundant::kPdirNotAlone:
+      c.redundant = c.pdir && !alone;
+      break;
+    case Redundant::kLoadLatencyNotAlone:
+      c.redundant = c.load_latency && !alone;
+      break;
+    case Redundant::kLowSixBits:
+      c.redundant = c.pdir && (c.period() & 0x3F) != 0;
+      break;
+    case Redundant::kNever:
+      break;
+  }
+  if (c.redundant) {
+    for (unsigned n = 0; n < kMaxCounters; ++n) counters[n].armed |= ((triggering >> n) & 1) != 0;
+    armed |= static_cast<uint32_t>(triggering);
+  }
+  return c.redundant;
+}
+
+// R28, broken: the interrupt of the record to come.
+void Pmu::State::announce_threshold() {
+  DebugStore ds(bus, uarch, behaviour, ds_area, latched);
+  if (!ds.load() || !ds.next_reaches_threshold()) return;
+  if (behaviour.threshold_sets_ovf_buffer) global_status |= status::kOvfBuffer;
+  raise_pmi();
+}
+
+// P4, broken: an overflow that PEBS does not take loads the counter all the same.
+void Pmu::State::reload_without_record(unsigned n) {
+  DebugStore ds(bus, uarch, behaviour, ds_area, latched);
+  if (((pebs_enable >> n) & 1) == 0 || !ds.load()) return;
+  counters[n].load(ds.reset_value(n));
+}
+
+// R39, broken: what was armed when it was stopped records in the code that stopped it. That is the
+// machine's own, of which the model knows nothing: the registers are zero.
+void Pmu::State::record_at_disable(uint32_t which) {
+  if (which == 0) return;
+  DebugStore ds(bus, uarch, behaviour, ds_area, latched);
+  if (!ds.load() || !ds.room()) return;
+  RecordData data;
+  data.global_status = global_status;
+  if (ds.store(data, Registers{})) after_record(which, ds);
+}
+
+}  // namespace skidproof::model

@@ -1,0 +1,34 @@
+// What the suites of adaptive records share.
+#ifndef SKIDPROOF_SUITES_ADAPTIVE_H_
+#define SKIDPROOF_SUITES_ADAPTIVE_H_
+
+#include <cstdint>
+
+#include "pebs/arch/microarch.h"
+#include "pebs/arch/record_layout.h"
+#include "pebs/session.h"
+
+namespace skidproof::suites {
+
+inline constexpr char kNoAdaptiveRecords[] = "records are not adaptive";
+inline constexpr char kNoFixedPebs[] = "no PEBS on fixed counters";
+
+// MSR_PEBS_DATA_CFG for these groups; `entries` of the branch group.
+constexpr uint64_t data_config(uint64_t groups, unsigned entries = 1) {
+  const uint64_t more = groups & arch::adaptive::kBranches ? entries - 1 : 0;
+  return groups | more << arch::adaptive::kBranchEntriesShift;
+}
+inline constexpr uint64_t kWithRegisters = arch::adaptive::kMemory | arch::adaptive::kGprs;
+
+// The fixed counter of the precise distribution.
+inline unsigned fixed_pdir(const arch::Microarch& microarch) {
+  return static_cast<unsigned>(__builtin_ctz(microarch.pdir_fixed_counter));
+}
+// How many instructions it takes from record to record: PDIR++ records the one behind the overflow.
+inline uint64_t instructions_a_record(const arch::Microarch& microarch, uint64_t period) {
+  return period + (microarch.pdir_records_next ? 1 : 0);
+}
+
+}  // namespace skidproof::suites
+
+#endif  // SKIDPROOF_SUITES_ADAPTIVE_H_
