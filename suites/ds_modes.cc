@@ -22,7 +22,7 @@ using arch::Signal;
 
 constexpr uint64_t kTrips = 3;
 constexpr uint64_t kWishedPeriod = 10;
-constexpr char kNoEvent[] = "no precise load event on PMC0";
+constexpr char kNoEvent[] = "no sparse precise event";
 constexpr char kCannot[] = "this machine cannot bring that about";
 constexpr char kNoSmmFreeze[] = "no FREEZE_WHILE_SMM_EN (IA32_PERF_CAPABILITIES[12])";
 
@@ -54,10 +54,10 @@ uint64_t before_body(const Program& code, uint64_t nth) {
   return code.once.instructions - 1 + nth * code.per_iteration.instructions;
 }
 
-// PMC0 samples the one load of an iteration.
-SessionPlan load_plan(const arch::Microarch& microarch, const arch::Event& event) {
-  return one_counter(arming_counter(microarch), event, usable_period(microarch, kWishedPeriod),
-                     128);
+// A counter whose overflow arms PEBS samples the one load of an iteration.
+SessionPlan load_plan(const arch::Microarch& microarch, unsigned counter,
+                      const arch::Event& event) {
+  return one_counter(counter, event, usable_period(microarch, kWishedPeriod), 128);
 }
 
 }  // namespace
@@ -92,10 +92,11 @@ SKIDPROOF_TEST_OVER(DsModes, StoreNoBranchInSmm, over::words({"running", "frozen
 }
 
 SKIDPROOF_TEST(DsModes, RecordNoEventInSmm, clause::R56, clause::B22) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const unsigned counter = arming_counter(uarch());
+  const arch::Event* event = sparse_event(uarch(), "load", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
-  const SessionPlan plan = load_plan(uarch(), *event);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const SessionPlan plan = load_plan(uarch(), counter, *event);
   const uint64_t iterations = iterations_for_exactly(12, plan.counters[0].period);
   Session session = need(Session::open(machine(), plan));
 
@@ -167,10 +168,11 @@ SKIDPROOF_TEST(DsModes, ReportWhatIsCountedInSmmWithoutTheFreeze, clause::B21) {
 // The SMI comes between the load that overflows and the next one, which is to be recorded.
 SKIDPROOF_TEST(DsModes, KeepAnArmedCounterWaitingThroughSmm, clause::R56, clause::R2) {
   SKIDPROOF_REQUIRE(uarch().smm_freeze, SkipCategory::kNotOnThisMicroarch, kNoSmmFreeze);
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const unsigned counter = arming_counter(uarch());
+  const arch::Event* event = sparse_event(uarch(), "load", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
-  SessionPlan plan = load_plan(uarch(), *event);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  SessionPlan plan = load_plan(uarch(), counter, *event);
   plan.freeze_while_smm = true;
   const uint64_t period = plan.counters[0].period;
   std::vector<DisturbanceAt> interrupts;
@@ -224,10 +226,11 @@ SKIDPROOF_TEST(DsModes, StoreNoBranchAfterAMachineCheck, clause::R57, clause::B2
 }
 
 SKIDPROOF_TEST(DsModes, RecordNoEventAfterAMachineCheck, clause::R57, clause::B23) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const unsigned counter = arming_counter(uarch());
+  const arch::Event* event = sparse_event(uarch(), "load", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
-  const SessionPlan plan = load_plan(uarch(), *event);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const SessionPlan plan = load_plan(uarch(), counter, *event);
   const uint64_t period = plan.counters[0].period;
   const uint64_t iterations = iterations_for_exactly(12, period);
   const uint64_t after = before_body(code, iterations_for_exactly(4, period));
@@ -251,19 +254,20 @@ SKIDPROOF_TEST(DsModes, RecordNoEventAfterAMachineCheck, clause::R57, clause::B2
 
 SKIDPROOF_TEST_OVER(DsModes, AreClearedBy, over::words({"INIT", "RESET"}), clause::R57,
                     clause::M20) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const unsigned counter = arming_counter(uarch());
+  const arch::Event* event = sparse_event(uarch(), "load", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const uint64_t trace = has_branch_trace(machine())
                              ? uarch().branch_trace.messages | uarch().branch_trace.store |
                                    uarch().branch_trace.interrupt
                              : 0;
-  const Program& code = program("sparse_event", sparse_parameters("load"));
-  SessionPlan session_plan = load_plan(uarch(), *event);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  SessionPlan session_plan = load_plan(uarch(), counter, *event);
   if (trace != 0) session_plan.branches = BranchTraceSetup{};
   Session session = need(Session::open(machine(), session_plan));
   RunPlan plan;
   plan.iterations = iterations_for_exactly(8, session_plan.counters[0].period);
-  plan.enable = {{IA32_PEBS_ENABLE, bit(0)}, {IA32_PERF_GLOBAL_CTRL, bit(0)}};
+  plan.enable = {{IA32_PEBS_ENABLE, bit(counter)}, {IA32_PERF_GLOBAL_CTRL, bit(counter)}};
   if (trace != 0) plan.enable.insert(plan.enable.begin(), {IA32_DEBUGCTL, trace});
   plan.disturbances = {{.what = param().word() == "INIT" ? Disturbance::kInit : Disturbance::kReset,
                         .after = code.total(plan.iterations).instructions / 2}};

@@ -26,9 +26,10 @@ inline constexpr std::array<std::string_view, 1> kWestmereErrata = {"BD41"};
 // 2nd Generation Intel Core Processor Family, Desktop, BJ.
 inline constexpr std::array<std::string_view, 9> kSandyBridgeErrata = {
     "BJ58", "BJ91", "BJ92", "BJ97", "BJ101", "BJ103", "BJ106", "BJ122", "BJ136"};
-// 3rd Generation Intel Core Processor Family, Desktop, BV; BJ122 as BV98, BJ136 as BV112.
-inline constexpr std::array<std::string_view, 5> kIvyBridgeErrata = {"BU10", "BV51", "BV85",
-                                                                     "BJ122", "BJ136"};
+// 3rd Generation Intel Core Processor Family, Desktop, BV, and mobile, BU; BJ122 as BV98, BJ136 as
+// BV112.
+inline constexpr std::array<std::string_view, 5> kIvyBridgeErrata = {"BV51", "BV85", "BJ122",
+                                                                     "BJ136", "BU10"};
 // 4th Generation Intel Core Processor Family, Desktop, HSD; BJ122 as HSD29.
 inline constexpr std::array<std::string_view, 9> kHaswellErrata = {
     "HSD73", "HSD91", "HSD110", "HSD140", "HSD143", "HSD159", "HSD169", "HSD171", "BJ122"};

@@ -28,7 +28,7 @@ bool BranchTraceStore::fits(const Fields& fields) const {
          fields.maximum - fields.index >= layout().bytes + behaviour_.room_behind;
 }
 
-bool BranchTraceStore::write_record(uint64_t address, const TakenBranch& branch) {
+bool BranchTraceStore::write_record(uint64_t address, const TracedBranch& branch) {
   const arch::BranchRecordLayout& record = layout();
   std::array<std::byte, 32> bytes{};
   auto put = [&](uint32_t offset, uint64_t value) {
@@ -57,7 +57,7 @@ bool BranchTraceStore::due(const Fields& before, uint64_t index) const {
   return false;
 }
 
-BranchTraceStore::Outcome BranchTraceStore::store(uint64_t ds_area, const TakenBranch& branch,
+BranchTraceStore::Outcome BranchTraceStore::store(uint64_t ds_area, const TracedBranch& branch,
                                                   bool circular) {
   Fields fields;
   if (stuck_ || !read_fields(ds_area, fields)) return {};

@@ -12,7 +12,7 @@
 namespace skidproof::model {
 
 // One transfer of control that took place.
-struct TakenBranch {
+struct TracedBranch {
   uint64_t from = 0;  // the branch instruction
   uint64_t to = 0;
   bool predicted = true;
@@ -30,7 +30,7 @@ class BranchTraceStore {
   };
   // Writes one record at the index of the DS area and moves the index. The fields of the area are
   // read afresh. Nothing is stored where the area or the buffer is not mapped.
-  Outcome store(uint64_t ds_area, const TakenBranch& branch, bool circular);
+  Outcome store(uint64_t ds_area, const TracedBranch& branch, bool circular);
   void reset() { stuck_ = false; }
 
  private:
@@ -41,7 +41,7 @@ class BranchTraceStore {
   const arch::BranchRecordLayout& layout() const;
   bool read_fields(uint64_t ds_area, Fields& fields) const;
   bool fits(const Fields& fields) const;
-  bool write_record(uint64_t address, const TakenBranch& branch);
+  bool write_record(uint64_t address, const TracedBranch& branch);
   bool due(const Fields& before, uint64_t index) const;
 
   Bus& bus_;

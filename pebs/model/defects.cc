@@ -45,6 +45,12 @@ bool filters_branches(const Microarch& m) {
 bool tells_predicted(const Microarch& m) {
   return m.architectural_perfmon() && m.branch_trace.predicted;
 }
+// A branch can be the sampled event.
+bool samples_branches(const Microarch& m) {
+  return std::any_of(m.events.begin(), m.events.end(), [](const arch::Event& e) {
+    return e.signal == arch::Signal::kConditional && e.precise() && (e.pebs_counters & 1) != 0;
+  });
+}
 bool asserts_cmask(const Microarch& m) {
   return m.expectation(arch::kQualifierCmask) == arch::Expectation::kMustHold;
 }

@@ -47,7 +47,7 @@ void Pmu::State::trace(const Retired& r) {
                 .predicted = r.counts[index(Signal::kMispredicts)] == 0});
 }
 
-void Pmu::State::store_branch(TakenBranch branch) {
+void Pmu::State::store_branch(TracedBranch branch) {
   if (behaviour.bts.filtered_from_stale && (debugctl & uarch.branch_trace.filters()) != 0) {
     branch.from = std::exchange(last_from, branch.from);
   }
@@ -56,12 +56,12 @@ void Pmu::State::store_branch(TakenBranch branch) {
     held_branches.push_back(branch);
     return;
   }
-  for (const TakenBranch& held : held_branches) write_branch(held);
+  for (const TracedBranch& held : held_branches) write_branch(held);
   held_branches.clear();
   write_branch(branch);
 }
 
-void Pmu::State::write_branch(const TakenBranch& branch) {
+void Pmu::State::write_branch(const TracedBranch& branch) {
   bool circular = (debugctl & uarch.branch_trace.interrupt) == 0;
   BranchTraceStore::Outcome outcome = branch_store.store(ds_area, branch, circular);
   if (outcome.full && behaviour.bts.full_disables) {

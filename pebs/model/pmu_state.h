@@ -140,9 +140,9 @@ struct Pmu::State {
   uint32_t magic_selects = 0;    // those of kMagicSelects that were written
 
   BranchTraceStore branch_store;
-  bool spoil_branch = false;               // the next one's from, under a defect
-  uint64_t last_from = 0;                  // of the branch before, kept only for a defect
-  std::vector<TakenBranch> held_branches;  // that wait for an interrupt, under a defect
+  bool spoil_branch = false;                // the next one's from, under a defect
+  uint64_t last_from = 0;                   // of the branch before, kept only for a defect
+  std::vector<TracedBranch> held_branches;  // that wait for an interrupt, under a defect
 
   // System-management mode.
   bool smm = false;
@@ -244,8 +244,8 @@ struct Pmu::State {
   bool traces_branches() const;
   void retire_unusual(const Retired& r);
   void trace(const Retired& r);
-  void store_branch(TakenBranch branch);
-  void write_branch(const TakenBranch& branch);
+  void store_branch(TracedBranch branch);
+  void write_branch(const TracedBranch& branch);
   void transfer(uint64_t from, uint64_t to);
   Signal fixed_signal(unsigned i) const {
     return kFixedSignals[behaviour.fixed_counters_swapped && i < 2 ? 1 - i : i];
