@@ -25,7 +25,7 @@ constexpr char kNoEvent[] = "no precise store event on these counters";
 constexpr char kNoStatus[] = "the record holds no status";
 
 // So far apart that an interrupt of one event is handled before the next one.
-const char* const kFarApart = "event=store,spacing=4096";
+constexpr uint64_t kFarApart = 4096;
 
 // A PEBS counter that overflows once, after `first` events, and is then loaded with −reset.
 CounterSetup overflows_once(unsigned counter, const arch::Event& event, uint64_t first,
@@ -92,14 +92,15 @@ SKIDPROOF_TEST_OVER(PebsCollisions, GiveEachCounterItsRecordOrShareOne,
 SKIDPROOF_TEST_OVER(PebsCollisions, KeepTheCountWhenSoftwareClearsTheStatusOfAnArmedCounter,
                     over::counters({0, 1, 2, 3}), clause::R24, clause::R19) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), Signal::kStores, counter);
+  const arch::Event* event = sparse_event(uarch(), "store", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   SKIDPROOF_REQUIRE(!distributes(uarch(), counter), SkipCategory::kNotOnThisMicroarch, kNeverArmed);
-  const Program& code = program("sparse_event", sparse_parameters("store"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store"));
   const uint64_t first = usable_period(uarch(), kWishedPeriod);
   const uint64_t own = need(count(machine(), counter, *event, code, first));
-  SKIDPROOF_REQUIRE(own == code.total(first).stores, SkipCategory::kMachineLimit,
-                    "the machine's own code around a program stores");
+  SKIDPROOF_REQUIRE(own == sparse_events(sparse_word(uarch(), "store"), code, first),
+                    SkipCategory::kMachineLimit,
+                    "the machine's own code around a program has such events");
   const CounterSetup setup = overflows_once(counter, *event, first, kFar, uarch());
   Sampled sampled = need(sample(machine(), one_counter(setup, 8), code, first));
   VERIFY_EQ(sampled.records().size(), 0u);
@@ -133,12 +134,12 @@ SKIDPROOF_TEST_OVER(PebsCollisions, LetAnInterruptOfAnotherCounterComeFirst,
   const auto counter = static_cast<unsigned>(param().number());
   const arch::Event* event = store_event_on(uarch(), counter, 1);
   if (event == nullptr) {  // PMC1 need not do PEBS here
-    event = precise_event(uarch(), Signal::kStores, counter);
+    event = sparse_event(uarch(), "store", counter);
     if (event != nullptr && ((event->counters >> 1) & 1) == 0) event = nullptr;
   }
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   SKIDPROOF_REQUIRE(!distributes(uarch(), counter), SkipCategory::kNotOnThisMicroarch, kNeverArmed);
-  const Program& code = program("sparse_event", kFarApart);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store", kFarApart));
   const uint64_t first = usable_period(uarch(), 33);
   SessionPlan plan;
   plan.counters = {overflows_once(counter, *event, first, kFar, uarch()),
@@ -162,9 +163,9 @@ SKIDPROOF_TEST_OVER(PebsCollisions, LetAnInterruptOfAnotherCounterComeFirst,
 SKIDPROOF_TEST_OVER(PebsInterrupts, ComeAfterTheRecordForAPebsCounterWithInt,
                     over::counters({0, 1, 2, 3}), clause::R34, clause::R28) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), Signal::kStores, counter);
+  const arch::Event* event = sparse_event(uarch(), "store", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", kFarApart);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store", kFarApart));
   const uint64_t period = usable_period(uarch(), 33);
   SessionPlan plan = one_counter(counter, *event, period, 8);
   plan.counters[0].interrupt = true;
@@ -186,9 +187,9 @@ SKIDPROOF_TEST_OVER(PebsInterrupts, ComeAfterTheRecordForAPebsCounterWithInt,
 SKIDPROOF_TEST_OVER(PebsInterrupts, AreTwoForAPebsCounterWithIntAtTheThreshold,
                     over::counters({0, 1, 2, 3}), clause::R34, clause::R44) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), Signal::kStores, counter);
+  const arch::Event* event = sparse_event(uarch(), "store", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", kFarApart);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store", kFarApart));
   const uint64_t period = usable_period(uarch(), 33);
   SessionPlan plan = one_counter(counter, *event, period, 8);
   plan.counters[0].interrupt = true;
@@ -211,9 +212,9 @@ SKIDPROOF_TEST_OVER(PebsInterrupts, AreTwoForAPebsCounterWithIntAtTheThreshold,
 // one that says so all the same.
 SKIDPROOF_TEST(PebsInterrupts, SayWhyAtEachThresholdEvenIfOthersDoNot, clause::R55, clause::R44) {
   const unsigned counter = arming_counter(uarch());
-  const arch::Event* event = precise_event(uarch(), Signal::kStores, counter);
+  const arch::Event* event = sparse_event(uarch(), "store", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("store", 512));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store", 512));
   const uint64_t period = usable_period(uarch(), 33);
   SessionPlan plan = one_counter(counter, *event, period, 4);
   plan.threshold_records = 1;

@@ -22,7 +22,9 @@ bool has_full_width(const Microarch& m) { return m.full_width_writes; }
 // Rows that follow SDM 18.9.1: an event without room is skipped entirely (D10). Nehalem's text says
 // only that nothing is written.
 bool skips_entirely(const Microarch& m) { return m.full_buffer_sets_ovf; }
-bool samples_below_64(const Microarch& m) { return m.minimum_period < 64; }
+bool samples_below_64(const Microarch& m) {
+  return m.architectural_perfmon() && m.minimum_period < 64;
+}
 bool has_load_latency(const Microarch& m) { return m.load_latency_counters != 0; }
 bool has_load_latency_enable(const Microarch& m) {
   return has_load_latency(m) && m.load_latency_enable != 0;
@@ -36,7 +38,9 @@ bool load_latency_alone(const Microarch& m) {
 }
 bool has_four_pebs_counters(const Microarch& m) { return m.pebs_counters == 0x0F; }
 bool has_several_slots(const Microarch& m) { return m.ds.resets > 1; }
-bool reaches_beyond(const Microarch& m) { return !m.threshold_by_equality; }
+bool reaches_beyond(const Microarch& m) {
+  return m.architectural_perfmon() && !m.threshold_by_equality;
+}
 bool coalesces(const Microarch& m) { return m.gp_counters_alone > m.gp_counters; }
 // The branch trace store of NetBurst is not modelled.
 bool filters_branches(const Microarch& m) {
@@ -106,7 +110,9 @@ bool has_several_pebs_counters(const Microarch& m) {
   return (m.pebs_counters & (m.pebs_counters - 1)) != 0;
 }
 bool records_status(const Microarch& m) { return m.record->global_status != arch::kAbsent; }
-bool clears_global_ctrl(const Microarch& m) { return !m.streamlined_freeze(); }
+bool clears_global_ctrl(const Microarch& m) {
+  return m.architectural_perfmon() && !m.streamlined_freeze();
+}
 bool has_streamlined_freeze(const Microarch& m) { return m.streamlined_freeze(); }
 bool has_eventing_ip(const Microarch& m) { return m.record->eventing_ip != arch::kAbsent; }
 bool has_tx_field(const Microarch& m) { return m.record->tx_information != arch::kAbsent; }
@@ -133,6 +139,23 @@ bool has_fixed_pebs(const Microarch& m) { return m.pebs_fixed_counters != 0; }
 bool has_fixed_pdir(const Microarch& m) { return m.pdir_fixed_counter != 0; }
 bool has_pdist(const Microarch& m) { return m.pdist_counters != 0; }
 bool samples_any_event(const Microarch& m) { return m.pebs_any_event; }
+bool samples_listed_events(const Microarch& m) {
+  return m.architectural_perfmon() && !m.pebs_any_event;
+}
+// Events of the handler in SMM that PEBS could take.
+bool samples_loads(const Microarch& m) {
+  return m.architectural_perfmon() &&
+         std::any_of(m.events.begin(), m.events.end(), [](const arch::Event& e) {
+           return e.precise() && e.signal == arch::Signal::kLoads;
+         });
+}
+// PEBS counters that load latency is not published for.
+bool has_latency_elsewhere(const Microarch& m) {
+  return has_load_latency(m) && (m.pebs_counters & ~m.load_latency_counters) != 0;
+}
+bool records_off_line(const Microarch& m) {
+  return m.architectural_perfmon() && m.record->bytes % 64 != 0;
+}
 bool has_store_sample(const Microarch& m) { return m.store_sample_counter != 0; }
 bool has_metrics(const Microarch& m) { return m.perf_metrics; }
 
