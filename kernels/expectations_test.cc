@@ -99,13 +99,16 @@ std::string text(const Expectations& e) {
                      e.fusible_pairs);
 }
 
+// A repeated string instruction traps behind each of its steps.
+constexpr uint64_t kRepeated = 100'000;
+
 // One run of n iterations counted; reports every contradiction.
 void expect_exact(const Ready& ready, uint64_t iterations) {
   SCOPED_TRACE(fmt::format("{} iterations of {}", iterations, ready.program.id()));
   ASSERT_TRUE(ready.prepare(1));
   Counter counter(ready.program);
   Expectations wanted = ready.program.total(iterations);
-  auto result = single_step(ready.program, iterations, wanted.instructions + 1000,
+  auto result = single_step(ready.program, iterations, wanted.instructions + kRepeated,
                             [&](const Step& step) { counter(step); });
   ASSERT_TRUE(result) << result.error().text();
   counter.finish();

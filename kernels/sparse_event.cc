@@ -41,7 +41,7 @@ void body(Emitter& e, const Params& p) {
       break;
     case kSimd:
       e.mark("event");
-      e.movq(x86::rcx, x86::xmm0);
+      e.movd(x86::ecx, x86::xmm0);
       e.mark("after");
       break;
     default:

@@ -31,6 +31,7 @@ SKIDPROOF_KERNEL(string_fill){
             e.mov(kCounter, x86::r8);
           }
         },
+    .long_mode_only = true,
     .string_instructions = true,
 };
 

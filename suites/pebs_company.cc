@@ -94,6 +94,7 @@ SKIDPROOF_TEST_OVER(PebsCollisions, KeepTheCountWhenSoftwareClearsTheStatusOfAnA
   const auto counter = static_cast<unsigned>(param().number());
   const arch::Event* event = precise_event(uarch(), Signal::kStores, counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  SKIDPROOF_REQUIRE(!distributes(uarch(), counter), SkipCategory::kNotOnThisMicroarch, kNeverArmed);
   const Program& code = program("sparse_event", sparse_parameters("store"));
   const uint64_t first = usable_period(uarch(), kWishedPeriod);
   const uint64_t own = need(count(machine(), counter, *event, code, first));
@@ -136,6 +137,7 @@ SKIDPROOF_TEST_OVER(PebsCollisions, LetAnInterruptOfAnotherCounterComeFirst,
     if (event != nullptr && ((event->counters >> 1) & 1) == 0) event = nullptr;
   }
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  SKIDPROOF_REQUIRE(!distributes(uarch(), counter), SkipCategory::kNotOnThisMicroarch, kNeverArmed);
   const Program& code = program("sparse_event", kFarApart);
   const uint64_t first = usable_period(uarch(), 33);
   SessionPlan plan;
@@ -208,11 +210,12 @@ SKIDPROOF_TEST_OVER(PebsInterrupts, AreTwoForAPebsCounterWithIntAtTheThreshold,
 // Software may meet an interrupt with nothing in the status (R55); each threshold is announced by
 // one that says so all the same.
 SKIDPROOF_TEST(PebsInterrupts, SayWhyAtEachThresholdEvenIfOthersDoNot, clause::R55, clause::R44) {
-  const arch::Event* event = precise_event(uarch(), Signal::kStores);
+  const unsigned counter = arming_counter(uarch());
+  const arch::Event* event = precise_event(uarch(), Signal::kStores, counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters("store", 512));
   const uint64_t period = usable_period(uarch(), 33);
-  SessionPlan plan = one_counter(0, *event, period, 4);
+  SessionPlan plan = one_counter(counter, *event, period, 4);
   plan.threshold_records = 1;
   plan.pmi.rewind_index = true;
   constexpr uint64_t kRecords = 20;

@@ -65,7 +65,7 @@ SKIDPROOF_TEST_OVER(PebsPrivilege, RecordsTheEventsOfItsLevelAlone,
   plan.ring = ring;
   Sampled sampled = need(sample(machine(), plan, code, iterations));
 
-  const Exact expected = exact(uarch(), events, period, period);
+  const Exact expected = exact(uarch(), events, period, period, counter);
   evidence("records", sampled.records().size());
   VERIFY_EQ(sampled.records().size(), expected.records);
   VERIFY_EQ(sampled.run.counters[0], expected.counter);

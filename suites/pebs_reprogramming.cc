@@ -37,6 +37,7 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, LeavesNoRecordBehindOnceStopped,
   const auto counter = static_cast<unsigned>(param().number());
   const arch::Event* event = precise_event(uarch(), Signal::kStores, counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  SKIDPROOF_REQUIRE(!distributes(uarch(), counter), SkipCategory::kNotOnThisMicroarch, kNeverArmed);
   const Program& code = program("sparse_event", sparse_parameters("store"));
   const uint64_t first = usable_period(uarch(), kWishedPeriod);
   const uint64_t events = need(count(machine(), counter, *event, code, first));
@@ -63,6 +64,7 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, StartsAfreshWhenItWasStoppedFirst,
   const arch::Event* taken = precise_event(uarch(), Signal::kConditional, counter);
   SKIDPROOF_REQUIRE(stores != nullptr && taken != nullptr, SkipCategory::kNotOnThisMicroarch,
                     kNoEvent);
+  SKIDPROOF_REQUIRE(!distributes(uarch(), counter), SkipCategory::kNotOnThisMicroarch, kNeverArmed);
   const Program& code = program("sparse_event", sparse_parameters("store"));
   const uint64_t first = usable_period(uarch(), kWishedPeriod);
   const uint64_t events = need(count(machine(), counter, *stores, code, first));
@@ -80,7 +82,7 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, StartsAfreshWhenItWasStoppedFirst,
   Sampled sampled =
       need(sample(machine(), one_counter(counter, *taken, period, 16), code, iterations));
 
-  const Exact expected = exact(uarch(), jumps, period, period);
+  const Exact expected = exact(uarch(), jumps, period, period, counter);
   evidence("records", sampled.records().size());
   VERIFY_EQ(sampled.records().size(), expected.records);
   VERIFY_EQ(sampled.run.counters[0], expected.counter);
@@ -96,7 +98,7 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, RecordsAlikeHoweverOftenItWasStopped,
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   const uint64_t iterations = iterations_for_exactly(4, period);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
-  const Exact expected = exact(uarch(), events, period, period);
+  const Exact expected = exact(uarch(), events, period, period, counter);
   Session session = need(Session::open(machine(), one_counter(counter, *event, period, 16)));
   for (int i = 0; i < 3; ++i) {
     const SessionRun run = need(session.run(code, iterations));
@@ -122,9 +124,11 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, KeepsTheBufferWhenACounterIsWrittenWhileI
   VERIFY_EQ(session.records().size(), 1u);
 
   const bool counter = param().word() == "counter";
-  const MsrWrite late =
-      counter ? MsrWrite{arch::IA32_PMC0, minus_period(period / 2, uarch().gp_width)}
-              : MsrWrite{arch::IA32_PERFEVTSEL0, CounterSetup::of(0, *taken, period).select_msr()};
+  const uint64_t adaptive = need(machine().rdmsr(arch::IA32_PERFEVTSEL0)) & arch::evtsel::kAdaptive;
+  const MsrWrite late = counter
+                            ? MsrWrite{arch::IA32_PMC0, minus_period(period / 2, uarch().gp_width)}
+                            : MsrWrite{arch::IA32_PERFEVTSEL0,
+                                       CounterSetup::of(0, *taken, period).select_msr() | adaptive};
   need(machine().run(code,
                      with({{IA32_PEBS_ENABLE, bit(0)}, {IA32_PERF_GLOBAL_CTRL, bit(0)}, late})));
 

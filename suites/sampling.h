@@ -66,10 +66,15 @@ inline uint64_t usable_period(const arch::Microarch& microarch, uint64_t wish) {
 inline unsigned arming_counter(const arch::Microarch& microarch) {
   return static_cast<unsigned>(__builtin_ctz(microarch.pebs_counters & ~microarch.pdist_counters));
 }
+// Whether PDist records the overflowing event itself: such a counter never stands armed (R62).
+inline bool distributes(const arch::Microarch& microarch, unsigned counter) {
+  return ((microarch.pdist_counters >> counter) & 1) != 0;
+}
+inline constexpr char kNeverArmed[] = "PDist on this counter: the record is that of the overflow";
 // How many events pass from record to record.
 inline uint64_t events_a_record(const arch::Microarch& microarch, unsigned counter,
                                 uint64_t period) {
-  return period + (((microarch.pdist_counters >> counter) & 1) != 0 ? 0 : 1);
+  return period + (distributes(microarch, counter) ? 0 : 1);
 }
 // Bytes of a record of a plan that says nothing about them.
 inline size_t record_bytes(const arch::Microarch& microarch) {

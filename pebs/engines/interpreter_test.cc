@@ -496,8 +496,8 @@ TEST(Refusal, MisalignedMovaps) {
 TEST(Refusal, UnknownInstructions) {
   for (const Bytes& bytes : {Bytes{0x0F, 0xA2},                           // cpuid
                              {0x0F, 0x01, 0xD0},                          // xgetbv
-                             {0xF3, 0xAA},                                // rep stosb
-                             {0xAA},                                      // stosb
+                             {0xF3, 0xAE},                                // repe scasb
+                             {0xAE},                                      // scasb
                              {0x64, 0x48, 0x8B, 0x04, 0x25, 0, 0, 0, 0},  // mov rax, fs:[0]
                              {0x67, 0x8B, 0x06},                          // mov eax, [esi]
                              {0xD9, 0xE8},                                // fld1

@@ -67,7 +67,7 @@ void put_xmm(Writer& out, const AdaptiveBehaviour& how, const VectorRegisters* v
 void put_branches(Writer& out, const AdaptiveBehaviour& how, const BranchRing* branches,
                   unsigned entries) {
   for (unsigned i = 0; i < entries; ++i) {
-    TakenBranch entry;
+    LastBranch entry;
     if (branches != nullptr)
       entry = branches->back(how.branches_newest_first ? i : entries - 1 - i);
     if (how.branches_swapped) std::swap(entry.from, entry.to);

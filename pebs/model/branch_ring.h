@@ -9,7 +9,7 @@
 namespace skidproof::model {
 
 // One entry as a record holds it.
-struct TakenBranch {
+struct LastBranch {
   uint64_t from = 0, to = 0, info = 0;
 };
 
@@ -34,12 +34,12 @@ class BranchRing {
     entries_ = std::min(entries_ + 1, kDepth);
   }
   // The i-th before the newest; zeros where there is none.
-  TakenBranch back(unsigned i) const {
-    return i < entries_ ? ring_[(next_ + kDepth - i) % kDepth] : TakenBranch{};
+  LastBranch back(unsigned i) const {
+    return i < entries_ ? ring_[(next_ + kDepth - i) % kDepth] : LastBranch{};
   }
 
  private:
-  std::array<TakenBranch, kDepth> ring_{};
+  std::array<LastBranch, kDepth> ring_{};
   unsigned next_ = 0, entries_ = 0;
   uint64_t last_cycle_ = 0;
 };
