@@ -31,7 +31,7 @@ void run_handler(uint64_t address, model::Core& core, model::Pmu& pmu) {
   const uint64_t load = address, sub = load + kLength, jump = sub + kLength;
   for (int trip = 1; trip <= kTrips; ++trip) {
     model::Retired loads;
-    loads.counts[index(Signal::kLoads)] = 1;
+    loads.counts[index(Signal::kLoads)] = loads.counts[index(Signal::kSimd)] = 1;
     loads.load = {.valid = true, .l1_hit = true, .source = 1, .latency = 4, .address = kLoaded};
     retire(load, sub, loads);
     retire(sub, jump, {});

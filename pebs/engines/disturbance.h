@@ -12,7 +12,7 @@ namespace skidproof::engines {
 inline constexpr uint64_t kSmmHandler = 0x3'8000;  // SMBASE + 8000H at its default
 inline constexpr uint64_t kMachineCheckHandler = 0xffff'ffff'8110'0000;
 
-// Retires a short loop of load, subtraction and jump at this address: each kind of event that a
+// Retires a short loop of SIMD load, subtraction and jump at this address: each kind of event that a
 // counter, an armed PEBS or a branch trace could mistake for the program's. The program's registers
 // and memory are as before.
 void run_handler(uint64_t address, model::Core& core, model::Pmu& pmu);
