@@ -142,13 +142,6 @@ bool samples_any_event(const Microarch& m) { return m.pebs_any_event; }
 bool samples_listed_events(const Microarch& m) {
   return m.architectural_perfmon() && !m.pebs_any_event;
 }
-// Events of the handler in SMM that PEBS could take.
-bool samples_loads(const Microarch& m) {
-  return m.architectural_perfmon() &&
-         std::any_of(m.events.begin(), m.events.end(), [](const arch::Event& e) {
-           return e.precise() && e.signal == arch::Signal::kLoads;
-         });
-}
 // PEBS counters that load latency is not published for.
 bool has_latency_elsewhere(const Microarch& m) {
   return has_load_latency(m) && (m.pebs_counters & ~m.load_latency_counters) != 0;
