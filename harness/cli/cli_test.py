@@ -7,6 +7,7 @@ usage: python3 cli_test.py SKIDPROOF [unittest arguments]
 import json
 import os
 import pathlib
+import shutil
 import re
 import signal
 import subprocess
@@ -47,7 +48,7 @@ class CliTest(unittest.TestCase):
                 env=environment,
                 capture_output="stdout" not in options,
                 text=True,
-                timeout=120,
+                timeout=300,
                 **options,
             )
         )
@@ -453,12 +454,23 @@ class Qualify(CliTest):
 
 
 class Traceability(CliTest):
+    kept = None  # the rows, made once: they cost a run of every suite
+
     def setUp(self):
         super().setUp()
-        self.assertEqual(self.skidproof("run", "--machine", MODEL, "--filter", QUICK, "--json", "run.jsonl").exit, 0)
-        qualify = ("qualify", "--microarch", "sandy-bridge", "--defect", "reset-never", "--seeds", "1", "--out", "rows")
-        self.assertEqual(self.skidproof(*qualify).exit, 0)
+        if Traceability.kept is None:
+            self.assertEqual(self.skidproof("run", "--machine", MODEL, "--filter", QUICK, "--json", "run.jsonl").exit, 0)
+            qualify = ("qualify", "--microarch", "sandy-bridge", "--defect", "reset-never", "--seeds", "1", "--out", "rows")
+            self.assertEqual(self.skidproof(*qualify).exit, 0)
+            Traceability.kept = tempfile.TemporaryDirectory()
+            shutil.copytree(self.folder, Traceability.kept.name, dirs_exist_ok=True)
+        shutil.copytree(Traceability.kept.name, self.folder, dirs_exist_ok=True)
         self.rows = ("--from", "run.jsonl", "rows")
+
+    @classmethod
+    def tearDownClass(cls):
+        if Traceability.kept is not None:
+            Traceability.kept.cleanup()
 
     def trace(self, *arguments):
         return self.skidproof("traceability", *self.rows, *arguments)
