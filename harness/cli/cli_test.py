@@ -7,8 +7,8 @@ usage: python3 cli_test.py SKIDPROOF [unittest arguments]
 import json
 import os
 import pathlib
-import shutil
 import re
+import shutil
 import signal
 import subprocess
 import sys
