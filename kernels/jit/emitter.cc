@@ -38,7 +38,7 @@ asmjit::Operand_ Emitter::narrowed(const asmjit::Operand_& operand, bool vector)
     if (id >= 8) refuse(fmt::format("there is no r{} in {}", id, name_of(mode())));
   };
   if (is_general(operand)) {
-    auto reg = operand.as<x86::Gp>();
+    const auto& reg = operand.as<x86::Gp>();
     check(reg.id());
     return narrow(reg);
   }
