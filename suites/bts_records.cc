@@ -33,7 +33,7 @@ std::vector<Param> streams() {
 }
 
 Direction directions(const Program& program, const Param& param) {
-  std::string parameters = param.word(1);
+  const std::string& parameters = param.word(1);
   uint64_t number = param.number();
   bool never = parameters.starts_with("pattern=never");
   bool alternating = parameters.starts_with("pattern=alternating");
