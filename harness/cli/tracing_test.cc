@@ -83,7 +83,8 @@ TEST(Trace, WithoutRowsACitationCounts) {
   EXPECT_EQ(all.clauses[1].tests[1].id, "B.Second");
   EXPECT_EQ(all.clauses[1].tests[1].source, "suites/b.cc");
   EXPECT_FALSE(all.clauses[2].tested);
-  EXPECT_THAT(all.clauses[2].untested_because, HasSubstr("cannot be tested here: speaks of Goldmont"));
+  EXPECT_THAT(all.clauses[2].untested_because,
+              HasSubstr("cannot be tested here: speaks of Goldmont"));
 }
 
 TEST(Trace, WithRowsATestMustHavePassedSomewhere) {

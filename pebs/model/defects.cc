@@ -102,7 +102,7 @@ struct Id {
 // Whether the row's parts have that erratum.
 template <Id kId>
 bool listed(const Microarch& m) {
-  return std::find(m.errata.begin(), m.errata.end(), std::string_view(kId.text)) != m.errata.end();
+  return m.has_erratum(kId.text);
 }
 
 // What a fact of a row lets a defect apply to.

@@ -42,7 +42,6 @@ struct GenerationBehaviour {
   int16_t data_address_offset = 0;
   bool store_status = true;
   bool store_status_inverted = false;
-  bool store_status_for_loads = false;
   bool data_zero_latency = true;
 
   // Version 4.

@@ -80,7 +80,7 @@ void Pmu::State::add_data_address(RecordData& data, const Counter& c, const Acce
   if (!access.valid) return;
   if (how.data_address)
     data.data_address = access.address + static_cast<uint64_t>(how.data_address_offset);
-  bool shows_status = (of_store && c.store_status) || how.store_status_for_loads;
+  bool shows_status = of_store && c.store_status;
   bool hit = access.l1_hit != how.store_status_inverted;
   data.data_source = shows_status && how.store_status && hit ? store_status::kL1Hit : 0;
   data.latency = how.data_zero_latency ? 0 : access.latency;
