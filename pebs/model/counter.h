@@ -54,6 +54,8 @@ struct Counter {
   uint64_t select = 0;  // IA32_PERFEVTSELn
 
   // What the select and the control registers make of it; recomputed whenever one changes.
+  const arch::Event* event = nullptr;  // what the row knows by …
+  uint32_t event_code = UINT32_MAX;    // … these bits 15:0 of a select
   bool counting = false;
   arch::Signal signal = arch::Signal::kNone;
   bool load_latency = false;   // counts tagged loads above the threshold

@@ -18,10 +18,12 @@ uint64_t Pmu::State::pebs_mask() const {
 // The fixed counters' part of resolve().
 void Pmu::State::resolve_fixed(unsigned i) {
   FixedSampling& s = fixed_sampling[i];
-  const Event* event = uarch.event_on_fixed(i);
   s.pebs =
       ((pebs_mask() >> (pebs_enable::kFixedShift + i)) & 1) != 0 && behaviour.adaptive.fixed_pebs;
-  s.precise = event != nullptr && event->precise();
+  if (s.pebs) {
+    const Event* event = uarch.event_on_fixed(i);
+    s.precise = event != nullptr && event->precise();
+  }
   const bool distributed = s.pebs && ((behaviour.adaptive.pdir_fixed >> i) & 1) != 0;
   s.shadowless = distributed && behaviour.adaptive.pdist_on_fixed_next;
   s.pdir = distributed && !s.shadowless;

@@ -74,6 +74,7 @@ struct Pmu::State {
                                    decisions.answering_counters)),
         fixed_visible(std::min<unsigned>(microarch.fixed_counters, decisions.answering_fixed)),
         keeps_history(!decisions.registers_after || decisions.load_latency_lag != 0),
+        miscounts(decisions.counting.extra_events != 0 || decisions.lost_events != 0),
         random(derive_seed(seed, "pmu")),
         branch_store(memory, microarch, behaviour.bts) {
     reset();
@@ -86,6 +87,7 @@ struct Pmu::State {
   unsigned visible;        // CPUID.0AH:EAX[15:8]
   unsigned fixed_visible;  // CPUID.0AH:EDX[4:0]
   bool keeps_history;      // a defect asks for what was before an instruction
+  bool miscounts;          // a defect counts events twice or not at all
   Random random;
 
   std::array<Counter, kMaxCounters> counters;
