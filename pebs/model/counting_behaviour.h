@@ -29,6 +29,12 @@ struct Substitution {
   arch::Signal signal = arch::Signal::kNone;  // kNone: it counts nothing
 };
 
+// A signal that is counted as another, whatever selects it.
+struct Mistake {
+  arch::Signal event = arch::Signal::kNone;  // kNone: none is
+  arch::Signal counts = arch::Signal::kNone;
+};
+
 struct CountingBehaviour {
   // Registers.
   RegisterBits lax;                   // reserved bits that are taken
@@ -67,6 +73,7 @@ struct CountingBehaviour {
 
   // What is counted.
   Substitution substitute;         // M47
+  Mistake mistake;                 // M49
   uint32_t fixed_lost_events = 0;  // fixed counter 0 misses one in this many (HSD140)
   uint32_t fixed_start_extra =
       0;                      // what fixed counter 0 gains when enabled beside a sibling (HSD143)

@@ -55,6 +55,17 @@ bool samples_branches(const Microarch& m) {
     return e.signal == arch::Signal::kConditional && e.precise() && (e.pebs_counters & 1) != 0;
   });
 }
+// Counts all of these signals on IA32_PMC0, each by an event without qualifiers.
+template <arch::Signal... kWanted>
+bool counts(const Microarch& m) {
+  auto one = [&](arch::Signal signal) {
+    return std::any_of(m.events.begin(), m.events.end(), [&](const arch::Event& e) {
+      return e.signal == signal && e.cmask == 0 && !e.invert && (e.counters & 1) != 0 &&
+             e.kind <= arch::EventKind::kPebsOnly;
+    });
+  };
+  return m.architectural_perfmon() && (one(kWanted) && ...);
+}
 bool asserts_cmask(const Microarch& m) {
   return m.expectation(arch::kQualifierCmask) == arch::Expectation::kMustHold;
 }

@@ -120,13 +120,13 @@ bool Pmu::State::counts_level(unsigned n) const {
 // Recomputes what a counter's select means under the present control registers.
 void Pmu::State::resolve(unsigned n) {
   Counter& c = counters[n];
-  const Event* event =
-      uarch.event(static_cast<uint8_t>(c.select), static_cast<uint8_t>(c.select >> 8));
   const CountingBehaviour& how = behaviour.counting;
-  if (how.selects_shared && n == 1) {
-    const uint64_t first = counters[0].select;
-    event = uarch.event(static_cast<uint8_t>(first), static_cast<uint8_t>(first >> 8));
+  const uint64_t select = how.selects_shared && n == 1 ? counters[0].select : c.select;
+  if (c.event_code != (select & 0xFFFF)) {
+    c.event_code = select & 0xFFFF;
+    c.event = uarch.event(static_cast<uint8_t>(select), static_cast<uint8_t>(select >> 8));
   }
+  const Event* event = c.event;
   bool privilege = counts_level(n);
   bool own_enable = (c.select & evtsel::kEnable) != 0 || !how.own_enable_needed;
   unsigned enabling_bit = how.global_ctrl_crossed ? n ^ 1 : n;
@@ -150,6 +150,7 @@ void Pmu::State::resolve(unsigned n) {
   if (how.substitute.select != 0 && how.substitute.select == (c.select & 0xFFFF)) {
     c.signal = how.substitute.signal;
   }
+  if (c.signal != Signal::kNone && c.signal == how.mistake.event) c.signal = how.mistake.counts;
   if (how.macro_fused_counts_jumps && c.signal == Signal::kMacroFused) {
     c.signal = Signal::kConditional;
   }
@@ -249,13 +250,14 @@ uint64_t Pmu::State::with_sibling(Signal signal, uint64_t select, uint64_t event
 
 // All of them, on a CPU that counts right.
 uint64_t Pmu::State::noticed(Counter& c, uint64_t events) const {
-  if (behaviour.counting.extra_events != 0) [[unlikely]] {
+  if (!miscounts) [[likely]]
+    return events;
+  if (behaviour.counting.extra_events != 0) {
     c.since_extra += events;
     events += c.since_extra / behaviour.counting.extra_events;
     c.since_extra %= behaviour.counting.extra_events;
   }
-  if (behaviour.lost_events == 0) [[likely]]
-    return events;
+  if (behaviour.lost_events == 0) return events;
   c.since_loss += events;
   uint64_t lost = c.since_loss / behaviour.lost_events;
   c.since_loss %= behaviour.lost_events;

@@ -1,0 +1,236 @@
+// The events of a microarchitecture's list count what their names say: loads by where their line was,
+// accesses across lines and beyond the second-level TLB, branches and mispredictions by kind.
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/check/check.h"
+#include "suites/exact.h"
+#include "suites/sampling.h"
+
+namespace skidproof::check {
+namespace {
+
+using namespace suites;
+using arch::Signal;
+
+constexpr char kNoEvent[] = "the microarch publishes no such event";
+// What a machine's own code between its writes of GLOBAL_CTRL may add.
+constexpr uint64_t kOwn = 32;
+
+// The program of a measurement, and how far it runs.
+struct Work {
+  std::string kernel, parameters;
+  uint64_t iterations = 1;
+};
+
+Expected<uint64_t> counted(Machine& machine, Signal signal, const Program& program,
+                           uint64_t iterations) {
+  const arch::Event* event = counting_event(*machine.identity().microarch, signal);
+  return count(machine, 0, *event, program, iterations);
+}
+
+bool publishes(const arch::Microarch& microarch, std::initializer_list<Signal> signals) {
+  for (Signal signal : signals) {
+    if (counting_event(microarch, signal) == nullptr) return false;
+  }
+  return true;
+}
+
+uint64_t distance(uint64_t a, uint64_t b) { return a > b ? a - b : b - a; }
+
+std::string number(std::string_view name, uint64_t value) {
+  return std::string(name) + "=" + std::to_string(value);
+}
+
+// A chase through random lines: the same line comes again only behind all the others, so that a level
+// that is too small for them keeps none.
+Work chase(uint64_t bytes, uint64_t rounds) {
+  return {"pointer_chase", number("bytes", bytes), bytes / 64 * rounds};
+}
+
+Param on(const char* label, const char* kernel, const char* parameters) {
+  return {.label = label, .words = {kernel, parameters}};
+}
+
+// --- Exact numbers
+
+struct ExactEvent {
+  std::string_view name;
+  Signal signal;
+  std::string_view kernel, parameters;
+  uint64_t (*each)(const Expectations& iteration);
+};
+
+template <uint64_t kEvents>
+uint64_t fixed_number(const Expectations&) {
+  return kEvents;
+}
+
+// What a word of the parameter stands for.
+const ExactEvent& exact_event(std::string_view word) {
+  constexpr auto kLoadsOf = [](const Expectations& e) { return e.loads; };
+  constexpr auto kStoresOf = [](const Expectations& e) { return e.stores; };
+  constexpr auto kBranchesOf = [](const Expectations& e) { return e.branches(); };
+  constexpr auto kTakenOf = [](const Expectations& e) { return e.branches_taken; };
+  constexpr auto kNotTakenOf = [](const Expectations& e) { return e.branches_not_taken; };
+  constexpr const char* kNever = "pattern=never,length=64";
+  static const std::vector<ExactEvent> kEvents = {
+      {"loads", Signal::kLoads, "mixed", "loads=5,stores=3", kLoadsOf},
+      {"stores", Signal::kStores, "mixed", "loads=5,stores=3", kStoresOf},
+      {"branches", Signal::kBranches, "mixed", "taken=3,not_taken=2", kBranchesOf},
+      {"taken", Signal::kNearTaken, "mixed", "taken=3,not_taken=2", kTakenOf},
+      {"not_taken", Signal::kConditionalNotTaken, "branch_pattern", kNever, kNotTakenOf},
+      {"conditional", Signal::kConditional, "branch_pattern", kNever, kBranchesOf},
+      {"calls", Signal::kNearCalls, "call_return", "depth=3", fixed_number<3>},
+      {"returns", Signal::kNearReturns, "call_return", "depth=3", fixed_number<3>},
+      {"nops", Signal::kNops, "nop_sled", "count=48", fixed_number<48>},
+      {"locked", Signal::kLockedLoads, "locked_rmw", "unroll=3", fixed_number<3>},
+      {"split_loads", Signal::kSplitLoads, "split_access", "kind=load", kLoadsOf},
+      {"split_stores", Signal::kSplitStores, "split_access", "kind=store", kStoresOf},
+      {"split_pages", Signal::kSplitLoads, "split_access", "kind=load,border=page", kLoadsOf},
+      {"whole_loads", Signal::kSplitLoads, "load_stream", "", fixed_number<0>},
+      {"whole_stores", Signal::kSplitStores, "store_stream", "", fixed_number<0>},
+      {"streamed", Signal::kSplitStores, "store_stream", "kind=nontemporal", fixed_number<0>},
+      {"plain_loads", Signal::kLockedLoads, "load_stream", "", fixed_number<0>},
+  };
+  for (const ExactEvent& e : kEvents) {
+    if (e.name == word) return e;
+  }
+  std::abort();  // the words of the test and of the table differ
+}
+
+// --- Loads by level
+
+struct Level {
+  Signal signal = Signal::kNone;
+  Work work;
+};
+
+Level level(std::string_view word, const arch::CacheGeometry& caches) {
+  if (word == "L1") return {Signal::kLoadsL1Hit, chase(caches.l1_bytes / 2, 16)};
+  if (word == "L2") return {Signal::kLoadsL2Hit, chase(caches.l2_bytes / 2, 8)};
+  if (word == "L3") return {Signal::kLoadsL3Hit, chase(caches.l3_bytes / 2, 4)};
+  return {Signal::kLoadsL3Miss, chase(uint64_t{caches.l3_bytes} * 2, 2)};
+}
+
+}  // namespace
+
+// Between twenty iterations and ten the machine's own code adds nothing.
+SKIDPROOF_TEST_OVER(PmuRetiredEvents, CountEachOnce,
+                    over::words({"loads", "stores", "branches", "taken", "not_taken", "conditional",
+                                 "calls", "returns", "nops", "locked", "split_loads",
+                                 "split_stores", "split_pages", "whole_loads", "whole_stores",
+                                 "streamed", "plain_loads"}),
+                    clause::M49) {
+  const ExactEvent& wanted = exact_event(param().word());
+  SKIDPROOF_REQUIRE(publishes(uarch(), {wanted.signal}), SkipCategory::kNotOnThisMicroarch,
+                    kNoEvent);
+  const Program& code = program(std::string(wanted.kernel), std::string(wanted.parameters));
+  const uint64_t few = need(counted(machine(), wanted.signal, code, 10));
+  const uint64_t more = need(counted(machine(), wanted.signal, code, 20));
+  evidence("event", counting_event(uarch(), wanted.signal)->name);
+  evidence("ten_iterations", few);
+  evidence("twenty_iterations", more);
+  VERIFY_EQ(more - few, 10 * wanted.each(code.per_iteration));
+}
+
+// Of sixteen rounds through half a level at most the first finds the lines elsewhere.
+SKIDPROOF_TEST_OVER(PmuRetiredEvents, CountLoadsByWhereTheirLineWas,
+                    over::words({"L1", "L2", "L3", "memory"}), clause::M49) {
+  const Level here = level(param().word(), uarch().caches);
+  SKIDPROOF_REQUIRE(publishes(uarch(), {here.signal}), SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program(here.work.kernel, here.work.parameters);
+  const uint64_t served = need(counted(machine(), here.signal, code, here.work.iterations));
+  evidence("loads", here.work.iterations);
+  evidence("served", served);
+  VERIFY_LE(served, here.work.iterations + kOwn);
+  VERIFY_GE(served, here.work.iterations / 2);
+}
+
+// Each load is counted at one level, and at one only.
+SKIDPROOF_TEST_OVER(PmuRetiredEvents, CountEachLoadAtOneLevel,
+                    (std::vector<Param>{
+                        on("chase", "pointer_chase", "bytes=1M"),
+                        on("words", "pointer_chase", "bytes=256K,granularity=8"),
+                        on("stream", "load_stream", "stride=32,window=512K"),
+                        on("split", "split_access", "kind=load,unroll=16"),
+                    }),
+                    clause::M49) {
+  constexpr Signal kLevels[] = {Signal::kLoadsL1Hit, Signal::kLoadsFillBuffer, Signal::kLoadsL2Hit,
+                                Signal::kLoadsL3Hit, Signal::kLoadsL3Miss};
+  SKIDPROOF_REQUIRE(
+      publishes(uarch(), {Signal::kLoadsL1Hit, Signal::kLoadsFillBuffer, Signal::kLoadsL2Hit,
+                          Signal::kLoadsL3Hit, Signal::kLoadsL3Miss}),
+      SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program(param().word(0), param().word(1));
+  constexpr uint64_t kIterations = 40'000;
+  const uint64_t loads = code.total(kIterations).loads;
+  uint64_t all = 0;
+  for (Signal signal : kLevels) {
+    const uint64_t served = need(counted(machine(), signal, code, kIterations));
+    evidence(name_of(signal), served);
+    all += served;
+  }
+  evidence("loads", loads);
+  // Five runs: a line may be found elsewhere in one than in the other.
+  VERIFY_LE(distance(all, loads), loads / 20 + 5 * kOwn);
+}
+
+// Lines far apart, so many that no TLB holds their pages; and few of them.
+SKIDPROOF_TEST_OVER(PmuRetiredEvents, CountAccessesBeyondTheSecondLevelTlb,
+                    over::words({"load", "store"}), clause::M49) {
+  const bool stores = param().word() == "store";
+  const Signal signal = stores ? Signal::kStlbMissStores : Signal::kStlbMissLoads;
+  SKIDPROOF_REQUIRE(publishes(uarch(), {signal}), SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const uint64_t pages = std::bit_ceil(uint64_t{uarch().caches.stlb_entries}) * 4;
+  const uint64_t bytes = pages * 4096;
+  const Program& far =
+      stores ? program("store_stream", "stride=4K,unroll=1," + number("window", bytes))
+             : program("pointer_chase", "granularity=4K,stagger=1," + number("bytes", bytes));
+  const Program& near = stores ? program("store_stream", "stride=4K,unroll=1,window=64K")
+                               : program("pointer_chase", "granularity=4K,stagger=1,bytes=64K");
+  const uint64_t iterations = pages * 4;
+  const uint64_t missing = need(counted(machine(), signal, far, iterations));
+  const uint64_t present = need(counted(machine(), signal, near, iterations));
+  evidence("accesses", iterations);
+  evidence("far", missing);
+  evidence("near", present);
+  VERIFY_LE(missing, iterations + kOwn);
+  VERIFY_GE(missing, iterations / 2);
+  VERIFY_LE(present, iterations / 20);
+}
+
+// Ways that nobody can predict: the conditional jumps are what is mispredicted, as often taken as not.
+SKIDPROOF_TEST(PmuRetiredEvents, CountMispredictionsByKind, clause::M49) {
+  SKIDPROOF_REQUIRE(publishes(uarch(), {Signal::kMispredicts, Signal::kMispredictsConditional}),
+                    SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  constexpr uint64_t kLength = 16384, kRounds = 2;
+  const Program& random = program("branch_pattern", number("pattern=random,length", kLength));
+  auto of = [&](Signal signal) -> Expected<uint64_t> {
+    const uint64_t found = SKIDPROOF_TRY(counted(machine(), signal, random, kRounds));
+    evidence(name_of(signal), found);
+    return found;
+  };
+  const uint64_t all = need(of(Signal::kMispredicts));
+  const uint64_t conditional = need(of(Signal::kMispredictsConditional));
+  VERIFY_GE(all, kLength * kRounds / 4);
+  VERIFY_LE(distance(conditional, all), all / 20);
+  if (publishes(uarch(), {Signal::kMispredictsNotTaken})) {
+    const uint64_t not_taken = need(of(Signal::kMispredictsNotTaken));
+    VERIFY_LE(distance(not_taken, all / 2), all / 8);
+  }
+  if (publishes(uarch(), {Signal::kMispredictsTaken})) {
+    const uint64_t taken = need(of(Signal::kMispredictsTaken));
+    VERIFY_LE(distance(taken, all / 2), all / 8);
+  }
+  if (publishes(uarch(), {Signal::kMispredictsNearCall})) {
+    const uint64_t calls = need(of(Signal::kMispredictsNearCall));
+    VERIFY_LE(calls, kOwn);
+  }
+}
+
+}  // namespace skidproof::check
