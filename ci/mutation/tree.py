@@ -88,6 +88,9 @@ def rendered(source, numbered, excluded=frozenset()):
     return b"".join(pieces + [data[at:]])
 
 
+UNIT_TESTS = ("model_test", "engines_test")  # the faster one first
+
+
 def write_if_changed(path, data):
     if not path.exists() or path.read_bytes() != data:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +107,7 @@ class Tree:
         self.source = folder / "src"
         self.release = root / "build/release"
         self.program = folder / "skidproof"
-        self.unit_tests = folder / "model_test"
+        self.unit_tests = [folder / name for name in UNIT_TESTS]
         self.rejected = set()  # first numbers of sites that do not compile
 
     def ninja(self, *words):
@@ -142,7 +145,9 @@ class Tree:
             mutated = relative is not None and (self.source / relative).exists()
             return compile_object(self.source / relative if mutated else source, self.compiler_words(entry), f"obj/{name}")
 
-        for target, program in (("skidproof", self.program), ("pebs/model_test", self.unit_tests)):
+        programs = [("skidproof", self.program)]
+        programs += [(f"pebs/{program.name}", program) for program in self.unit_tests]
+        for target, program in programs:
             link = self.ninja("-t", "commands", target).splitlines()[-1]
             words = shlex.split(link.removeprefix(": && ").removesuffix(" && :"))
             objects = [word for word in words if word.endswith(".o")]
@@ -196,7 +201,7 @@ class Tree:
 
     def compile(self, finder, numbers, jobs, say):
         """Builds; sites that do not compile are taken out, a few times over."""
-        run(["cmake", "--build", self.release, "--target", "skidproof", "model_test", "-j", str(jobs)])
+        run(["cmake", "--build", self.release, "--target", "skidproof", *UNIT_TESTS, "-j", str(jobs)])
         self.write(finder, numbers)
         self.plan()
         for attempt in range(ATTEMPTS):
