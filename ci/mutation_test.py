@@ -218,7 +218,7 @@ class Switching(MutationTest):
         self.assert_changes("comparison", "a < b + 7", "a <= b + 7", 1, "1")
         self.assert_changes("constant", "7", "8", 1, "1")
         self.assert_changes("logical", "a <= 10 && b > 3", "a <= 10 || b > 3", 2, "1")
-        self.assert_changes("constant", "5", "6", 5, "6")
+        self.assert_changes("initial", "5", "6", 5, "6")
         self.assert_changes("constant", "20", "21", 6, "21")
         self.assert_changes("operand", "(1u << bits) - 1", "1 - (1u << bits)", 7, "4294967295")
         self.assert_changes("operand", "bits &= 12", "bits |= 12", 8, "15")

@@ -1,11 +1,12 @@
 """ci/mutants.json: mutants that no suite can tell from the original, each with the reason.
 
 An entry is {"file", "function", "source", "operator", "change", "nth", "reason"}: what Mutant.key() holds, without
-line numbers, so that it survives the moving of code. `nth` may be left out for 0. An entry without `change` speaks of
-every mutant of its line (`source`); one without `source` too, of every mutant of its function; `operator` narrows
-both.
+line numbers, so that it survives the moving of code. `nth` may be left out for 0. One with `change` is narrow: it speaks
+of one mutant. One without is broad: it speaks of every mutant of its line (`source`), or without that of its function,
+which may be a pattern ("TagArray::*"); `operator` narrows both.
 """
 
+import fnmatch
 import json
 
 FIELDS = ("file", "function", "source", "operator", "change", "nth", "reason")
@@ -32,7 +33,7 @@ def load(path):
 
 
 def speaks_of(entry, mutant):
-    if (entry["file"], entry["function"]) != (mutant.file, mutant.function):
+    if entry["file"] != mutant.file or not fnmatch.fnmatchcase(mutant.function, entry["function"]):
         return False
     if "source" in entry and entry["source"] != mutant.source:
         return False

@@ -224,7 +224,7 @@ class Finder:
         begin = name_end + initialiser.end() - 1
         where = context
         if not context.function:
-            where = dataclasses.replace(context, function=qualified(cursor))
+            where = dataclasses.replace(context, function=qualified(cursor), initial=cursor.kind == CursorKind.FIELD_DECL)
         for child in cursor.get_children():
             if child.extent.start.offset >= begin:
                 self.visit(child, where)
@@ -417,6 +417,7 @@ class Finder:
     def add(self, cursor, context, rule, afters, replacements, prefix, suffix, over=None):
         source = self.source_of(cursor)
         start, end = cursor.extent.start.offset, cursor.extent.end.offset
+        rule = "initial" if context.initial and rule == "constant" else rule
         known = self.sites[source.name]
         if (start, end, rule) in known:
             return  # a header seen from another translation unit
@@ -455,6 +456,7 @@ class Finder:
 class Context:
     function: str = ""  # "": nothing here runs
     constexpr: bool = False
+    initial: bool = False  # the initial value of a member
 
 
 def qualified(cursor):

@@ -8,15 +8,17 @@ void CycleFilter::configure(uint64_t select, const CountingBehaviour& behaviour)
   *this = CycleFilter{};
   cmask_ = static_cast<uint32_t>((select & evtsel::kCmask) >> evtsel::kCmaskShift);
   if (behaviour.cmask_ignored) cmask_ = 0;
-  if (cmask_ == 0 && (select & evtsel::kInvert) != 0 && behaviour.invert_without_cmask) cmask_ = 1;
+  if (behaviour.invert_without_cmask && cmask_ == 0 && (select & evtsel::kInvert) != 0) cmask_ = 1;
   if (cmask_ != 0) cmask_ += behaviour.cmask_offset;
   // INV is ignored while CMASK is 0.
   invert_ = (select & evtsel::kInvert) != 0 && cmask_ != 0 && !behaviour.invert_ignored;
   edge_ = (select & evtsel::kEdge) != 0 && !behaviour.edge_ignored;
   used_ = cmask_ != 0 || edge_;
-  if (edge_ && behaviour.edge_counts_levels) edge_ = false;
-  bool one_level = ((select & evtsel::kUsr) != 0) != ((select & evtsel::kOs) != 0);
-  if (invert_ && one_level && behaviour.invert_overcounts_one_level) weight_ = 2;
+  if (behaviour.edge_counts_levels) edge_ = false;
+  if (behaviour.invert_overcounts_one_level) {
+    bool one_level = ((select & evtsel::kUsr) != 0) != ((select & evtsel::kOs) != 0);
+    if (invert_ && one_level) weight_ = 2;
+  }
 }
 
 bool CycleFilter::asserted(uint64_t events) const {

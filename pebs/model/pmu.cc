@@ -132,10 +132,10 @@ void Pmu::State::resolve(unsigned n) {
   unsigned enabling_bit = how.global_ctrl_crossed ? n ^ 1 : n;
   bool enabled = own_enable && (((enabled_counters() >> enabling_bit) & 1) != 0 ||
                                 !behaviour.enable_needs_global);
-  if ((c.select & evtsel::kOs) == 0 && ((how.upper_usr_only_dead >> n) & 1) != 0) enabled = false;
+  if (((how.upper_usr_only_dead >> n) & 1) != 0 && (c.select & evtsel::kOs) == 0) enabled = false;
   if (how.needs_magic_selects && magic_selects != kAllMagicSelects) enabled = false;
   // No program of the model is ever inside a transaction.
-  if ((c.select & evtsel::kInTx) != 0 && behaviour.generation.in_tx_filters) enabled = false;
+  if (behaviour.generation.in_tx_filters && (c.select & evtsel::kInTx) != 0) enabled = false;
   bool store_elsewhere = event != nullptr && event->kind == EventKind::kPreciseStore &&
                          ((behaviour.precise_store_counters >> n) & 1) != 0;
   store_elsewhere |= event != nullptr && event->kind == EventKind::kStoreSample &&
@@ -150,7 +150,9 @@ void Pmu::State::resolve(unsigned n) {
   if (how.substitute.select != 0 && how.substitute.select == (c.select & 0xFFFF)) {
     c.signal = how.substitute.signal;
   }
-  if (c.signal != Signal::kNone && c.signal == how.mistake.event) c.signal = how.mistake.counts;
+  if (how.mistake.event != Signal::kNone && c.signal == how.mistake.event) {
+    c.signal = how.mistake.counts;
+  }
   if (how.macro_fused_counts_jumps && c.signal == Signal::kMacroFused) {
     c.signal = Signal::kConditional;
   }
@@ -158,8 +160,8 @@ void Pmu::State::resolve(unsigned n) {
                (c.signal != Signal::kNone || c.load_latency) && present(n) &&
                n < behaviour.running_counters;
   c.any_thread = c.counting && !c.load_latency && counts_sibling(c.select & evtsel::kAnyThread);
-  if (sibling && event != nullptr && event->code >= 0xD0 && event->code <= 0xD3 &&
-      ((how.sibling_leaks >> (event->code - 0xD0)) & 1) != 0) {
+  if (how.sibling_leaks != 0 && sibling && event != nullptr && event->code >= 0xD0 &&
+      event->code <= 0xD3 && ((how.sibling_leaks >> (event->code - 0xD0)) & 1) != 0) {
     c.any_thread = c.counting;
   }
   c.pebs = pebs_eligible(n, event);
@@ -212,7 +214,9 @@ void Pmu::State::refresh() {
   }
   tracing = traces_branches();
   unusual = tracing || smm;
-  if ((fixed_counting & ~fixed_before & 1) != 0 && sibling) fixed[0].add(how.fixed_start_extra);
+  if (how.fixed_start_extra != 0 && sibling && (fixed_counting & ~fixed_before & 1) != 0) {
+    fixed[0].add(how.fixed_start_extra);
+  }
   // Nothing counts any more: an assist that waited for the rest of a fused pair will not come.
   if ((counting | fixed_counting) == 0) pending = {};
   interrupts_due &= armed | static_cast<uint32_t>(pending.triggers);
@@ -282,7 +286,7 @@ bool Pmu::State::arms(Counter& c) {
   c.redundant = false;
   bool late = behaviour.late_armings != 0 && c.armings % behaviour.late_armings == 0;
   c.events_to_go = behaviour.extra_events + (late ? 1 : 0);
-  if (std::exchange(loses_overflow, false)) return false;
+  if (behaviour.toggling_loses_overflow && std::exchange(loses_overflow, false)) return false;
   if (behaviour.lost_armings != 0 && c.armings % behaviour.lost_armings == 0) return false;
   uint64_t least = c.pdir ? behaviour.pdir_least_period : behaviour.least_period;
   return least == 0 || c.period() >= least;
@@ -292,7 +296,7 @@ bool Pmu::State::arms(Counter& c) {
 // event.
 bool Pmu::State::overflowed(unsigned n, const Retired& r) {
   Counter& c = counters[n];
-  if (behaviour.overflow_sets_status && (!c.pebs || behaviour.pebs_overflow_sets_status)) {
+  if (behaviour.overflow_sets_status && (behaviour.pebs_overflow_sets_status || !c.pebs)) {
     global_status |= bit(n + behaviour.counting.gp_status_offset);
   }
   bool interrupts = (c.select & evtsel::kInt) != 0 || behaviour.counting.interrupts_without_int ||
@@ -338,12 +342,12 @@ uint64_t Pmu::State::fixed_events(unsigned i, const SignalCounts& counts) {
     if ((fixed_field(i) & fixed_ctrl::kOs) != 0) one_level |= evtsel::kOs;
     events = with_sibling(fixed_signal(i), one_level, events, cycles_of(counts));
   }
-  if (i == 0 && how.fixed_lost_events != 0) [[unlikely]] {
+  if (how.fixed_lost_events != 0 && i == 0) [[unlikely]] {
     fixed_since_loss += events;
     events -= fixed_since_loss / how.fixed_lost_events;
     fixed_since_loss %= how.fixed_lost_events;
   }
-  if (i == 2 && how.reference_clock_percent != 100) [[unlikely]] {
+  if (how.reference_clock_percent != 100 && i == 2) [[unlikely]] {
     reference_parts += events * how.reference_clock_percent;
     events = reference_parts / 100;
     reference_parts %= 100;
@@ -423,7 +427,8 @@ void Pmu::State::raise_pmi(bool may_freeze) {
   }
   if (behaviour.interrupt_sets_ovf_buffer) global_status |= status::kOvfBuffer;
   bool freeze = may_freeze && (debugctl & debugctl::kFreezePerfmonOnPmi) != 0 &&
-                ++pmis_raised > behaviour.interrupts_before_freeze;
+                (behaviour.interrupts_before_freeze == 0 ||
+                 ++pmis_raised > behaviour.interrupts_before_freeze);
   if ((freeze && behaviour.freeze_clears_global_ctrl) || behaviour.freeze_always) {
     global_ctrl = 0;  // R52, architectural version 2–3
     refresh();
@@ -438,7 +443,9 @@ void Pmu::State::raise_pmi(bool may_freeze) {
 void Pmu::State::overflow_interrupt(unsigned n) {
   bool any = behaviour.overflow_interrupt == OverflowInterrupt::kAfterAnyAssist;
   bool waits = counters[n].pebs && behaviour.overflow_interrupt != OverflowInterrupt::kAtOnce;
-  for (const Counter& c : counters) waits = waits || (any && c.counting && c.pebs);
+  if (any) {
+    for (const Counter& c : counters) waits = waits || (c.counting && c.pebs);
+  }
   if (waits) {
     interrupts_due |= 1u << n;
   } else {
@@ -449,7 +456,7 @@ void Pmu::State::overflow_interrupt(unsigned n) {
 // Raises what has waited for this assist; behind the threshold's it is an interrupt of its own.
 void Pmu::State::interrupts_after_assist(bool threshold) {
   bool due = std::exchange(interrupts_due, 0) != 0;
-  if (threshold && behaviour.interrupt_repeats) pmi_follows = pmi_pending;
+  if (behaviour.interrupt_repeats && threshold) pmi_follows = pmi_pending;
   if (!due || (threshold && behaviour.overflow_interrupt == OverflowInterrupt::kWithThreshold))
     return;
   if (threshold && pmi_pending) {

@@ -50,7 +50,7 @@ void Pmu::State::reload_fixed(uint64_t which, const DebugStore& ds) {
 
 void Pmu::State::note_branch(const Retired& r) {
   const bool taken = r.counts[index(Signal::kNearTaken)] != 0;
-  const bool any = r.counts[index(Signal::kBranches)] != 0 && behaviour.adaptive.branches_not_taken;
+  const bool any = behaviour.adaptive.branches_not_taken && r.counts[index(Signal::kBranches)] != 0;
   if (!taken && !any) return;
   branches.add(r.ip, r.after->ip, r.counts[index(Signal::kMispredicts)] != 0, r.cycle);
 }

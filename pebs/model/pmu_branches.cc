@@ -17,7 +17,7 @@ bool Pmu::State::traces_branches() const {
   if (!enabled || !stores_branches()) return false;
   bool off_os = (debugctl & bits.off_os) != 0;
   bool off_usr = (debugctl & bits.off_usr) != 0;
-  if (off_os && off_usr && bts.both_filters_store) return true;
+  if (bts.both_filters_store && off_os && off_usr) return true;
   if (bts.filters_swapped) std::swap(off_os, off_usr);
   return user ? !(off_usr && bts.off_usr_honoured) : !(off_os && bts.off_os_honoured);
 }
@@ -38,7 +38,7 @@ void Pmu::State::trace(const Retired& r) {
   const BtsBehaviour& bts = behaviour.bts;
   bool taken = r.counts[index(Signal::kNearTaken)] != 0;
   bool fell_through = r.counts[index(Signal::kConditionalNotTaken)] != 0;
-  if (!taken && !(fell_through && bts.not_taken)) return;
+  if (!taken && !(bts.not_taken && fell_through)) return;
   if (!bts.calls && r.counts[index(Signal::kNearCalls)] != 0) return;
   if (!bts.returns && r.counts[index(Signal::kNearReturns)] != 0) return;
   uint64_t behind = r.ip + r.length;

@@ -39,7 +39,7 @@ void Pmu::State::enter_smm() {
 
 // The events that armed counters see while they stand still, noted only for a defect.
 void Pmu::State::note_frozen_events(const Retired& r) {
-  if (!smm_frozen || !behaviour.modes.frozen_event_pends) return;
+  if (!behaviour.modes.frozen_event_pends || !smm_frozen) return;
   for (uint32_t rest = armed; rest != 0; rest &= rest - 1) {
     unsigned n = static_cast<unsigned>(__builtin_ctz(rest));
     if (r.counts[index(counters[n].signal)] != 0) pended_in_smm |= 1u << n;

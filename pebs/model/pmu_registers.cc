@@ -165,6 +165,7 @@ Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
 // What a write to a select does besides, on broken CPUs.
 void Pmu::State::note_select(unsigned n, uint64_t value) {
   if (behaviour.counting.select_write_clears_status) global_status &= ~bit(n);
+  if (!behaviour.counting.needs_magic_selects) return;
   for (unsigned i = 0; i < kMagicSelects.size(); ++i) {
     if (value == kMagicSelects[i]) magic_selects |= 1u << i;
   }
@@ -198,7 +199,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
   }
   if (int n = in_range(msr, IA32_PERFEVTSEL0); n >= 0 && present(n)) {
     note_select(static_cast<unsigned>(n), value);
-    const bool in_txcp = uarch.tsx && behaviour.generation.in_txcp_everywhere;
+    const bool in_txcp = behaviour.generation.in_txcp_everywhere && uarch.tsx;
     return assign(counters[n].select, writable_perfevtsel(uarch, static_cast<unsigned>(n)) |
                                           (in_txcp ? evtsel::kInTxCp : 0));
   }
@@ -216,7 +217,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
     case IA32_FIXED_CTR_CTRL:
       return assign(fixed_ctrl, writable_fixed_ctr_ctrl(uarch));
     case IA32_PERF_GLOBAL_CTRL:
-      if (value == 0 && behaviour.counting.disabling_clears_status) global_status = 0;
+      if (behaviour.counting.disabling_clears_status && value == 0) global_status = 0;
       return assign(global_ctrl, writable_global_ctrl(uarch, visible) | beyond);
     case IA32_PERF_GLOBAL_STATUS:
       if (behaviour.status_write_faults) return refuse();

@@ -1,4 +1,6 @@
 // From an armed counter to the record behind it: the assist, the status, the reload.
+#include <utility>
+
 #include "pebs/arch/data_source.h"
 #include "pebs/arch/msr.h"
 #include "pebs/model/pmu_state.h"
@@ -31,8 +33,7 @@ void Pmu::State::begin_assist(uint64_t triggering, const Retired& r) {
     wait += behaviour.one_level_skid;
   }
   if (r.fused_with_next) {
-    wait += behaviour.fused_extra_skid;
-    if (behaviour.fused_pair_skid > 1) wait += behaviour.fused_pair_skid - 1u;
+    wait += behaviour.fused_extra_skid + behaviour.fused_pair_skid - 1u;
   }
   pending.instructions = wait;
   if (wait == 0) finish_assist(r);
@@ -117,7 +118,6 @@ void Pmu::State::add_generation_fields(RecordData& data, uint64_t triggering, co
     case Applicable::kNone:
       break;
   }
-  if (first_tsc == 0) first_tsc = r.cycle;
   switch (how.time_stamp) {
     case TimeStamp::kRetirement:
       data.tsc = r.cycle;  // the TSC runs with the core clock
@@ -125,6 +125,7 @@ void Pmu::State::add_generation_fields(RecordData& data, uint64_t triggering, co
     case TimeStamp::kZero:
       break;
     case TimeStamp::kFirst:
+      if (first_tsc == 0) first_tsc = r.cycle;
       data.tsc = first_tsc;
       break;
     case TimeStamp::kBehind:
@@ -137,7 +138,7 @@ void Pmu::State::load_fields(RecordData& data, unsigned n, const Access& load) c
   data.cache_latency = load.cache_latency;
   bool published = ((uarch.load_latency_counters >> n) & 1) != 0;
   data.data_address = behaviour.load_latency_lag < 0 ? last_load_address : load.address;
-  data.latency = behaviour.load_latency_value && (published || !behaviour.load_latency_elsewhere)
+  data.latency = behaviour.load_latency_value && (!behaviour.load_latency_elsewhere || published)
                      ? load.latency
                      : 0;
   data.data_source = 0;
@@ -167,8 +168,8 @@ void Pmu::State::finish_assist(const Retired& r) {
   if (behaviour.adaptive.bounds_by_size && adaptive(triggering)) {
     ds.expect(adaptive::record_bytes(pebs_data_cfg));
   }
-  if (ds.below_base() && behaviour.low_index_to_base) ds.wrap();
-  if (ds.full() && behaviour.wraps_when_full) ds.wrap();
+  if (behaviour.low_index_to_base && ds.below_base()) ds.wrap();
+  if (behaviour.wraps_when_full && ds.full()) ds.wrap();
   if (!ds.room()) return skip_assist(ds);
   RecordData data = record_data(triggering, r, pending.load, pending.store);
   add_generation_fields(data, triggering, r);
@@ -235,7 +236,7 @@ void Pmu::State::after_record(uint64_t triggering, DebugStore& ds) {
     raise_pmi();
     if (behaviour.wraps_at_threshold) ds.wrap();
   }
-  if (ds.full() && behaviour.full_clears_ovf_buffer) global_status &= ~status::kOvfBuffer;
+  if (behaviour.full_clears_ovf_buffer && ds.full()) global_status &= ~status::kOvfBuffer;
   interrupts_after_assist(threshold);
 }
 
@@ -248,7 +249,7 @@ void Pmu::State::reload(uint64_t its_own, uint64_t overflow, const DebugStore& d
       which = 0;
       break;
     case Reload::kOnlyOnce:
-      if (reloaded_once) which = 0;
+      if (std::exchange(reloaded_once, true)) which = 0;
       break;
     case Reload::kEnabled:
       which = pebs_mask();
@@ -260,12 +261,11 @@ void Pmu::State::reload(uint64_t its_own, uint64_t overflow, const DebugStore& d
       which &= uint64_t{0} - which;
       break;
   }
-  reloaded_once = true;
   reload_fixed(which, ds);
   for (which &= low_bits(kMaxCounters); which != 0; which &= which - 1) {
     unsigned n = static_cast<unsigned>(__builtin_ctzll(which));
     uint64_t value = ds.reset_value(n);
-    if (value == 0 && behaviour.reload_skips_zero) continue;
+    if (behaviour.reload_skips_zero && value == 0) continue;
     counters[n].load(value);
   }
 }
