@@ -32,10 +32,10 @@ void jump_indirect(Emitter& e) {
   e.nop();
 }
 
-// r8 is 1: JE after TEST of it falls through, JNE jumps.
+// rdx is 1: JE after TEST of it falls through, JNE jumps.
 void conditional(Emitter& e) {
   asmjit::Label over = e.newLabel();
-  e.test(x86::r8, x86::r8);
+  e.test(x86::rdx, x86::rdx);
   e.mark("not_taken");
   e.short_().je(over);
   e.mark("taken");
@@ -94,7 +94,7 @@ SKIDPROOF_KERNEL(branch_stream){
                               .branches_not_taken = 2,
                               .fusible_pairs = 1 + trips};
         },
-    .setup = [](Emitter& e, const Params&) { e.mov(x86::r8, 1); },
+    .setup = [](Emitter& e, const Params&) { e.mov(x86::rdx, 1); },
     .body =
         [](Emitter& e, const Params& p) {
           jump_over(e);
@@ -104,7 +104,6 @@ SKIDPROOF_KERNEL(branch_stream){
           calls(e);
           inner_loop(e, p["trips"]);
         },
-    .long_mode_only = true,  // addresses of targets relative to RIP
 };
 
 }  // namespace skidproof

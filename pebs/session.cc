@@ -128,7 +128,10 @@ struct Session::State {
   }
   size_t record_bytes() const { return plan.record_bytes(*uarch); }
   size_t allocated_bytes() const { return (plan.buffer_records + kSlackRecords) * record_bytes(); }
-  size_t branch_bytes() const { return uarch->branch_trace.record->bytes; }
+  const arch::BranchRecordLayout& branch_record() const {
+    return uarch->branch_record_in(plan.mode);
+  }
+  size_t branch_bytes() const { return branch_record().bytes; }
   // What of a buffer lies below an index of its own.
   static size_t used(const Memory& memory, uint64_t base, uint64_t index) {
     size_t bytes = index >= base ? static_cast<size_t>(index - base) : 0;
@@ -152,6 +155,8 @@ struct Session::State {
   Expected<void> programme_netburst();
   Expected<uint64_t> lvt_entry() const;
   void switch_on_and_off(RunPlan& run, bool restart) const;
+  void switch_on_branches(RunPlan& run) const;
+  void switch_off_branches(RunPlan& run) const;
   std::vector<MsrWrite> counter_writes() const;
   Expected<SessionRun> run(const Program& program, uint64_t iterations, bool restart,
                            std::vector<DisturbanceAt> disturbances = {});
@@ -245,6 +250,8 @@ std::vector<MsrWrite> Session::State::counter_writes() const {
 Expected<void> Session::State::programme_netburst() {
   for (uint32_t msr : netburst_registers(plan)) SKIDPROOF_CHECK(save(msr));
   for (const MsrWrite& w : netburst_stop(plan)) SKIDPROOF_CHECK(set(w.msr, w.value));
+  debugctl = SKIDPROOF_TRY(machine->rdmsr(IA32_DEBUGCTL)) & ~uarch->branch_trace.all();
+  SKIDPROOF_CHECK(set(IA32_DEBUGCTL, debugctl));
   SKIDPROOF_CHECK(set(IA32_DS_AREA, ds.address));
   const uint64_t lvt_value = SKIDPROOF_TRY(lvt_entry());
   SKIDPROOF_CHECK(set(IA32_X2APIC_LVT_PMI, lvt_value));
@@ -296,11 +303,26 @@ Expected<void> Session::State::programme() {
   return {};
 }
 
+// They are traced while anything is counted: from before the first counter runs to behind the last.
+void Session::State::switch_on_branches(RunPlan& run) const {
+  if (!plan.branches) return;
+  run.bts_index_address = ds.address + layout().bts_index;
+  run.bts_base_address = ds.address + layout().bts_base;
+  const uint64_t trace = branch_trace_bits(uarch->branch_trace, *plan.branches);
+  run.enable.push_back({IA32_DEBUGCTL, debugctl | trace});
+}
+void Session::State::switch_off_branches(RunPlan& run) const {
+  if (plan.branches) run.disable.push_back({IA32_DEBUGCTL, debugctl});
+}
+
 void Session::State::switch_on_and_off(RunPlan& run, bool restart) const {
   if (!uarch->architectural_perfmon()) {
     std::vector<uint64_t> values;
     for (const CounterSetup& c : plan.counters) values.push_back(initial_value(c));
-    return netburst_run(plan, values, restart, run);
+    switch_on_branches(run);
+    netburst_run(plan, values, restart, run);
+    switch_off_branches(run);
+    return;
   }
   if (restart) {
     // Clearing PEBS_ENABLE forgets a PEBS that an earlier run left armed; status is cleared when
@@ -310,13 +332,8 @@ void Session::State::switch_on_and_off(RunPlan& run, bool restart) const {
   }
   run.enable.push_back({IA32_PEBS_ENABLE, pebs_enable_bits(plan, *uarch)});
   run.disable = {{IA32_PERF_GLOBAL_CTRL, 0}};
-  if (plan.branches) {
-    run.bts_index_address = ds.address + layout().bts_index;
-    run.bts_base_address = ds.address + layout().bts_base;
-    uint64_t trace = branch_trace_bits(uarch->branch_trace, *plan.branches);
-    run.enable.push_back({IA32_DEBUGCTL, debugctl | trace});
-    run.disable.push_back({IA32_DEBUGCTL, debugctl});
-  }
+  switch_on_branches(run);
+  switch_off_branches(run);
   // PEBS_ENABLE stays for resume(); close() clears it (R39: GLOBAL_CTRL first).
   run.enable.push_back({IA32_PERF_GLOBAL_CTRL, global_control(plan)});
   run.read.push_back(IA32_PERF_GLOBAL_STATUS);
@@ -443,7 +460,7 @@ void Session::rewind() {
 BranchRecords Session::branch_records() const {
   const Memory& buffer = state_->branch_buffer;
   return {buffer.host.first(State::used(buffer, branch_base(), branch_index())),
-          state_->uarch->branch_trace.record};
+          &state_->branch_record()};
 }
 
 std::span<const std::byte> Session::after_branch_index() const {

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <map>
 #include <set>
+#include <span>
 
 #include "kernels/kernel.h"
 #include "pebs/arch/msr.h"
@@ -228,6 +230,44 @@ TEST(Session, ProgrammesNetBurstAndRestoresIt) {
   EXPECT_THAT(machine.last_plan.disable, ElementsAre(MsrWrite{0x3CC, 0}));
   ASSERT_TRUE(session->close());
   for (const auto& [msr, value] : before) EXPECT_EQ(machine.msrs[msr], value) << std::hex << msr;
+}
+
+// The same order as elsewhere: branches are traced from before counting begins to behind its end.
+TEST(Session, TracesBranchesOnNetBurstByItsOwnBits) {
+  constexpr uint64_t kLbr = 1, kTrBtsBtint = 7 << 2, kFilters = 3 << 5;
+  RememberingMachine machine(&row("netburst"));
+  machine.msrs[0x1D9] = kLbr | 1 << 3;
+  SessionPlan plan;
+  plan.counters = {CounterSetup::of(0, *row("netburst").event("memory_loads"), 40)};
+  plan.branches =
+      BranchTraceSetup{.records = 8, .threshold_records = 4, .off_os = true, .off_usr = true};
+  auto session = Session::open(machine, plan);
+  ASSERT_TRUE(session) << session.error().text();
+  EXPECT_EQ(machine.msrs[0x1D9], kLbr);
+  ASSERT_TRUE(session->run({}, 1));
+  EXPECT_EQ(machine.last_plan.enable.front(), (MsrWrite{0x1D9, kLbr | kTrBtsBtint | kFilters}));
+  EXPECT_EQ(machine.last_plan.disable.back(), (MsrWrite{0x1D9, kLbr}));
+  EXPECT_EQ(session->branch_threshold() - session->branch_base(), 4u * 24);
+  ASSERT_TRUE(session->close());
+  EXPECT_EQ(machine.msrs[0x1D9], kLbr | 1 << 3);
+}
+
+TEST(Session, TracesBranchesOf32BitCodeOnNetBurstInItsLayout) {
+  auto machine = engines::make_model_machine(row("netburst"), {});
+  ASSERT_TRUE(machine);
+  SessionPlan plan;
+  plan.buffer_records = 1;
+  plan.branches = BranchTraceSetup{.records = 8, .threshold_records = 4};
+  plan.mode = Mode::kProtected32;
+  auto session = Session::open(**machine, plan);
+  ASSERT_TRUE(session) << session.error().text();
+  const std::span<const std::byte> ds = session->ds_bytes();
+  uint32_t fields[4] = {};
+  std::memcpy(fields, ds.data(), sizeof fields);
+  EXPECT_EQ(fields[0], session->branch_base());
+  EXPECT_EQ(fields[1], fields[0]);
+  EXPECT_EQ(fields[2], fields[0] + 8 * 12 + 1);
+  EXPECT_EQ(fields[3], fields[0] + 4 * 12);
 }
 
 }  // namespace

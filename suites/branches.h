@@ -16,6 +16,7 @@
 #include "pebs/arch/msr.h"
 #include "pebs/machine.h"
 #include "pebs/session.h"
+#include "suites/exact.h"
 #include "suites/sampling.h"
 
 namespace skidproof::suites {
@@ -30,11 +31,25 @@ inline bool has_branch_trace(Machine& machine) {
 }
 
 // A branch trace store and no counter.
-inline SessionPlan trace_plan(const BranchTraceSetup& setup = {}) {
+inline SessionPlan trace_plan(const BranchTraceSetup& setup = {}, Mode mode = Mode::kLong) {
   SessionPlan plan;
   plan.buffer_records = 1;
   plan.branches = setup;
+  plan.mode = mode;
   return plan;
+}
+
+// A counter that interrupts once so many instructions have retired: fixed counter 0, or a
+// general-purpose one where there is none.
+inline void interrupt_after(SessionPlan& plan, const arch::Microarch& microarch,
+                            uint64_t instructions) {
+  if (microarch.fixed_counters > 0) {
+    plan.fixed = {{.counter = 0, .interrupt = true, .period = instructions}};
+    return;
+  }
+  const arch::Event& event = *counting_event(microarch, arch::Signal::kInstructions);
+  plan.counters = {CounterSetup::of(0, event, instructions, false)};
+  plan.counters[0].interrupt = true;
 }
 
 // --- What a program takes
@@ -102,6 +117,16 @@ inline std::vector<Branch> taken_branches(const Program& program, const Directio
     if (jumps) taken.push_back({.from = ip, .to = next, .instruction = n});
     ip = next;
   }
+}
+
+// What so many iterations of the branch_stream kernel take.
+inline std::vector<Branch> stream_branches(const Program& program, uint64_t iterations,
+                                           uint64_t trips = 3) {
+  auto others = [&program, trips](const Instruction& jump, uint64_t nth) {
+    if (jump.address == program.mark("inner.jnz")) return nth % trips != trips - 1;
+    return jump.address == program.mark("taken");
+  };
+  return taken_branches(program, looping(program, iterations, others));
 }
 
 // --- What was recorded

@@ -12,15 +12,6 @@ namespace {
 using namespace suites;
 
 constexpr uint64_t kIterations = 10;
-constexpr uint64_t kTrips = 3;
-
-std::vector<Branch> expected_stream(const Program& code) {
-  auto others = [&code](const Instruction& jump, uint64_t nth) {
-    if (jump.address == code.mark("inner.jnz")) return nth % kTrips != kTrips - 1;
-    return jump.address == code.mark("taken");
-  };
-  return taken_branches(code, looping(code, kIterations, others));
-}
 
 // Ring, and what is off: 1 the system, 2 the user.
 std::vector<Param> rings_and_filters() {
@@ -37,8 +28,8 @@ std::vector<Param> rings_and_filters() {
 
 }  // namespace
 
-SKIDPROOF_TEST_OVER(BtsPrivilege, KeepsOutWhatItsFilterSays, rings_and_filters(), clause::B15,
-                    clause::B1) {
+SKIDPROOF_COMMON_TEST_OVER(BtsPrivilege, KeepsOutWhatItsFilterSays, rings_and_filters(),
+                           clause::B15, clause::B1) {
   SKIDPROOF_REQUIRE(has_branch_trace(machine()), SkipCategory::kNotOnThisMicroarch, kNoBranchTrace);
   SKIDPROOF_REQUIRE(uarch().branch_trace.cpl_qualified, SkipCategory::kNotOnThisMicroarch,
                     "no privilege filters (DS-CPL)");
@@ -47,7 +38,7 @@ SKIDPROOF_TEST_OVER(BtsPrivilege, KeepsOutWhatItsFilterSays, rings_and_filters()
   const bool off_usr = (param().number(1) & 2) != 0;
   const bool kept_out = (off_os && off_usr) || (user ? off_usr : off_os);
   const Program& code = program("branch_stream", "trips=3");
-  const std::vector<Branch> expected = expected_stream(code);
+  const std::vector<Branch> expected = stream_branches(code, kIterations);
   SessionPlan plan = trace_plan({.off_os = off_os, .off_usr = off_usr});
   plan.ring = user ? Ring::kUser : Ring::kKernel;
   Session session = need(Session::open(machine(), plan));

@@ -49,12 +49,15 @@ Direction directions(const Program& program, const Param& param) {
 
 }  // namespace
 
-SKIDPROOF_TEST_OVER(BtsRecords, AreTheTakenBranchesInOrder, streams(), clause::B1, clause::B2,
-                    clause::B3, clause::B7) {
+SKIDPROOF_COMMON_TEST_OVER(BtsRecords, AreTheTakenBranchesInOrder,
+                           over::product(streams(), over::words(kModeWords)), clause::B1,
+                           clause::B2, clause::B3, clause::B4, clause::B7) {
   SKIDPROOF_REQUIRE(has_branch_trace(machine()), SkipCategory::kNotOnThisMicroarch, kNoBranchTrace);
-  const Program& code = program(param().word(0), param().word(1));
+  const Mode mode = mode_of(param().word(2));
+  SKIDPROOF_REQUIRE(machine().identity().runs(mode), SkipCategory::kMachineLimit, kNoSuchCode);
+  const Program& code = program(param().word(0), param().word(1), mode);
   const std::vector<Branch> expected = taken_branches(code, directions(code, param()));
-  Session session = need(Session::open(machine(), trace_plan()));
+  Session session = need(Session::open(machine(), trace_plan({}, mode)));
 
   need(session.run(code, kIterations));
 
@@ -69,11 +72,14 @@ SKIDPROOF_TEST_OVER(BtsRecords, AreTheTakenBranchesInOrder, streams(), clause::B
   VERIFY_EQ(session.branch_records().remainder_bytes(), 0u);
 }
 
-SKIDPROOF_TEST(BtsRecords, MoveTheIndexByOneRecordEach, clause::B7, clause::B6, clause::B3) {
+SKIDPROOF_COMMON_TEST_OVER(BtsRecords, MoveTheIndexByOneRecordEach, over::words(kModeWords),
+                           clause::B7, clause::B6, clause::B3, clause::B4) {
   SKIDPROOF_REQUIRE(has_branch_trace(machine()), SkipCategory::kNotOnThisMicroarch, kNoBranchTrace);
-  const Program& code = program("branch_stream", "");
-  const uint64_t size = uarch().branch_trace.record->bytes;
-  Session session = need(Session::open(machine(), trace_plan()));
+  const Mode mode = mode_of(param().word());
+  SKIDPROOF_REQUIRE(machine().identity().runs(mode), SkipCategory::kMachineLimit, kNoSuchCode);
+  const Program& code = program("branch_stream", "", mode);
+  const uint64_t size = uarch().branch_record_in(mode).bytes;
+  Session session = need(Session::open(machine(), trace_plan({}, mode)));
   const std::vector<std::byte> before(session.ds_bytes().begin(), session.ds_bytes().end());
   VERIFY_EQ(session.branch_index(), session.branch_base());
   uint64_t few = 0;
@@ -98,8 +104,8 @@ SKIDPROOF_TEST(BtsRecords, MoveTheIndexByOneRecordEach, clause::B7, clause::B6, 
       << "the processor changes nothing of the management area but the index";
 }
 
-SKIDPROOF_TEST_OVER(BtsRecords, NeedBothTrAndBts, over::numbers("bits=", {0, 1, 2, 3}),
-                    clause::B1) {
+SKIDPROOF_COMMON_TEST_OVER(BtsRecords, NeedBothTrAndBts, over::numbers("bits=", {0, 1, 2, 3}),
+                           clause::B1) {
   SKIDPROOF_REQUIRE(has_branch_trace(machine()), SkipCategory::kNotOnThisMicroarch, kNoBranchTrace);
   const bool messages = (param().number() & 1) != 0;
   const bool store = (param().number() & 2) != 0;
@@ -118,17 +124,37 @@ SKIDPROOF_TEST_OVER(BtsRecords, NeedBothTrAndBts, over::numbers("bits=", {0, 1, 
   }
 }
 
+// Each mode has the form of its records and of the DS area, whatever ran before.
+SKIDPROOF_COMMON_TEST(BtsRecords, TakeTheFormOfTheModeThatRuns, clause::B3, clause::B4) {
+  SKIDPROOF_REQUIRE(has_branch_trace(machine()), SkipCategory::kNotOnThisMicroarch, kNoBranchTrace);
+  SKIDPROOF_REQUIRE(machine().identity().runs(Mode::kProtected32), SkipCategory::kMachineLimit,
+                    kNoSuchCode);
+  for (Mode mode : {Mode::kLong, Mode::kProtected32, Mode::kLong}) {
+    const Program& code = program("branch_stream", "trips=3", mode);
+    const std::vector<Branch> expected = stream_branches(code, kIterations);
+    Session session = need(Session::open(machine(), trace_plan({}, mode)));
+
+    need(session.run(code, kIterations));
+
+    const Trace trace = trace_of(code, session.branch_records());
+    VERIFY_EQ(trace.branches.size(), expected.size()) << name_of(mode);
+    VERIFY_EQ(agreeing(expected, trace.branches), expected.size()) << name_of(mode);
+  }
+}
+
 // Beyond the return predictor's depth returns are mispredicted, and the only jump that falls through
 // is the loop's last: mispredicted branches, less that one, are the records without the bit.
-SKIDPROOF_TEST(BtsRecords, MarkPredictedBranches, clause::B5) {
+SKIDPROOF_COMMON_TEST_OVER(BtsRecords, MarkPredictedBranches, over::words(kModeWords), clause::B5) {
   SKIDPROOF_REQUIRE(has_branch_trace(machine()), SkipCategory::kNotOnThisMicroarch, kNoBranchTrace);
+  const Mode mode = mode_of(param().word());
+  SKIDPROOF_REQUIRE(machine().identity().runs(mode), SkipCategory::kMachineLimit, kNoSuchCode);
   SKIDPROOF_REQUIRE(uarch().branch_trace.predicted, SkipCategory::kNotOnThisMicroarch,
                     "this microarch does not provide the predicted bit");
   const arch::Event* event = counting_event(uarch(), Signal::kMispredicts);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
                     "no event counts mispredicted branches");
-  const Program& code = program("call_return", "depth=24");
-  SessionPlan plan = trace_plan({.records = 4096});
+  const Program& code = program("call_return", "depth=24", mode);
+  SessionPlan plan = trace_plan({.records = 4096}, mode);
   plan.counters = {plain_counter(0, *event)};
   Session session = need(Session::open(machine(), plan));
 
@@ -148,16 +174,15 @@ SKIDPROOF_TEST(BtsRecords, MarkPredictedBranches, clause::B5) {
   VERIFY_GE(unpredicted + 1, mispredicted);
 }
 
-// Fixed counter 0 interrupts in the middle of the program.
-SKIDPROOF_TEST(BtsRecords, ShowAnInterrupt, clause::B19, clause::B1) {
+// A counter interrupts in the middle of the program.
+SKIDPROOF_COMMON_TEST_OVER(BtsRecords, ShowAnInterrupt, over::words(kModeWords), clause::B19,
+                           clause::B1) {
   SKIDPROOF_REQUIRE(has_branch_trace(machine()), SkipCategory::kNotOnThisMicroarch, kNoBranchTrace);
-  SKIDPROOF_REQUIRE(uarch().fixed_counters > 0, SkipCategory::kNotOnThisMicroarch,
-                    "no fixed counter to interrupt with");
-  const Program& code = program("straight_line", "instructions=500");
-  SessionPlan plan = trace_plan();
-  plan.fixed = {{.counter = 0,
-                 .interrupt = true,
-                 .initial = minus_period(code.total(5).instructions, uarch().fixed_width)}};
+  const Mode mode = mode_of(param().word());
+  SKIDPROOF_REQUIRE(machine().identity().runs(mode), SkipCategory::kMachineLimit, kNoSuchCode);
+  const Program& code = program("straight_line", "instructions=500", mode);
+  SessionPlan plan = trace_plan({}, mode);
+  interrupt_after(plan, uarch(), code.total(5).instructions);
   Session session = need(Session::open(machine(), plan));
 
   const SessionRun run = need(session.run(code, 10));
@@ -176,7 +201,7 @@ SKIDPROOF_TEST(BtsRecords, ShowAnInterrupt, clause::B19, clause::B1) {
   VERIFY_EQ(agreeing(expected, trace.branches), expected.size());
 }
 
-SKIDPROOF_TEST(BtsRecords, CanBeHadExactlyWhereTheyAreAnnounced, clause::B17) {
+SKIDPROOF_COMMON_TEST(BtsRecords, CanBeHadExactlyWhereTheyAreAnnounced, clause::B17) {
   const arch::BranchTrace& bits = uarch().branch_trace;
   for (uint64_t value : {bits.store, bits.interrupt, bits.store | bits.interrupt}) {
     const uint64_t present = need(machine().rdmsr(IA32_DEBUGCTL));
@@ -185,7 +210,7 @@ SKIDPROOF_TEST(BtsRecords, CanBeHadExactlyWhereTheyAreAnnounced, clause::B17) {
   }
 }
 
-SKIDPROOF_TEST(BtsRecords, CanBeFilteredExactlyWhereDsCplIsAnnounced, clause::B16) {
+SKIDPROOF_COMMON_TEST(BtsRecords, CanBeFilteredExactlyWhereDsCplIsAnnounced, clause::B16) {
   const arch::BranchTrace& bits = uarch().branch_trace;
   constexpr uint32_t kDsCpl = 1u << 4;
   const bool announced = (machine().cpuid(1, 0).ecx & kDsCpl) != 0;

@@ -20,7 +20,6 @@ using arch::IA32_PEBS_ENABLE;
 using arch::IA32_PERF_GLOBAL_CTRL;
 using arch::Signal;
 
-constexpr uint64_t kTrips = 3;
 constexpr uint64_t kWishedPeriod = 10;
 constexpr char kNoEvent[] = "no sparse precise event";
 constexpr char kCannot[] = "this machine cannot bring that about";
@@ -29,14 +28,6 @@ constexpr char kNoSmmFreeze[] = "no FREEZE_WHILE_SMM_EN (IA32_PERF_CAPABILITIES[
 template <typename T>
 bool refused(const Expected<T>& result) {
   return !result && result.error().code == ErrorCode::kNotAvailable;
-}
-
-std::vector<Branch> expected_stream(const Program& code, uint64_t iterations) {
-  auto others = [&code](const Instruction& jump, uint64_t nth) {
-    if (jump.address == code.mark("inner.jnz")) return nth % kTrips != kTrips - 1;
-    return jump.address == code.mark("taken");
-  };
-  return taken_branches(code, looping(code, iterations, others));
 }
 
 // Three of a kind, spread over a run of so many instructions.
@@ -64,8 +55,8 @@ SessionPlan load_plan(const arch::Microarch& microarch, unsigned counter,
 
 // --- System-management mode
 
-SKIDPROOF_TEST_OVER(DsModes, StoreNoBranchInSmm, over::words({"running", "frozen"}), clause::R56,
-                    clause::B21, clause::B22, clause::B2) {
+SKIDPROOF_COMMON_TEST_OVER(DsModes, StoreNoBranchInSmm, over::words({"running", "frozen"}),
+                           clause::R56, clause::B21, clause::B22, clause::B2) {
   SKIDPROOF_REQUIRE(has_branch_trace(machine()), SkipCategory::kNotOnThisMicroarch, kNoBranchTrace);
   const bool frozen = param().word() == "frozen";
   SKIDPROOF_REQUIRE(!frozen || uarch().smm_freeze, SkipCategory::kNotOnThisMicroarch, kNoSmmFreeze);
@@ -80,7 +71,7 @@ SKIDPROOF_TEST_OVER(DsModes, StoreNoBranchInSmm, over::words({"running", "frozen
   SKIDPROOF_REQUIRE(!refused(run), SkipCategory::kMachineLimit, kCannot);
   const SessionRun done = need(std::move(run));
 
-  const std::vector<Branch> expected = expected_stream(code, kIterations);
+  const std::vector<Branch> expected = stream_branches(code, kIterations);
   const Trace trace = trace_of(code, session.branch_records());
   evidence("interrupts", done.log.disturbances);
   evidence("foreign-records", trace.foreign);
@@ -91,7 +82,7 @@ SKIDPROOF_TEST_OVER(DsModes, StoreNoBranchInSmm, over::words({"running", "frozen
   VERIFY_EQ(trace.branches.size(), expected.size());
 }
 
-SKIDPROOF_TEST(DsModes, RecordNoEventInSmm, clause::R56, clause::B22) {
+SKIDPROOF_COMMON_TEST(DsModes, RecordNoEventInSmm, clause::R56, clause::B22) {
   const unsigned counter = arming_counter(uarch());
   const arch::Event* event = sparse_event(uarch(), "load", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
@@ -196,7 +187,7 @@ SKIDPROOF_TEST(DsModes, KeepAnArmedCounterWaitingThroughSmm, clause::R56, clause
 
 // --- Machine check
 
-SKIDPROOF_TEST(DsModes, StoreNoBranchAfterAMachineCheck, clause::R57, clause::B23) {
+SKIDPROOF_COMMON_TEST(DsModes, StoreNoBranchAfterAMachineCheck, clause::R57, clause::B23) {
   SKIDPROOF_REQUIRE(has_branch_trace(machine()), SkipCategory::kNotOnThisMicroarch, kNoBranchTrace);
   constexpr uint64_t kIterations = 30;
   const Program& code = program("branch_stream", "trips=3");
@@ -209,7 +200,7 @@ SKIDPROOF_TEST(DsModes, StoreNoBranchAfterAMachineCheck, clause::R57, clause::B2
   SKIDPROOF_REQUIRE(!refused(run), SkipCategory::kMachineLimit, kCannot);
   const SessionRun done = need(std::move(run));
 
-  const std::vector<Branch> expected = expected_stream(code, kIterations);
+  const std::vector<Branch> expected = stream_branches(code, kIterations);
   const auto before = static_cast<size_t>(
       std::count_if(expected.begin(), expected.end(),
                     [after](const Branch& branch) { return branch.instruction <= after; }));
@@ -225,7 +216,7 @@ SKIDPROOF_TEST(DsModes, StoreNoBranchAfterAMachineCheck, clause::R57, clause::B2
       << "enabled again";
 }
 
-SKIDPROOF_TEST(DsModes, RecordNoEventAfterAMachineCheck, clause::R57, clause::B23) {
+SKIDPROOF_COMMON_TEST(DsModes, RecordNoEventAfterAMachineCheck, clause::R57, clause::B23) {
   const unsigned counter = arming_counter(uarch());
   const arch::Event* event = sparse_event(uarch(), "load", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);

@@ -62,7 +62,7 @@ std::vector<Branch> expected_stream(const Program& program, uint64_t goes) {
 
 }  // namespace
 
-SKIDPROOF_TEST(DsRealMode, StoresBranches, clause::R57, clause::B1) {
+SKIDPROOF_COMMON_TEST(DsRealMode, StoresBranches, clause::R57, clause::B1) {
   SKIDPROOF_REQUIRE(has_branch_trace(machine()), SkipCategory::kNotOnThisMicroarch, kNoBranchTrace);
   SKIDPROOF_REQUIRE(machine().identity().runs(Mode::kReal), SkipCategory::kMachineLimit,
                     kNoRealMode);

@@ -13,8 +13,6 @@ using namespace suites;
 
 constexpr size_t kRoom = 8;
 
-std::vector<Param> both_modes() { return over::words({"32-bit", "64-bit"}); }
-
 // A little-endian number in the DS area.
 uint64_t number_at(std::span<const std::byte> bytes, size_t offset, size_t size) {
   uint64_t value = 0;
@@ -32,8 +30,8 @@ Expected<Sampled> sample_loads(Machine& machine, const arch::Microarch& m, const
 }  // namespace
 
 // The offsets and sizes of the figures, by number. [SDM Figures 17-5, 17-7, 17-8, 17-10]
-SKIDPROOF_NETBURST_TEST_OVER(NetBurstDs, HasTheLayoutOfItsMode, both_modes(), clause::N13,
-                             clause::N12, clause::D2) {
+SKIDPROOF_NETBURST_TEST_OVER(NetBurstDs, HasTheLayoutOfItsMode, over::words(kModeWords),
+                             clause::N13, clause::N12, clause::D2) {
   const Mode mode = mode_of(param().word());
   const bool narrow = mode == Mode::kProtected32;
   SKIDPROOF_REQUIRE(!uarch().dtes64, SkipCategory::kNotOnThisMicroarch,
@@ -57,7 +55,8 @@ SKIDPROOF_NETBURST_TEST_OVER(NetBurstDs, HasTheLayoutOfItsMode, both_modes(), cl
 }
 
 // A reset value that 32 bits cannot hold: behind the record the counter goes on from there.
-SKIDPROOF_NETBURST_TEST_OVER(NetBurstDs, LoadsFortyBitsOfTheResetValue, both_modes(), clause::N14) {
+SKIDPROOF_NETBURST_TEST_OVER(NetBurstDs, LoadsFortyBitsOfTheResetValue, over::words(kModeWords),
+                             clause::N14) {
   const Mode mode = mode_of(param().word());
   const Program& code = program("sparse_event", netburst_kernel(), mode);
   constexpr uint64_t kReset = 0x5A12345678;
@@ -70,8 +69,8 @@ SKIDPROOF_NETBURST_TEST_OVER(NetBurstDs, LoadsFortyBitsOfTheResetValue, both_mod
   VERIFY_EQ(sampled.run.counters.at(0), kReset + events - (kNetBurstPeriod + 1));
 }
 
-SKIDPROOF_NETBURST_TEST_OVER(NetBurstDs, InterruptsWithTheThresholdRecordAndNotBefore, both_modes(),
-                             clause::R44, clause::D5, clause::D6) {
+SKIDPROOF_NETBURST_TEST_OVER(NetBurstDs, InterruptsWithTheThresholdRecordAndNotBefore,
+                             over::words(kModeWords), clause::R44, clause::D5, clause::D6) {
   const Mode mode = mode_of(param().word());
   const Program& code = program("sparse_event", netburst_kernel(), mode);
   for (size_t threshold : {size_t{1}, size_t{3}, kRoom}) {
@@ -89,8 +88,8 @@ SKIDPROOF_NETBURST_TEST_OVER(NetBurstDs, InterruptsWithTheThresholdRecordAndNotB
   }
 }
 
-SKIDPROOF_NETBURST_TEST_OVER(NetBurstDs, WritesNothingPastTheMaximumAndDoesNotWrap, both_modes(),
-                             clause::R48, clause::R47a, clause::D4) {
+SKIDPROOF_NETBURST_TEST_OVER(NetBurstDs, WritesNothingPastTheMaximumAndDoesNotWrap,
+                             over::words(kModeWords), clause::R48, clause::R47a, clause::D4) {
   const Mode mode = mode_of(param().word());
   const Program& code = program("sparse_event", netburst_kernel(), mode);
   Sampled sampled = need(sample_loads(machine(), uarch(), code, mode, kRoom + 1));

@@ -22,8 +22,7 @@ uint64_t chain(Mode mode, uint64_t iterations, uint64_t count) {
 
 // Event N+1 behind each overflow at N, the reload with it: both counted to the last event.
 SKIDPROOF_NETBURST_TEST_OVER(NetBurstPebs, RecordsTheEventBehindTheOverflow,
-                             over::product(over::words({"load", "store"}),
-                                           over::words({"32-bit", "64-bit"})),
+                             over::product(over::words({"load", "store"}), over::words(kModeWords)),
                              clause::N15, clause::N14, clause::N10) {
   const std::string& word = param().word(0);
   const Mode mode = mode_of(param().word(1));
@@ -45,9 +44,8 @@ SKIDPROOF_NETBURST_TEST_OVER(NetBurstPebs, RecordsTheEventBehindTheOverflow,
 // Nominally the state at the beginning of the instruction, partly modified at times (R6): what the
 // event's instruction does not write is exact, what it writes is reported. So is the IP, of which
 // the sources say both (N11).
-SKIDPROOF_NETBURST_TEST_OVER(NetBurstPebs, HoldsTheStateAroundTheEvent,
-                             over::words({"32-bit", "64-bit"}), clause::R6, clause::N11,
-                             clause::N12) {
+SKIDPROOF_NETBURST_TEST_OVER(NetBurstPebs, HoldsTheStateAroundTheEvent, over::words(kModeWords),
+                             clause::R6, clause::N11, clause::N12) {
   const Mode mode = mode_of(param().word());
   const Program& code = program("sparse_event", netburst_kernel(), mode);
   const uint64_t iterations = iterations_for_exactly(8, kNetBurstPeriod);

@@ -33,11 +33,6 @@ inline std::string netburst_kernel(std::string_view word = "load") {
   return sparse_parameters(word, kNetBurstSpacing);
 }
 
-// The modes by the words of a parameter: "32-bit", "64-bit".
-inline Mode mode_of(std::string_view word) {
-  return word == "32-bit" ? Mode::kProtected32 : Mode::kLong;
-}
-
 }  // namespace skidproof::suites
 
 #endif  // SKIDPROOF_SUITES_NETBURST_SAMPLING_H_

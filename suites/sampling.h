@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "base/expected.h"
+#include "base/mode.h"
 #include "kernels/program.h"
 #include "pebs/arch/event.h"
 #include "pebs/arch/fusion.h"
@@ -80,6 +82,15 @@ inline uint64_t events_a_record(const arch::Microarch& microarch, unsigned count
 inline size_t record_bytes(const arch::Microarch& microarch) {
   return SessionPlan{}.record_bytes(microarch);
 }
+
+// --- Modes
+
+// By the words of a parameter.
+inline constexpr std::initializer_list<const char*> kModeWords = {"64-bit", "32-bit"};
+inline Mode mode_of(std::string_view word) {
+  return word == "32-bit" ? Mode::kProtected32 : Mode::kLong;
+}
+inline constexpr char kNoSuchCode[] = "this machine runs no code of that mode";
 
 // --- Sampling
 

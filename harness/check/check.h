@@ -63,6 +63,7 @@ class Test;
 enum class Registers : uint8_t {
   kArchitectural,  // IA32_PERFEVTSELx, the global registers: every microarch but NetBurst
   kNetBurst,       // ESCRs and CCCRs
+  kEither,         // none of its own: every microarch
 };
 
 // A registered test, before and after GoogleTest knows it.
@@ -202,6 +203,12 @@ using results::SkipCategory;
   SKIDPROOF_TEST_CLASS_(suite, name, {}, kNetBurst, __VA_ARGS__)
 #define SKIDPROOF_NETBURST_TEST_OVER(suite, name, params, ...) \
   SKIDPROOF_TEST_CLASS_(suite, name, params, kNetBurst, __VA_ARGS__)
+
+// Of what every microarch has, whatever its registers: the DS area and branch traces.
+#define SKIDPROOF_COMMON_TEST(suite, name, ...) \
+  SKIDPROOF_TEST_CLASS_(suite, name, {}, kEither, __VA_ARGS__)
+#define SKIDPROOF_COMMON_TEST_OVER(suite, name, params, ...) \
+  SKIDPROOF_TEST_CLASS_(suite, name, params, kEither, __VA_ARGS__)
 
 // Ends the test as skipped, with a category of the closed list, unless the condition holds.
 #define SKIDPROOF_REQUIRE(condition, category, reason)      \

@@ -41,6 +41,7 @@ constexpr Variant kVariants[] = {
     {"sparse_event", "taken", "event=taken,spacing=8"},
     {"sparse_event", "32_bit", "spacing=8", skidproof::Mode::kProtected32},
     {"call_return", "32_bit", "depth=2", skidproof::Mode::kProtected32},
+    {"branch_stream", "32_bit", "", skidproof::Mode::kProtected32},
     {"store_stream", "32_bit", "kind=nontemporal", skidproof::Mode::kProtected32},
 };
 

@@ -79,8 +79,8 @@ inline constexpr BranchRecordLayout kBranchRecord32{
 // In the flags field: the taken branch was predicted.
 inline constexpr uint64_t kBranchPredicted = bit(4);
 
-// The branch trace store of a microarch: its records, and its bits in the debug control register.
-// [SDM 17.4.1 "IA32_DEBUGCTL MSR"]
+// The branch trace store of a microarch: its records in IA-32e mode, and its bits in the debug control
+// register, 1D9H. [SDM 17.4.1 "IA32_DEBUGCTL MSR"]
 struct BranchTrace {
   const BranchRecordLayout* record = &kBranchRecord64;
   uint64_t messages = bit(6);   // TR: branch trace messages
@@ -93,9 +93,13 @@ struct BranchTrace {
   // 17.4.9.1 "DS Save Area and IA-32e Mode Operation"]
   bool predicted = true;
 
-  uint64_t filters() const { return off_os | off_usr; }
-  uint64_t all() const { return messages | store | interrupt | filters(); }
+  constexpr uint64_t filters() const { return off_os | off_usr; }
+  constexpr uint64_t all() const { return messages | store | interrupt | filters(); }
 };
+// NetBurst's register is MSR_DEBUGCTLA, with the same bits at other places. [SDM 17.11.1
+// "MSR_DEBUGCTLA MSR", Figure 17-12; Linux 2.6.32 ds.c ds_cfg_netburst]
+inline constexpr BranchTrace kBranchTraceNetBurst{
+    .messages = bit(2), .store = bit(3), .interrupt = bit(4), .off_os = bit(5), .off_usr = bit(6)};
 
 // What a session allocates whatever the layout: room for every known reset array (spec: 40H + 48
 // slots).

@@ -127,6 +127,9 @@ struct Microarch {
   constexpr const DsLayout& ds_in(Mode mode) const {
     return mode == Mode::kLong || dtes64 ? ds : kDsLegacy;
   }
+  constexpr const BranchRecordLayout& branch_record_in(Mode mode) const {
+    return mode == Mode::kLong || dtes64 ? *branch_trace.record : kBranchRecord32;
+  }
 
   // CTR_FRZ and LBR_FRZ, and IA32_PERF_GLOBAL_STATUS_SET and _INUSE (architectural version 4).
   constexpr bool streamlined_freeze() const { return perfmon_version >= 4; }

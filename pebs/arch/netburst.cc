@@ -76,6 +76,7 @@ constexpr Microarch netburst_row() {
   row.pebs_counters = 1;  // of kSessionCounters: IQ_COUNTER4 (R31)
   row.record = &kRecordFormat0;
   row.ds = kDsOneReset;
+  row.branch_trace = kBranchTraceNetBurst;
   row.dtes64 = false;
   row.load_latency_enable = row.load_latency_counters = row.load_latency_event = 0;
   row.full_buffer_sets_ovf = false;  // there is no status register

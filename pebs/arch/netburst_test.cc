@@ -7,6 +7,7 @@
 #include <string>
 
 #include "pebs/arch/generations.h"
+#include "pebs/arch/reserved.h"
 
 namespace skidproof::arch::netburst {
 namespace {
@@ -83,7 +84,22 @@ TEST(NetBurst, LayoutsByMode) {
   EXPECT_EQ(kNetBurst.ds_in(Mode::kProtected32).field_bytes, 4u);
   EXPECT_EQ(kNetBurst.ds_in(Mode::kProtected32).pebs_index, 0x14u);
   EXPECT_EQ(kNetBurst.ds_in(Mode::kLong).pebs_index, 0x28u);
+  EXPECT_EQ(kNetBurst.branch_record_in(Mode::kProtected32).bytes, 12u);
+  EXPECT_EQ(kNetBurst.branch_record_in(Mode::kReal).bytes, 12u);
+  EXPECT_EQ(kNetBurst.branch_record_in(Mode::kLong).bytes, 24u);
   EXPECT_EQ(&kSandyBridge.record_in(Mode::kProtected32), kSandyBridge.record) << "DTES64";
+  EXPECT_EQ(kSandyBridge.branch_record_in(Mode::kProtected32).bytes, 24u) << "DTES64";
+}
+
+// [SDM Figure 17-12]
+TEST(NetBurst, BitsOfMsrDebugctla) {
+  const BranchTrace& bits = kNetBurst.branch_trace;
+  EXPECT_EQ(bits.messages, 1u << 2);
+  EXPECT_EQ(bits.store, 1u << 3);
+  EXPECT_EQ(bits.interrupt, 1u << 4);
+  EXPECT_EQ(bits.off_os, 1u << 5);
+  EXPECT_EQ(bits.off_usr, 1u << 6);
+  EXPECT_EQ(writable_debugctl(kNetBurst), 0x7Fu);
 }
 
 }  // namespace

@@ -101,10 +101,12 @@ inline constexpr uint64_t kMinimumLoadLatencyThreshold = 3;
 // IA32_DEBUGCTL: LBR, BTF, TR, BTS, BTINT, BTS_OFF_OS, BTS_OFF_USR, the two freezes, and the SMM
 // freeze where it is enumerated, RTM. [SDM 17.4.1 "IA32_DEBUGCTL MSR"] Bit 13, ENABLE_UNCORE_PMI, is
 // drawn for Nehalem (253668-032, Figure 16-11) and was never given another meaning.
+// MSR_DEBUGCTLA has neither freezes nor what came later. [SDM 17.11.1 "MSR_DEBUGCTLA MSR"]
 constexpr uint64_t writable_debugctl(const Microarch& m) {
   const BranchTrace& bts = m.branch_trace;
   const uint64_t trace = bts.messages | bts.store | bts.interrupt;
   const uint64_t branches = bit(0) | bit(1) | trace | (bts.cpl_qualified ? bts.filters() : 0);
+  if (!m.architectural_perfmon()) return branches;
   const uint64_t freezes = bit(11) | debugctl::kFreezePerfmonOnPmi;
   const uint64_t uncore = m.perfmon_version >= 3 ? bit(13) : 0;
   return branches | freezes | uncore | (m.smm_freeze ? debugctl::kFreezeWhileSmm : 0) |

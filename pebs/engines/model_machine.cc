@@ -309,6 +309,7 @@ Expected<uint64_t> ModelMachine::execute_quietly(uint64_t instructions) {
 void ModelMachine::disturb(Disturbance what, const RunPlan& plan, RunLog& log) {
   ++log.disturbances;
   const uint64_t ip = running_->registers().ip;
+  const uint64_t machine_check = handler_in(plan.mode, kMachineCheckHandler);
   switch (what) {
     case Disturbance::kSmi:
       pmu_.enter_smm();
@@ -319,10 +320,10 @@ void ModelMachine::disturb(Disturbance what, const RunPlan& plan, RunLog& log) {
       break;
     case Disturbance::kMachineCheck:
       pmu_.machine_check();
-      pmu_.transfer(ip, kMachineCheckHandler);
+      pmu_.transfer(ip, machine_check);
       pmu_.set_user(false);
-      run_handler(kMachineCheckHandler, core_, pmu_);
-      pmu_.transfer(kMachineCheckHandler, ip);
+      run_handler(machine_check, core_, pmu_);
+      pmu_.transfer(machine_check, ip);
       pmu_.set_user(plan.ring == Ring::kUser);
       break;
     case Disturbance::kInit:
@@ -343,7 +344,8 @@ void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
   pmi.ip = running_->registers().ip;
   pmi.global_status = pmu_.rdmsr(plan.pmi.status_msr).value_or(0);
   pmi.global_ctrl = pmu_.rdmsr(IA32_PERF_GLOBAL_CTRL).value_or(0);
-  pmu_.transfer(pmi.ip, kHandler);
+  const uint64_t handler = handler_in(plan.mode, kHandler);
+  pmu_.transfer(pmi.ip, handler);
   pmu_.set_user(false);
   const size_t field_bytes = std::min<size_t>(plan.pebs_field_bytes, sizeof(uint64_t));
   if (plan.pebs_index_address != 0) {
@@ -382,7 +384,7 @@ void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
     uint64_t entry = pmu_.rdmsr(IA32_X2APIC_LVT_PMI).value_or(0);
     static_cast<void>(pmu_.wrmsr(IA32_X2APIC_LVT_PMI, entry & ~lvt::kMasked));
   }
-  pmu_.transfer(kHandler, pmi.ip);
+  pmu_.transfer(handler, pmi.ip);
   pmu_.set_user(plan.ring == Ring::kUser);
 }
 

@@ -72,6 +72,7 @@ struct NetBurstBehaviour {
   uint32_t precise_counters = 1u << 16;  // N7: IQ_COUNTER4
   bool legacy_layout = true;             // N13: outside IA-32e mode
   bool long_layout = true;               // N13: in IA-32e mode
+  bool later_debugctl = false;           // N17: the bits of IA32_DEBUGCTL
 };
 
 // When a counter stays armed after its record, so that its next event gives another one: a record

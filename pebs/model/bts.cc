@@ -1,5 +1,6 @@
 #include "pebs/model/bts.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -7,12 +8,18 @@
 
 namespace skidproof::model {
 
+void BranchTraceStore::set_mode(Mode mode) {
+  if (!(behaviour_.legacy_sticks && legacy())) mode_ = mode;
+}
+
 const arch::BranchRecordLayout& BranchTraceStore::layout() const {
-  return behaviour_.narrow ? arch::kBranchRecord32 : *uarch_.branch_trace.record;
+  if (legacy() && behaviour_.legacy_wide) return arch::kBranchRecord64;
+  if (legacy() ? behaviour_.legacy_narrow : behaviour_.narrow) return arch::kBranchRecord32;
+  return uarch_.branch_record_in(mode_);
 }
 
 bool BranchTraceStore::read_fields(uint64_t ds_area, Fields& fields) const {
-  const arch::DsLayout& ds = uarch_.ds;
+  const arch::DsLayout& ds = this->ds();
   auto read = [&](uint32_t offset, uint64_t& value) {
     return bus_.read(ds_area + offset, {reinterpret_cast<std::byte*>(&value), ds.field_bytes});
   };
@@ -22,6 +29,9 @@ bool BranchTraceStore::read_fields(uint64_t ds_area, Fields& fields) const {
 
 bool BranchTraceStore::fits(const Fields& fields) const {
   if (behaviour_.stops_at_threshold && fields.index >= fields.threshold) return false;
+  if (fields.maximum - fields.base < uint64_t{behaviour_.least_records} * layout().bytes) {
+    return false;
+  }
   if (!behaviour_.maximum_checked) return true;
   if (!behaviour_.record_must_fit) return fields.index < fields.maximum;
   return fields.index <= fields.maximum &&
@@ -30,14 +40,16 @@ bool BranchTraceStore::fits(const Fields& fields) const {
 
 bool BranchTraceStore::write_record(uint64_t address, const TracedBranch& branch) {
   const arch::BranchRecordLayout& record = layout();
+  const bool swapped = behaviour_.from_to_swapped || (legacy() && behaviour_.legacy_swapped);
   std::array<std::byte, 32> bytes{};
   auto put = [&](uint32_t offset, uint64_t value) {
     std::memcpy(bytes.data() + offset, &value, record.field_bytes);
   };
-  put(record.from, behaviour_.from_to_swapped ? branch.to : branch.from);
-  put(record.to, behaviour_.from_to_swapped ? branch.from : branch.to);
+  put(record.from, swapped ? branch.to : branch.from);
+  put(record.to, swapped ? branch.from : branch.to);
   bool marked = branch.predicted != behaviour_.predicted_inverted;
-  bool provided = uarch_.branch_trace.predicted && behaviour_.predicted;
+  bool provided = uarch_.branch_trace.predicted && behaviour_.predicted &&
+                  (behaviour_.legacy_predicted || !legacy());
   put(record.flags, provided && marked ? arch::kBranchPredicted : 0);
   return bus_.write(address, std::span<const std::byte>(bytes).first(record.bytes));
 }
@@ -60,7 +72,12 @@ bool BranchTraceStore::due(const Fields& before, uint64_t index) const {
 BranchTraceStore::Outcome BranchTraceStore::store(uint64_t ds_area, const TracedBranch& branch,
                                                   bool circular) {
   Fields fields;
-  if (stuck_ || !read_fields(ds_area, fields)) return {};
+  if (stuck_ || (legacy() && !behaviour_.legacy_stores) || !read_fields(ds_area, fields)) {
+    return {};
+  }
+  if (circular && behaviour_.wraps_at_threshold) {
+    fields.maximum = std::min(fields.maximum, fields.threshold);
+  }
   bool wraps = circular ? behaviour_.wraps_circular : behaviour_.wraps_with_interrupt;
   bool wrapped = false;
   if (!fits(fields) && wraps) {
@@ -75,8 +92,9 @@ BranchTraceStore::Outcome BranchTraceStore::store(uint64_t ds_area, const Traced
   uint64_t index = fields.index;
   if (behaviour_.index_updates) {
     index += layout().bytes + static_cast<int64_t>(behaviour_.index_step);
-    bus_.write(ds_area + uarch_.ds.bts_index,
-               {reinterpret_cast<const std::byte*>(&index), uarch_.ds.field_bytes});
+    if (legacy()) index += behaviour_.legacy_index_step;
+    bus_.write(ds_area + ds().bts_index,
+               {reinterpret_cast<const std::byte*>(&index), ds().field_bytes});
   }
   return {.stored = true,
           .threshold = due(fields, index) || (wrapped && behaviour_.wrap_interrupts)};

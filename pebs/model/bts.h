@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "base/mode.h"
 #include "pebs/arch/microarch.h"
 #include "pebs/model/bts_behaviour.h"
 #include "pebs/model/pmu.h"
@@ -31,6 +32,8 @@ class BranchTraceStore {
   // Writes one record at the index of the DS area and moves the index. The fields of the area are
   // read afresh. Nothing is stored where the area or the buffer is not mapped.
   Outcome store(uint64_t ds_area, const TracedBranch& branch, bool circular);
+  // What the code is whose branches are stored: DS area and record are those of its mode. (B3, B4)
+  void set_mode(Mode mode);
   void reset() { stuck_ = false; }
 
  private:
@@ -39,6 +42,8 @@ class BranchTraceStore {
   };
 
   const arch::BranchRecordLayout& layout() const;
+  const arch::DsLayout& ds() const { return uarch_.ds_in(mode_); }
+  bool legacy() const { return mode_ != Mode::kLong; }
   bool read_fields(uint64_t ds_area, Fields& fields) const;
   bool fits(const Fields& fields) const;
   bool write_record(uint64_t address, const TracedBranch& branch);
@@ -47,6 +52,7 @@ class BranchTraceStore {
   Bus& bus_;
   const arch::Microarch& uarch_;
   const BtsBehaviour& behaviour_;
+  Mode mode_ = Mode::kLong;
   bool stuck_ = false;  // was full once, and a rewound index does not help
 };
 

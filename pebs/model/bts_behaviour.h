@@ -1,5 +1,5 @@
 // What the modelled branch trace store does, decision by decision: the part of Behaviour that only
-// bts.cc and pmu_branches.cc ask for.
+// bts.cc, branch_tracer.cc and pmu_branches.cc ask for.
 #ifndef SKIDPROOF_PEBS_MODEL_BTS_BEHAVIOUR_H_
 #define SKIDPROOF_PEBS_MODEL_BTS_BEHAVIOUR_H_
 
@@ -40,14 +40,25 @@ struct BtsBehaviour {
   bool predicted = true;             // B5
   bool predicted_inverted = false;
 
+  // Outside IA-32e mode.
+  bool legacy_stores = true;      // branches of 32-bit code (B1)
+  bool legacy_wide = false;       // the 24-byte form without DTES64 (B4)
+  bool legacy_narrow = false;     // the 12-byte form in spite of DTES64 (B3)
+  bool legacy_swapped = false;    // from and to change places (B4)
+  bool legacy_predicted = true;   // B5
+  uint8_t legacy_index_step = 0;  // added to the record size (B7)
+  bool legacy_sticks = false;     // back in IA-32e mode all is as outside it (B3)
+
   // The buffer.
   bool maximum_checked = true;        // B8
   bool record_must_fit = true;        // else a record that begins below the maximum may end past it
   uint32_t room_behind = 0;           // bytes that must stay free behind a record
+  uint32_t least_records = 0;         // a buffer of fewer stores nothing (D9)
   bool index_updates = true;          // B7
   int16_t index_step = 0;             // added to the record size
   bool wraps_with_interrupt = false;  // circular although BTINT is set (B14)
   bool wraps_circular = true;         // B11
+  bool wraps_at_threshold = false;    // a circular buffer ends there (B13)
   uint32_t wraps_behind_base = 0;     // bytes (B6, B11)
   bool stops_at_threshold = false;    // until the index is set back (B10)
   bool resumes_after_rewind = true;   // B14

@@ -23,14 +23,15 @@ constexpr uint64_t kInterrupt = bit(8);       // BTINT
 
 class FlatMemory : public Bus {
  public:
+  explicit FlatMemory(uint64_t area = kArea) : area_(area) {}
   bool read(uint64_t address, std::span<std::byte> into) override {
     if (!inside(address, into.size())) return false;
-    std::memcpy(into.data(), bytes_.data() + (address - kArea), into.size());
+    std::memcpy(into.data(), bytes_.data() + (address - area_), into.size());
     return true;
   }
   bool write(uint64_t address, std::span<const std::byte> from) override {
     if (!inside(address, from.size())) return false;
-    std::memcpy(bytes_.data() + (address - kArea), from.data(), from.size());
+    std::memcpy(bytes_.data() + (address - area_), from.data(), from.size());
     return true;
   }
   uint64_t word(uint64_t address) {
@@ -44,8 +45,9 @@ class FlatMemory : public Bus {
 
  private:
   bool inside(uint64_t address, size_t bytes) const {
-    return address >= kArea && address - kArea + bytes <= bytes_.size();
+    return address >= area_ && address - area_ + bytes <= bytes_.size();
   }
+  uint64_t area_;
   std::vector<std::byte> bytes_ = std::vector<std::byte>(16 << 10);
 };
 
@@ -254,6 +256,113 @@ TEST_F(BtsTest, MachineCheckInitAndResetClearTheEnables) {
     EXPECT_EQ(get(IA32_DEBUGCTL), 0u) << which;
     branch();
     EXPECT_EQ(stored(), 0u) << which;
+  }
+}
+
+// NetBurst outside IA-32e mode: doublewords, and MSR_DEBUGCTLA. [SDM Figures 17-5, 17-6, 17-12]
+class NetBurstBtsTest : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kLowArea = 0x80010000, kLowBuffer = kLowArea + 0x1000;
+  static constexpr uint64_t kTrBts = bit(2) | bit(3), kBtint = bit(4);
+
+  void SetUp() override { make(behaviour_of(uarch())); }
+  static const Microarch& uarch() { return **find_microarch("netburst"); }
+
+  void make(const Behaviour& behaviour) {
+    pmu_ = std::make_unique<Pmu>(uarch(), Topology{}, memory_, behaviour, 1);
+    set_field(0x00, kLowBuffer);
+    set_field(0x04, kLowBuffer);
+    set_field(0x08, kLowBuffer + 12 * 4 + 1);
+    set_field(0x0C, kLowBuffer + 12 * 100);
+    set(IA32_DS_AREA, kLowArea);
+    set(IA32_X2APIC_LVT_PMI, lvt::kNmi);
+    pmu_->set_mode(Mode::kProtected32);
+  }
+  void set(uint32_t msr, uint64_t value) {
+    auto done = pmu_->wrmsr(msr, value);
+    ASSERT_TRUE(done) << done.error().text();
+  }
+  uint32_t field(uint64_t offset) { return static_cast<uint32_t>(memory_.word(kLowArea + offset)); }
+  void set_field(uint64_t offset, uint64_t value) {
+    const auto narrow = static_cast<uint32_t>(value);
+    memory_.write(kLowArea + offset, std::as_bytes(std::span(&narrow, 1)));
+  }
+  void branch(uint64_t ip, uint64_t to, bool mispredicted = false) {
+    Retired r;
+    r.ip = ip;
+    r.length = 2;
+    r.counts[index(Signal::kNearTaken)] = 1;
+    r.counts[index(Signal::kMispredicts)] = mispredicted ? 1 : 0;
+    registers_.ip = to;
+    r.after = &registers_;
+    pmu_->retire(r);
+  }
+
+  FlatMemory memory_{kLowArea};
+  std::unique_ptr<Pmu> pmu_;
+  Registers registers_;
+};
+
+TEST_F(NetBurstBtsTest, StoresTwelveBytes) {
+  EXPECT_EQ(pmu_->rdmsr(IA32_MISC_ENABLE).value() & misc_enable::kBtsUnavailable, 0u);
+  EXPECT_FALSE(pmu_->active());
+  set(IA32_DEBUGCTL, kTrBts | kBtint);
+  EXPECT_TRUE(pmu_->active());
+  EXPECT_EQ(pmu_->quiet_instructions(), 0u);
+  branch(0x80001234, 0x80005678);
+  branch(0x80001235, 0x80005679, true);
+  EXPECT_EQ(field(0x04), kLowBuffer + 24);
+  const uint32_t expected[] = {0x80001234, 0x80005678, 0x10, 0x80001235, 0x80005679, 0};
+  for (size_t i = 0; i < std::size(expected); ++i) EXPECT_EQ(field(0x1000 + 4 * i), expected[i]);
+  for (int i = 0; i < 5; ++i) branch(0x80001236, 0x8000567A);
+  EXPECT_EQ(field(0x04), kLowBuffer + 48) << "full";
+  EXPECT_FALSE(pmu_->interrupt_pending());
+}
+
+TEST_F(NetBurstBtsTest, IsCircularAndInterruptsLikeLaterParts) {
+  set(IA32_DEBUGCTL, kTrBts);
+  for (int i = 0; i < 5; ++i) branch(0x80001000, 0x80002000);
+  EXPECT_EQ(field(0x04), kLowBuffer + 12);
+  EXPECT_FALSE(pmu_->interrupt_pending());
+  set_field(0x0C, kLowBuffer + 24);
+  set(IA32_DEBUGCTL, kTrBts | kBtint);
+  branch(0x80001000, 0x80002000);
+  EXPECT_TRUE(pmu_->interrupt_pending());
+}
+
+TEST_F(NetBurstBtsTest, TakesTheBitsOfLaterPartsOnlyUnderADefect) {
+  EXPECT_FALSE(pmu_->wrmsr(IA32_DEBUGCTL, bit(7)));
+  Behaviour behaviour = behaviour_of(uarch());
+  behaviour.netburst.later_debugctl = true;
+  make(behaviour);
+  set(IA32_DEBUGCTL, bit(6) | bit(7) | bit(8));
+  branch(0x80001000, 0x80002000);
+  EXPECT_EQ(field(0x04), kLowBuffer + 12);
+}
+
+TEST_F(NetBurstBtsTest, IsNotSettableWhereItIsUnavailable) {
+  Behaviour behaviour = behaviour_of(uarch());
+  behaviour.bts.announced = behaviour.bts.settable = false;
+  make(behaviour);
+  EXPECT_NE(pmu_->rdmsr(IA32_MISC_ENABLE).value() & misc_enable::kBtsUnavailable, 0u);
+  EXPECT_FALSE(pmu_->wrmsr(IA32_DEBUGCTL, bit(3)));
+  EXPECT_FALSE(pmu_->wrmsr(IA32_DEBUGCTL, kBtint));
+}
+
+TEST_F(NetBurstBtsTest, ModesDisableAndClear) {
+  set(IA32_DEBUGCTL, kTrBts);
+  pmu_->enter_smm();
+  branch(0x80001000, 0x80002000);
+  EXPECT_EQ(field(0x04), kLowBuffer);
+  pmu_->leave_smm();
+  branch(0x80001000, 0x80002000);
+  EXPECT_EQ(field(0x04), kLowBuffer + 12);
+  for (void (Pmu::*clear)() : {&Pmu::machine_check, &Pmu::init, &Pmu::reset}) {
+    set(IA32_DEBUGCTL, kTrBts);
+    set(IA32_PEBS_ENABLE, bit(25));
+    (*pmu_.*clear)();
+    EXPECT_EQ(pmu_->rdmsr(IA32_DEBUGCTL).value(), 0u);
+    EXPECT_EQ(pmu_->rdmsr(IA32_PEBS_ENABLE).value(), 0u);
   }
 }
 

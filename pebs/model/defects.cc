@@ -42,13 +42,12 @@ bool reaches_beyond(const Microarch& m) {
   return m.architectural_perfmon() && !m.threshold_by_equality;
 }
 bool coalesces(const Microarch& m) { return m.gp_counters_alone > m.gp_counters; }
-// The branch trace store of NetBurst is not modelled.
-bool filters_branches(const Microarch& m) {
-  return m.architectural_perfmon() && m.branch_trace.cpl_qualified;
-}
-bool tells_predicted(const Microarch& m) {
-  return m.architectural_perfmon() && m.branch_trace.predicted;
-}
+bool everywhere(const Microarch&) { return true; }
+bool filters_branches(const Microarch& m) { return m.branch_trace.cpl_qualified; }
+bool tells_predicted(const Microarch& m) { return m.branch_trace.predicted; }
+// Whether DS area and branch records are the same in every mode.
+bool has_dtes64(const Microarch& m) { return m.dtes64; }
+bool has_two_layouts(const Microarch& m) { return !m.dtes64; }
 // A branch can be the sampled event.
 bool samples_branches(const Microarch& m) {
   return std::any_of(m.events.begin(), m.events.end(), [](const arch::Event& e) {
@@ -65,6 +64,10 @@ bool counts(const Microarch& m) {
     });
   };
   return m.architectural_perfmon() && (one(kWanted) && ...);
+}
+// … and is stored besides: NetBurst samples those that are mispredicted.
+bool samples_stored_branches(const Microarch& m) {
+  return samples_branches(m) || !m.architectural_perfmon();
 }
 bool asserts_cmask(const Microarch& m) {
   return m.expectation(arch::kQualifierCmask) == arch::Expectation::kMustHold;

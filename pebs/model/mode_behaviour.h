@@ -1,5 +1,6 @@
 // What system-management mode, machine checks, INIT, RESET and real-address mode do to the modelled
-// PMU, decision by decision: the part of Behaviour that only pmu_modes.cc asks for.
+// PMU, decision by decision: the part of Behaviour that only
+// pmu_modes.cc and netburst.cc ask for.
 #ifndef SKIDPROOF_PEBS_MODEL_MODE_BEHAVIOUR_H_
 #define SKIDPROOF_PEBS_MODEL_MODE_BEHAVIOUR_H_
 
@@ -28,6 +29,20 @@ struct ModeBehaviour {
   // Real-address mode (R57).
   bool real_mode_pebs = true;
   bool real_mode_branches = true;
+};
+
+// What of these the processor is in, and what may be recorded there.
+struct RecordingModes {
+  bool smm = false;
+  bool real_mode = false;
+  bool locked = false;  // by a machine check, under a defect
+
+  bool pebs(const ModeBehaviour& b) const {
+    return !(smm && b.smm_stops_pebs) && !(real_mode && !b.real_mode_pebs) && !locked;
+  }
+  bool branches(const ModeBehaviour& b) const {
+    return !(smm && b.smm_stops_branches) && !(real_mode && !b.real_mode_branches) && !locked;
+  }
 };
 
 }  // namespace skidproof::model

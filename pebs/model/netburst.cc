@@ -13,7 +13,6 @@ namespace nb = arch::netburst;
 
 namespace {
 
-constexpr uint64_t kWritableDebugctl = 0x7F;  // LBR, BTF, TR, BTS, BTINT, BTS_OFF_OS, BTS_OFF_USR
 constexpr uint64_t kNotModelled =
     nb::cccr::kCompare | nb::cccr::kEdge | nb::cccr::kForceOvf | nb::cccr::kCascade;
 
@@ -40,13 +39,16 @@ NetBurst::NetBurst(const Microarch& microarch, Bus& bus, const Behaviour& behavi
       legacy_(microarch),
       bus_(bus),
       behaviour_(behaviour),
-      random_(derive_seed(seed, "netburst")) {
+      random_(derive_seed(seed, "netburst")),
+      tracer_(bus, uarch_, behaviour_.bts) {
+  if (behaviour_.netburst.later_debugctl) uarch_.branch_trace = BranchTrace{};
   legacy_.record = &microarch.record_in(Mode::kProtected32);
   legacy_.ds = microarch.ds_in(Mode::kProtected32);
-  reset();
+  clear();
 }
 
-void NetBurst::reset() {
+// As after power-on.
+void NetBurst::clear() {
   for (Slot& slot : slots_) {
     slot = Slot{};
     slot.count.mask = low_bits(nb::kCounterWidth);
@@ -56,7 +58,63 @@ void NetBurst::reset() {
   lvt_pmi_ = kResetLvt;
   wait_ = 0;
   pmi_pending_ = reloaded_once_ = false;
+  modes_.smm = modes_.locked = false;
+  tracer_.reset();
   refresh();
+}
+
+// --- Modes (R56, R57)
+
+void NetBurst::set_mode(Mode mode) {
+  ia32e_ = mode == Mode::kLong;
+  modes_.real_mode = mode == Mode::kReal;
+  tracer_.set_mode(wide() ? Mode::kLong : Mode::kProtected32);
+  refresh();
+}
+
+void NetBurst::reset() {
+  const uint64_t kept_enable = behaviour_.modes.reset_clears_pebs ? 0 : pebs_enable_;
+  const uint64_t kept_debugctl = behaviour_.modes.reset_clears_branches ? 0 : debugctl_;
+  clear();
+  pebs_enable_ = kept_enable;
+  debugctl_ = kept_debugctl;
+  refresh();
+}
+
+// Counters, CCCRs and ESCRs stay.
+void NetBurst::init() {
+  if (behaviour_.modes.init_clears_pebs) pebs_enable_ = 0;
+  if (behaviour_.modes.init_clears_branches) debugctl_ = 0;
+  lvt_pmi_ = kResetLvt;
+  pmi_pending_ = modes_.smm = false;
+  refresh();
+}
+
+void NetBurst::enter_smm() {
+  modes_.smm = true;
+  refresh();
+}
+
+void NetBurst::leave_smm() {
+  modes_.smm = false;
+  if (!behaviour_.modes.rsm_enables_again) {
+    pebs_enable_ = 0;
+    stop_branches();
+  }
+  if (behaviour_.modes.rsm_spoils_branch) tracer_.spoil_next();
+  refresh();
+}
+
+void NetBurst::machine_check() {
+  if (behaviour_.modes.machine_check_stops_pebs) pebs_enable_ = 0;
+  if (behaviour_.modes.machine_check_stops_branches) stop_branches();
+  modes_.locked = !behaviour_.modes.machine_check_reversible;
+  refresh();
+}
+
+void NetBurst::stop_branches() {
+  const BranchTrace& bits = uarch_.branch_trace;
+  debugctl_ &= ~(bits.messages | bits.store | bits.interrupt);
 }
 
 // --- Registers
@@ -77,8 +135,8 @@ Expected<uint64_t> NetBurst::rdmsr(uint32_t msr) const {
     case nb::MSR_DEBUGCTLA:
       return debugctl_;
     case IA32_MISC_ENABLE:
-      // No branch trace store here.
-      return misc_enable::kPerfmonAvailable | misc_enable::kBtsUnavailable |
+      return misc_enable::kPerfmonAvailable |
+             (behaviour_.bts.announced ? 0 : misc_enable::kBtsUnavailable) |
              (behaviour_.pebs_announced ? 0 : misc_enable::kPebsUnavailable);
     case IA32_X2APIC_LVT_PMI:
       return lvt_pmi_;
@@ -120,7 +178,7 @@ Expected<void> NetBurst::wrmsr(uint32_t msr, uint64_t value) {
       ds_area_ = value;
       return {};
     case nb::MSR_DEBUGCTLA:
-      return assign(debugctl_, kWritableDebugctl);
+      return assign(debugctl_, tracer_.settable(writable_debugctl(uarch_)));
     case IA32_MISC_ENABLE:
       return {};  // bits 7, 11 and 12 are read-only; nothing else is modelled
     case IA32_X2APIC_LVT_PMI:
@@ -206,6 +264,7 @@ void NetBurst::refresh() {
     if (slot.armed) armed_ |= 1U << n;
   }
   if (counting_ == 0) wait_ = 0;
+  tracing_ = modes_.branches(behaviour_.modes) && tracer_.asked_for(debugctl_, user_);
 }
 
 // --- Counting
@@ -232,7 +291,28 @@ void NetBurst::overflowed(unsigned n, const Retired& r) {
   armed_ |= 1U << n;
 }
 
+// The PEBS record of an instruction comes before its branch record, and the interrupt of either
+// behind both (R30).
 void NetBurst::retire(const Retired& r) {
+  const uint32_t before = records_;
+  count(r);
+  if (records_ != before && !behaviour_.bts.beside_pebs) return;
+  if (tracing_) traced(tracer_.retire(r, {ds_area_, debugctl_, pmi_pending_}));
+}
+
+void NetBurst::transfer(uint64_t from, uint64_t to) {
+  if (tracing_) traced(tracer_.transfer(from, to, {ds_area_, debugctl_, pmi_pending_}));
+}
+
+void NetBurst::traced(const BranchTracer::Outcome& outcome) {
+  if (outcome.disables) {
+    debugctl_ &= ~(uarch_.branch_trace.messages | uarch_.branch_trace.store);
+    refresh();
+  }
+  if (outcome.interrupt) raise_pmi();
+}
+
+void NetBurst::count(const Retired& r) {
   pmi_countdown_ -= std::min<uint64_t>(pmi_countdown_, 1);
   bool triggered = false;
   for (uint32_t rest = counting_; rest != 0; rest &= rest - 1) {
@@ -246,6 +326,7 @@ void NetBurst::retire(const Retired& r) {
     overflowed(n, r);
     triggered |= slot.pebs && behaviour_.record_on_overflow;
   }
+  if (!modes_.pebs(behaviour_.modes)) triggered = false;  // the counter stays armed
   if (wait_ > 0) {
     if (--wait_ == 0) record(r);
   } else if (triggered) {
@@ -266,7 +347,7 @@ void NetBurst::advance(const SignalCounts& counts, uint64_t instructions) {
 }
 
 uint64_t NetBurst::quiet_instructions(uint64_t most_uops) const {
-  if (wait_ > 0 || (armed_ & counting_) != 0) return 0;
+  if (tracing_ || wait_ > 0 || (armed_ & counting_) != 0) return 0;
   uint64_t quiet = pmi_pending_ ? pmi_countdown_ : UINT64_MAX;
   for (uint32_t rest = counting_; rest != 0; rest &= rest - 1) {
     const Slot& slot = slots_[static_cast<unsigned>(__builtin_ctz(rest))];
@@ -295,8 +376,7 @@ void NetBurst::record(const Retired& r) {
   const uint32_t precise = armed_ | behaviour_.netburst.precise_counters;
   armed_ = 0;
   if (!ia32e_ && !behaviour_.legacy_mode_records) return;
-  const bool wide = ia32e_ ? behaviour_.netburst.long_layout : !behaviour_.netburst.legacy_layout;
-  DebugStore ds(bus_, wide ? uarch_ : legacy_, behaviour_, ds_area_, latched_);
+  DebugStore ds(bus_, wide() ? uarch_ : legacy_, behaviour_, ds_area_, latched_);
   if (!ds.load()) return;
   if (ds.full() && behaviour_.wraps_when_full) ds.wrap();
   if (!ds.room()) return;
@@ -306,6 +386,7 @@ void NetBurst::record(const Retired& r) {
   const bool reloads = behaviour_.reload != Reload::kNone &&
                        !(behaviour_.reload == Reload::kOnlyOnce && reloaded_once_);
   reloaded_once_ = true;
+  ++records_;
   for (unsigned n = 0; n < nb::kCounters; ++n) {
     Slot& slot = slots_[n];
     if (reloads && slot.pebs && ((precise >> n) & 1) != 0) {

@@ -1,5 +1,6 @@
 // NetBurst's PMU: 18 counters that CCCRs and ESCRs select for, at-retirement events, and PEBS on one
-// of them. What it has in common with the later PMU, the DS area and the record, is shared.
+// of them. What it has in common with the later PMU, the DS area, the record and the branch trace
+// store, is shared.
 #ifndef SKIDPROOF_PEBS_MODEL_NETBURST_H_
 #define SKIDPROOF_PEBS_MODEL_NETBURST_H_
 
@@ -14,7 +15,9 @@
 #include "pebs/arch/reserved.h"
 #include "pebs/model/assist.h"
 #include "pebs/model/behaviour.h"
+#include "pebs/model/branch_tracer.h"
 #include "pebs/model/counter.h"
+#include "pebs/model/mode_behaviour.h"
 #include "pebs/model/pmu.h"
 #include "pebs/model/retired.h"
 
@@ -30,15 +33,20 @@ class NetBurst {
   Expected<uint64_t> rdmsr(uint32_t msr) const;
   Expected<void> wrmsr(uint32_t msr, uint64_t value);
   Expected<uint64_t> rdpmc(uint32_t index, bool user, bool cr4_pce) const;
-  void set_mode(Mode mode) { ia32e_ = mode == Mode::kLong; }
+  void set_mode(Mode mode);
   void set_user(bool user);
   void reset();
+  void init();
+  void enter_smm();
+  void leave_smm();
+  void machine_check();
   void retire(const Retired& r);
   void advance(const arch::SignalCounts& counts, uint64_t instructions);
   uint64_t quiet_instructions(uint64_t most_uops) const;
   bool take_interrupt();
   bool interrupt_pending() const { return pmi_pending_; }
-  bool active() const { return counting_ != 0 || pmi_pending_ || wait_ > 0; }
+  void transfer(uint64_t from, uint64_t to);
+  bool active() const { return counting_ != 0 || pmi_pending_ || wait_ > 0 || tracing_; }
 
  private:
   struct Slot {
@@ -51,6 +59,7 @@ class NetBurst {
     uint64_t since_loss = 0;
   };
 
+  void clear();
   void refresh();
   const arch::netburst::Metric* selected(unsigned n) const;
   bool tagged(const arch::netburst::Metric& metric, unsigned n) const;
@@ -58,6 +67,13 @@ class NetBurst {
   uint64_t escr(uint32_t msr) const { return escrs_[msr - kFirstEscr]; }
   uint64_t noticed(Slot& slot, uint64_t events) const;
   void overflowed(unsigned n, const Retired& r);
+  void count(const Retired& r);
+  void traced(const BranchTracer::Outcome& outcome);
+  void stop_branches();
+  // Whether the DS area has quadwords.
+  bool wide() const {
+    return ia32e_ ? behaviour_.netburst.long_layout : !behaviour_.netburst.legacy_layout;
+  }
   void record(const Retired& r);
   Registers recorded_registers(const Retired& r);
   void raise_pmi();
@@ -77,11 +93,15 @@ class NetBurst {
   LatchedBounds latched_;
   uint64_t lvt_pmi_ = arch::kResetLvt;
   bool user_ = false, ia32e_ = true;
+  RecordingModes modes_;
+  BranchTracer tracer_;
+  bool tracing_ = false;  // taken branches are stored
 
   uint32_t counting_ = 0, armed_ = 0;  // bits by counter number
   unsigned wait_ = 0;                  // instructions until a late record is written
   Registers before_;                   // the next instruction
   bool reloaded_once_ = false;
+  uint32_t records_ = 0;  // written since the model was made
   bool pmi_pending_ = false;
   uint64_t pmi_countdown_ = 0;
 };

@@ -37,9 +37,8 @@ void Pmu::State::reset() {
                 (behaviour.bts.announced ? 0 : misc_enable::kBtsUnavailable);
   lvt_pmi = kResetLvt;
   pending = {};
-  branch_store.reset();
-  held_branches.clear();
-  smm = smm_frozen = recording_locked = spoil_branch = false;
+  tracer.reset();
+  modes.smm = modes.locked = smm_frozen = false;
   pended_in_smm = 0;
   latched = {};
   interrupts_due = records = pmis_raised = 0;
@@ -53,7 +52,8 @@ void Pmu::State::set_mode(Mode mode) {
   const bool enters = mode == Mode::kLong;
   if (ia32e && !enters) left_by_64_bit_code = any_registers(random);
   ia32e = enters && (ia32e || !behaviour.legacy_mode_sticks);
-  real_mode = mode == Mode::kReal;
+  modes.real_mode = mode == Mode::kReal;
+  tracer.set_mode(mode);
   refresh();
 }
 
@@ -212,8 +212,8 @@ void Pmu::State::refresh() {
     if (how.any_thread_on_fixed && counts_sibling(field & fixed_ctrl::kAnyThread))
       fixed_sharing |= 1u << i;
   }
-  tracing = traces_branches();
-  unusual = tracing || smm;
+  tracing = modes.branches(behaviour.modes) && tracer.asked_for(debugctl, user);
+  unusual = tracing || modes.smm;
   if (how.fixed_start_extra != 0 && sibling && (fixed_counting & ~fixed_before & 1) != 0) {
     fixed[0].add(how.fixed_start_extra);
   }
@@ -500,16 +500,10 @@ void Pmu::set_user(bool user) {
 }
 
 void Pmu::reset() { netburst_ ? netburst_->reset() : state_->hard_reset(); }
-void Pmu::init() { netburst_ ? netburst_->reset() : state_->init(); }
-void Pmu::enter_smm() {
-  if (!netburst_) state_->enter_smm();
-}
-void Pmu::leave_smm() {
-  if (!netburst_) state_->leave_smm();
-}
-void Pmu::machine_check() {
-  if (!netburst_) state_->machine_check();
-}
+void Pmu::init() { netburst_ ? netburst_->init() : state_->init(); }
+void Pmu::enter_smm() { netburst_ ? netburst_->enter_smm() : state_->enter_smm(); }
+void Pmu::leave_smm() { netburst_ ? netburst_->leave_smm() : state_->leave_smm(); }
+void Pmu::machine_check() { netburst_ ? netburst_->machine_check() : state_->machine_check(); }
 bool Pmu::between_instructions() const {
   return netburst_ != nullptr || state_->pending.instructions == 0;
 }
@@ -562,7 +556,7 @@ uint64_t Pmu::quiet_instructions(uint64_t most_uops) const {
 }
 
 void Pmu::transfer(uint64_t from, uint64_t to) {
-  if (!netburst_) state_->transfer(from, to);
+  netburst_ ? netburst_->transfer(from, to) : state_->transfer(from, to);
 }
 
 bool Pmu::interrupt_pending() const {

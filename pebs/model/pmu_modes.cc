@@ -14,19 +14,8 @@ constexpr uint64_t kLastBranch = bit(0) | bit(1);
 
 }  // namespace
 
-bool Pmu::State::stores_pebs() const {
-  const ModeBehaviour& modes = behaviour.modes;
-  return !(smm && modes.smm_stops_pebs) && !(real_mode && !modes.real_mode_pebs) &&
-         !recording_locked;
-}
-bool Pmu::State::stores_branches() const {
-  const ModeBehaviour& modes = behaviour.modes;
-  return !(smm && modes.smm_stops_branches) && !(real_mode && !modes.real_mode_branches) &&
-         !recording_locked;
-}
-
 void Pmu::State::enter_smm() {
-  smm = true;
+  modes.smm = true;
   smm_frozen = (debugctl & debugctl::kFreezeWhileSmm) != 0 && behaviour.modes.freezes_in_smm;
   if (smm_frozen) {
     const BranchTrace& bits = uarch.branch_trace;
@@ -48,7 +37,7 @@ void Pmu::State::note_frozen_events(const Retired& r) {
 
 // RSM.
 void Pmu::State::leave_smm() {
-  smm = false;
+  modes.smm = false;
   if (std::exchange(smm_frozen, false)) {
     if (behaviour.modes.rsm_restores_counting) global_ctrl = saved_global_ctrl;
     if (behaviour.modes.rsm_restores_branches) debugctl = saved_debugctl;
@@ -57,7 +46,7 @@ void Pmu::State::leave_smm() {
     pebs_enable = 0;
     stop_branches();
   }
-  spoil_branch = behaviour.modes.rsm_spoils_branch;
+  if (behaviour.modes.rsm_spoils_branch) tracer.spoil_next();
   refresh();
   if (uint32_t pended = std::exchange(pended_in_smm, 0); pended != 0) {
     pending = {.instructions = 1, .triggers = pended};
@@ -73,7 +62,7 @@ void Pmu::State::stop_branches() {
 void Pmu::State::machine_check() {
   if (behaviour.modes.machine_check_stops_pebs) pebs_enable = 0;
   if (behaviour.modes.machine_check_stops_branches) stop_branches();
-  recording_locked = !behaviour.modes.machine_check_reversible;
+  modes.locked = !behaviour.modes.machine_check_reversible;
   refresh();
 }
 
@@ -84,17 +73,16 @@ void Pmu::State::init() {
   if (behaviour.modes.init_clears_branches) debugctl = 0;
   lvt_pmi = kResetLvt;
   pmi_pending = false;
-  smm = smm_frozen = false;
+  modes.smm = smm_frozen = false;
   refresh();
 }
 
 // RESET: as after power-on.
 void Pmu::State::hard_reset() {
-  uint64_t kept_enable = behaviour.modes.reset_clears_pebs ? 0 : pebs_enable;
-  uint64_t kept_debugctl = behaviour.modes.reset_clears_branches ? 0 : debugctl;
+  const uint64_t enabled = pebs_enable, controlled = debugctl;
   reset();
-  pebs_enable = kept_enable;
-  debugctl = kept_debugctl;
+  if (!behaviour.modes.reset_clears_pebs) pebs_enable = enabled;
+  if (!behaviour.modes.reset_clears_branches) debugctl = controlled;
   refresh();
 }
 

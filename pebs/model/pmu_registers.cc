@@ -276,10 +276,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       latched = {};
       return {};
     case IA32_DEBUGCTL:
-      return assign(debugctl,
-                    writable_debugctl(uarch) &
-                        ~(behaviour.bts.settable ? 0 : uarch.branch_trace.all()) &
-                        ~(behaviour.bts.filters_settable ? 0 : uarch.branch_trace.filters()));
+      return assign(debugctl, tracer.settable(writable_debugctl(uarch)));
     case IA32_MISC_ENABLE:
       // Bits 7, 11 and 12 are read-only; nothing else is modelled.
       if (!behaviour.counting.read_only_misc_enable) misc_enable = value;

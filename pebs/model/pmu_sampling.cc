@@ -16,7 +16,7 @@ uint64_t low_part(uint64_t address, unsigned bits) { return address & low_bits(b
 
 // Takes the assist now, or after the rest of a fused pair has retired with it (R72).
 void Pmu::State::begin_assist(uint64_t triggering, const Retired& r) {
-  if (!stores_pebs()) return;  // the counter stays armed
+  if (!modes.pebs(behaviour.modes)) return;  // the counter stays armed
   pending = {.instructions = 0,
              .triggers = triggering,
              .ip = r.ip,

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <vector>
 
 #include "base/expected.h"
 #include "base/random.h"
@@ -18,7 +17,7 @@
 #include "pebs/model/assist.h"
 #include "pebs/model/behaviour.h"
 #include "pebs/model/branch_ring.h"
-#include "pebs/model/bts.h"
+#include "pebs/model/branch_tracer.h"
 #include "pebs/model/counter.h"
 #include "pebs/model/legacy_mode.h"
 #include "pebs/model/pmu.h"
@@ -76,7 +75,7 @@ struct Pmu::State {
         keeps_history(!decisions.registers_after || decisions.load_latency_lag != 0),
         miscounts(decisions.counting.extra_events != 0 || decisions.lost_events != 0),
         random(derive_seed(seed, "pmu")),
-        branch_store(memory, microarch, behaviour.bts) {
+        tracer(memory, microarch, behaviour.bts) {
     reset();
   }
 
@@ -100,7 +99,7 @@ struct Pmu::State {
   uint64_t lvt_pmi = kResetLvt;
   bool user = false;
   bool ia32e = true;
-  bool real_mode = false;
+  RecordingModes modes;
   Registers left_by_64_bit_code;  // what the registers held when the processor left IA-32e mode
 
   // Derived by refresh(): what retire() and advance() walk.
@@ -141,15 +140,10 @@ struct Pmu::State {
   uint64_t reference_parts = 0;  // hundredths of a reference cycle
   uint32_t magic_selects = 0;    // those of kMagicSelects that were written
 
-  BranchTraceStore branch_store;
-  bool spoil_branch = false;                // the next one's from, under a defect
-  uint64_t last_from = 0;                   // of the branch before, kept only for a defect
-  std::vector<TracedBranch> held_branches;  // that wait for an interrupt, under a defect
+  BranchTracer tracer;
 
   // System-management mode.
-  bool smm = false;
-  bool smm_frozen = false;        // by FREEZE_WHILE_SMM_EN
-  bool recording_locked = false;  // by a machine check, under a defect
+  bool smm_frozen = false;  // by FREEZE_WHILE_SMM_EN
   uint64_t saved_global_ctrl = 0, saved_debugctl = 0;
   uint32_t pended_in_smm = 0;  // armed counters whose event came, under a defect
 
@@ -233,8 +227,6 @@ struct Pmu::State {
   void disarm(uint64_t which);
   void raise_pmi(bool may_freeze = true);
 
-  bool stores_pebs() const;
-  bool stores_branches() const;
   void enter_smm();
   void leave_smm();
   void note_frozen_events(const Retired& r);
@@ -243,12 +235,11 @@ struct Pmu::State {
   void init();
   void hard_reset();
 
-  bool traces_branches() const;
+  BranchTracer::Context trace_context() const { return {ds_area, debugctl, pmi_pending}; }
   void retire_unusual(const Retired& r);
   void trace(const Retired& r);
-  void store_branch(TracedBranch branch);
-  void write_branch(const TracedBranch& branch);
   void transfer(uint64_t from, uint64_t to);
+  void traced(const BranchTracer::Outcome& outcome);
   Signal fixed_signal(unsigned i) const {
     return kFixedSignals[behaviour.fixed_counters_swapped && i < 2 ? 1 - i : i];
   }

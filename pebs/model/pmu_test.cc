@@ -9,6 +9,7 @@
 
 #include "pebs/arch/msr.h"
 #include "pebs/arch/reserved.h"
+#include "pebs/model/assist.h"
 #include "pebs/record.h"
 
 namespace skidproof::model {
@@ -311,6 +312,20 @@ TEST_F(PmuTest, RdpmcKnowsGeneralAndFixedCounters) {
   EXPECT_EQ(pmu_->rdpmc((1u << 30) | 2), 99u);
   EXPECT_FALSE(pmu_->rdpmc(4));
   EXPECT_FALSE(pmu_->rdpmc((1u << 30) | 3));
+}
+
+// What becomes of an index below the base no text of these parts says (R47); the model skips the event.
+TEST_F(PmuTest, ChecksTheLowerBoundOfTheBufferWhereItIsToldTo) {
+  memory_.set_field(0x28, FlatMemory::kBuffer - 0xB0);
+  Behaviour behaviour = behaviour_of(row("sandy-bridge"));
+  for (bool checked : {true, false}) {
+    behaviour.lower_bound = checked;
+    LatchedBounds latched;
+    DebugStore ds(memory_, row("sandy-bridge"), behaviour, FlatMemory::kBase, latched);
+    ASSERT_TRUE(ds.load());
+    EXPECT_TRUE(ds.below_base());
+    EXPECT_EQ(ds.room(), !checked);
+  }
 }
 
 }  // namespace
