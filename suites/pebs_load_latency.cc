@@ -132,7 +132,7 @@ SKIDPROOF_TEST_OVER(PebsLoadLatency, RecordsTheAddressOfALoadOfTheChase,
 struct Sources {
   std::map<int64_t, uint64_t> bins;
   uint64_t records = 0;
-  double l1_hit = 0, stlb_miss = 0;
+  double l1_hit = 0, stlb_miss = 0, locked = 0;
 };
 
 Expected<Sources> sources(Machine& machine, const Program& chase) {
@@ -143,15 +143,17 @@ Expected<Sources> sources(Machine& machine, const Program& chase) {
   session.rewind();  // what came before the caches were warm
   SKIDPROOF_TRY(session.run(chase, iterations_of(microarch)));
   Sources out;
-  uint64_t stlb_misses = 0;
+  uint64_t stlb_misses = 0, locked = 0;
   for (const Record& record : chase_records(chase, session.records())) {
     ++out.records;
     ++out.bins[static_cast<int64_t>(arch::data_source_of(record.data_source()))];
     stlb_misses += (record.data_source() & arch::data_source::kStlbMiss) != 0;
+    locked += (record.data_source() & arch::data_source::kLocked) != 0;
   }
   double all = static_cast<double>(std::max<uint64_t>(out.records, 1));
   out.l1_hit = static_cast<double>(out.bins[static_cast<int64_t>(DataSource::kL1Hit)]) / all;
   out.stlb_miss = static_cast<double>(stlb_misses) / all;
+  out.locked = static_cast<double>(locked) / all;
   return out;
 }
 
@@ -196,6 +198,19 @@ SKIDPROOF_TEST(PebsLoadLatency, TellsLoadsThatMissTheStlb, clause::P14, clause::
   VERIFY_GE(pages.stlb_miss, kNearlyAll) << "4096 pages are more than the STLB has entries";
   evidence("two_pages", near.stlb_miss);
   evidence("4096_pages", pages.stlb_miss);
+}
+
+SKIDPROOF_TEST(PebsLoadLatency, TellsLockedLoads, clause::P14, clause::P12) {
+  SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
+                    kNoFacility);
+  SKIDPROOF_REQUIRE(uarch().data_source_tlb_lock_bits, SkipCategory::kNotOnThisMicroarch,
+                    "bit 5 of the data source is reserved on this microarch (Table 18-24)");
+  Sources plain = need(sources(machine(), program("pointer_chase", kResident)));
+  Sources locked = need(sources(machine(), program("locked_rmw", "unroll=1")));
+  VERIFY_GE(plain.records, kRecords / 2);
+  VERIFY_GE(locked.records, kRecords / 2);
+  VERIFY_LE(plain.locked, 0.0);
+  VERIFY_GE(locked.locked, 1.0) << "every load of the loop is locked";
 }
 
 // --- Where and when there is none
