@@ -84,6 +84,7 @@ SKIDPROOF_NETBURST_TEST(NetBurstRegisters, AnnouncesTheDebugStoreAndPebs, clause
   VERIFY_EQ(one.edx & kDs, kDs);
   VERIFY_EQ((one.ecx & kDtes64) != 0, uarch().dtes64);
   const uint64_t misc = need(machine().rdmsr(arch::IA32_MISC_ENABLE));
+  VERIFY_EQ(misc & arch::misc_enable::kPerfmonAvailable, arch::misc_enable::kPerfmonAvailable);
   VERIFY_EQ(misc & arch::misc_enable::kPebsUnavailable, 0u);
 }
 

@@ -333,7 +333,7 @@ SKIDPROOF_TEST(PmuRegisters, KeepTheFreezeBitsOfDebugctl, clause::M24) {
 }
 
 // Always masked: no interrupt of another vector may come of this test.
-SKIDPROOF_TEST(PmuRegisters, KeepVectorModeAndMaskOfTheLvtEntry, clause::M26) {
+SKIDPROOF_COMMON_TEST(PmuRegisters, KeepVectorModeAndMaskOfTheLvtEntry, clause::M26) {
   Restore restore(machine(), {IA32_X2APIC_LVT_PMI});
   VERIFY_THAT(need(lost_values(machine(), IA32_X2APIC_LVT_PMI,
                                {lvt::kMasked | 0x55, lvt::kMasked | 0xFE, lvt::kMasked | lvt::kNmi,
