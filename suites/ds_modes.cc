@@ -110,6 +110,27 @@ SKIDPROOF_COMMON_TEST(DsModes, RecordNoEventInSmm, clause::R56, clause::B22) {
   VERIFY_GE(after_load, 5u) << "half of the run lies behind the last RSM";
 }
 
+// Nothing but FREEZE_WHILE_SMM_EN keeps the handler out of the counts.
+SKIDPROOF_TEST(DsModes, CountInSmmWithoutTheFreeze, clause::R56, clause::B21) {
+  const arch::Event* event = counting_event(uarch(), Signal::kInstructions);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("mixed", "");
+  SessionPlan plan;
+  plan.buffer_records = 1;
+  plan.counters = {plain_counter(0, *event)};
+  constexpr uint64_t kIterations = 50;
+  Session session = need(Session::open(machine(), plan));
+  const SessionRun quiet = need(session.run(code, kIterations));
+
+  Expected<SessionRun> run = session.run(
+      code, kIterations, three(Disturbance::kSmi, random(), code.total(kIterations).instructions));
+  SKIDPROOF_REQUIRE(!refused(run), SkipCategory::kMachineLimit, kCannot);
+  const SessionRun done = need(std::move(run));
+
+  VERIFY_EQ(done.log.disturbances, 3u);
+  VERIFY_GE(done.counters.at(0), quiet.counters.at(0) + 3) << "RSM alone is an instruction";
+}
+
 // A run that the handler in SMM cannot be seen in: the counts are those of one without it.
 SKIDPROOF_TEST(DsModes, CountNothingInSmmWhereTheFreezeSaysSo, clause::R56, clause::B21) {
   SKIDPROOF_REQUIRE(uarch().smm_freeze, SkipCategory::kNotOnThisMicroarch, kNoSmmFreeze);

@@ -98,7 +98,7 @@ Expected<Program> known_xmm(uint64_t code_address, uint64_t data_address) {
 // --- Groups
 
 SKIDPROOF_TEST_OVER(PebsAdaptive, HasTheGroupsThatAreSelectedInTheirOrder, choices(), clause::A1,
-                    clause::A2, clause::A3, clause::A8, clause::A11, clause::R8) {
+                    clause::A2, clause::A3, clause::A8, clause::A10, clause::A11, clause::R8) {
   SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
   const Stores stores = stores_of(uarch());
   SKIDPROOF_REQUIRE(stores.event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
@@ -136,6 +136,9 @@ SKIDPROOF_TEST_OVER(PebsAdaptive, HasTheGroupsThatAreSelectedInTheirOrder, choic
     for (unsigned i = 0; i < record.branches(); ++i) {
       VERIFY_EQ(record.branch(i).from, code.mark("loop.jnz")) << "entry " << i;
       VERIFY_EQ(record.branch(i).to, code.mark("loop.first")) << "entry " << i;
+      // Since the branch before: a whole iteration, of which no core retires more than eight at once.
+      VERIFY_GE(record.branch(i).info & 0xFFFF, code.per_iteration.instructions / 8)
+          << "cycles of entry " << i;
     }
   }
 }

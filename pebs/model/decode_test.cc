@@ -79,10 +79,41 @@ TEST(Decode, KnowsBranches) {
 }
 
 TEST(Decode, KnowsAPointerChase) {
-  EXPECT_TRUE(decoded({0x48, 0x8B, 0x00}).facts.dependent_load);        // mov rax, [rax]
-  EXPECT_TRUE(decoded({0x48, 0x8B, 0x04, 0xC6}).facts.dependent_load);  // mov rax, [rsi+rax*8]
-  EXPECT_FALSE(decoded({0x48, 0x8B, 0x06}).facts.dependent_load);       // mov rax, [rsi]
-  EXPECT_FALSE(decoded({0x48, 0x89, 0x00}).facts.dependent_load);       // mov [rax], rax
+  EXPECT_TRUE(decoded({0x48, 0x8B, 0x00}).facts.dependent_load);         // mov rax, [rax]
+  EXPECT_TRUE(decoded({0x48, 0x8B, 0x04, 0xC6}).facts.dependent_load);   // mov rax, [rsi+rax*8]
+  EXPECT_FALSE(decoded({0x48, 0x8B, 0x06}).facts.dependent_load);        // mov rax, [rsi]
+  EXPECT_FALSE(decoded({0x48, 0x89, 0x00}).facts.dependent_load);        // mov [rax], rax
+  EXPECT_FALSE(decoded({0x48, 0x8B, 0x04, 0xCE}).facts.dependent_load);  // mov rax, [rsi+rcx*8]
+}
+
+TEST(Decode, KnowsTheRegisterThatChainsAnInstructionToTheOneBefore) {
+  struct Chain {
+    const char* text;
+    Bytes bytes;
+    uint8_t chain;
+  };
+  for (const Chain& row : {
+           Chain{"add rax, rcx", {0x48, 0x01, 0xC8}, 0},
+           Chain{"add rcx, rax", {0x48, 0x01, 0xC1}, 1},
+           Chain{"mov rax, rcx", {0x48, 0x89, 0xC8}, kNoRegister},
+           Chain{"cmp rax, rcx", {0x48, 0x39, 0xC8}, kNoRegister},
+           Chain{"test rax, rax", {0x48, 0x85, 0xC0}, kNoRegister},
+           Chain{"add [rax], rax", {0x48, 0x01, 0x00}, kNoRegister},
+           Chain{"xor eax, eax", {0x31, 0xC0}, kNoRegister},
+           Chain{"xor eax, ecx", {0x31, 0xC8}, 0},
+           Chain{"sub eax, eax", {0x29, 0xC0}, kNoRegister},
+           Chain{"sub eax, [rax]", {0x2B, 0x00}, 0},
+           Chain{"pxor xmm1, xmm1", {0x66, 0x0F, 0xEF, 0xC9}, kNoRegister},
+           Chain{"vpxor xmm1, xmm1, xmm1", {0xC5, 0xF1, 0xEF, 0xC9}, kNoRegister},
+       }) {
+    EXPECT_EQ(decoded(row.bytes).facts.chain, row.chain) << row.text;
+  }
+  // Vector registers have numbers of their own behind the general ones.
+  const uint8_t first = decoded({0xC5, 0xF1, 0xEF, 0xCA}).facts.chain;  // vpxor xmm1, xmm1, xmm2
+  EXPECT_NE(first, kNoRegister);
+  EXPECT_GE(first, 16);
+  EXPECT_EQ(decoded({0xC5, 0xE9, 0xEF, 0xCA}).facts.chain, kNoRegister);  // vpxor xmm1, xmm2, xmm2
+  EXPECT_EQ(decoded({0xC5, 0xE9, 0xEF, 0xC9}).facts.chain, first);        // vpxor xmm1, xmm2, xmm1
 }
 
 TEST(Decode, ResolvesAddresses) {
