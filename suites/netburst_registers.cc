@@ -47,6 +47,12 @@ SKIDPROOF_NETBURST_TEST(NetBurstRegisters, ReadsACounterWholeOrItsLowHalfWithRdp
   VERIFY_EQ(need(machine().rdpmc({.index = kNumber | (1U << 31)})), 0xDEADBEEFu);
   auto absent = machine().rdpmc({.index = nb::kCounters});
   VERIFY_FALSE(absent) << "there are 18";
+  // Ring 0 may always; above it CR4.PCE decides.
+  VERIFY_TRUE(machine().rdpmc({.index = kNumber, .cr4_pce = false}));
+  auto user = machine().rdpmc({.index = kNumber, .ring = Ring::kUser, .cr4_pce = false});
+  SKIDPROOF_REQUIRE(user || user.error().code != ErrorCode::kNotAvailable,
+                    SkipCategory::kMachineLimit, "this machine cannot execute it above ring 0");
+  VERIFY_TRUE(!user && user.error().code == ErrorCode::kGeneralProtection);
 }
 
 SKIDPROOF_NETBURST_TEST(NetBurstRegisters, HasACccrForEachCounterAndFortyFiveEscrs, clause::N1) {

@@ -288,6 +288,9 @@ TEST(Core, IndirectBranchesRepeatTheirLastTarget) {
   EXPECT_GT(d.core.jump_indirect(7, 0x200), 0u);
   EXPECT_GT(d.core.call_indirect(9, 0x300, 0x310), 0u);
   EXPECT_EQ(d.gained(Signal::kMispredictsNearCall), 1u);
+  EXPECT_EQ(d.gained(Signal::kMispredicts), 3u);
+  EXPECT_EQ(d.gained(Signal::kMispredictsTaken), 3u);
+  EXPECT_EQ(d.gained(Signal::kMispredictsConditional), 0u);
 }
 
 TEST(Core, ResetBringsBackTheBeginning) {
