@@ -2,9 +2,11 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import math
 import os
+import pickle
 import resource
 import signal
 import subprocess
@@ -109,6 +111,28 @@ class Runner:
         self.only_broken = set()  # sites that some broken model executes and no conforming one
         self.kills = {configuration: 0 for configuration in self.configurations}
         self.lock = threading.Lock()
+
+    def measured(self):
+        """(file, what it must begin with) of measure()'s and measure_broken()'s results: they hold for this program,
+        these configurations and this seed."""
+        with open(self.program, "rb") as program:
+            digest = hashlib.file_digest(program, "sha256").hexdigest()
+        return self.folder / "reached.pickle", (digest, self.seed, sorted(map(str, self.configurations)))
+
+    def remember(self):
+        path, key = self.measured()
+        path.write_bytes(pickle.dumps((key, self.seconds, self.reached, self.only_broken)))
+
+    def recall(self):
+        """Whether an earlier run measured the same."""
+        path, key = self.measured()
+        try:
+            found, seconds, reached, only_broken = pickle.loads(path.read_bytes())
+        except (OSError, ValueError, EOFError, pickle.UnpicklingError, AttributeError):
+            return False
+        if found == key:
+            self.seconds, self.reached, self.only_broken = seconds, reached, only_broken
+        return found == key
 
     def command(self, configuration, names=None):
         pick = [] if names is None else ["--filter", ":".join(f"{name}.*" for name in names)]
