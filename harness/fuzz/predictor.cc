@@ -120,6 +120,8 @@ void Predictor::begin(const Step& run, const Trace& trace, const Observation& se
     if (c.known) certain_ |= bit(status::kFixedShift + i);
     wild_ |= c.meaning.counts && c.meaning.pebs != Pebs::kNever;
   }
+  interrupt_waits_ = false;
+  for (unsigned n = 0; n < kCounters; ++n) interrupt_waits_ |= may_wait(n);
   const bool still_frozen = (status_ & status::kCountersFrozen) != 0;
   lost_ = (alone && counting > 1) || (freezes() && interrupts_at_will()) || several || still_frozen;
   if (interrupts_at_will()) forget_cleared();
@@ -136,8 +138,16 @@ bool Predictor::interrupts_at_will() const {
     // That of a PEBS counter waits for the assist (R34).
     return !c.known || c.meaning.pebs != Pebs::kNever;
   };
-  return std::any_of(counters_.begin(), counters_.end(), open) ||
+  return interrupt_waits_ || std::any_of(counters_.begin(), counters_.end(), open) ||
          std::any_of(fixed_.begin(), fixed_.end(), open);
+}
+
+// It waits for the assist (R34), and that of another counter stands for this one, too (R26), whether
+// this one still counts or not.
+bool Predictor::may_wait(unsigned n) const {
+  const Counter& c = counters_[n];
+  if (c.meaning.counts || !c.meaning.interrupts || c.meaning.pebs == Pebs::kNever) return false;
+  return c.arm != Arm::kNo || (certain_ & bit(n)) == 0 || (status_ & bit(n)) != 0;
 }
 
 // --- Records to states

@@ -105,6 +105,8 @@ class Predictor {
   bool matches(Record record, const Retirement& state) const;
   // A counter whose events are not predicted may interrupt at any time.
   bool interrupts_at_will() const;
+  // An interrupt of counter n, overflowed in an earlier run, may wait for an assist of this one.
+  bool may_wait(unsigned n) const;
   // Of the record that these counters would write, and whether it fits in front of the maximum.
   size_t record_bytes(uint32_t triggering) const;
   bool room(uint32_t triggering) const;
@@ -138,6 +140,7 @@ class Predictor {
   bool wild_ = false;                            // there may be records that nothing here explains
   bool lost_ = false;
   bool frozen_ = false;
+  bool interrupt_waits_ = false;  // of some counter, since before the run
   uint64_t status_ = 0, ever_ = 0;  // status bits that are set, that were ever set
   uint64_t certain_ = 0;            // those that are known exactly
   uint64_t raises_ = 0;

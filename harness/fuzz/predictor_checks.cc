@@ -366,7 +366,7 @@ std::optional<Violation> Predictor::check_interrupt(const Pmi& pmi) const {
                      fmt::format("{:#x}", pmi.global_ctrl));
   }
   // Where only the threshold can have raised it.
-  bool other = wild_;
+  bool other = wild_ || interrupt_waits_;
   for (const Counter& c : counters_) other |= c.meaning.counts && c.meaning.interrupts;
   for (const Counter& c : fixed_) other |= c.meaning.counts && c.meaning.interrupts;
   if (other) return {};

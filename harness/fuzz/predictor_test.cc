@@ -120,6 +120,28 @@ TEST(Predictor, HoldsTheBufferToItsMaximum) {
   }
 }
 
+// PMC2 overflows with the last store of the first run: the interrupt that INT asks for waits for an
+// assist (R34), and comes with that of PMC0 in the second, far below the threshold.
+TEST(Predictor, GrantsAnInterruptThatWaitedForAnAssistOfALaterRun) {
+  Case c = sparse_stores();
+  c.ds.threshold = kMaximumBufferBytes;
+  c.steps.resize(2);
+  auto write = [&](uint32_t msr, uint64_t value) {
+    c.steps.push_back({.kind = Step::Kind::kWrite, .msr = msr, .value = value});
+  };
+  write(IA32_PERFEVTSEL0 + 2, c.steps[0].value | evtsel::kInt);
+  write(IA32_PMC0, minus_period(3, 48));
+  write(IA32_PMC0 + 2, minus_period(25, 48));
+  write(IA32_X2APIC_LVT_PMI, lvt::kNmi);
+  write(IA32_PEBS_ENABLE, 5);
+  c.steps.push_back({.kind = Step::Kind::kRun, .value = 4, .iterations = 25});
+  c.steps.push_back({.kind = Step::Kind::kRun, .value = 1, .iterations = 25});
+  const Outcome outcome = run(c);
+  EXPECT_EQ(text_of(outcome), "");
+  EXPECT_GT(outcome.tally.records, 0u);
+  EXPECT_EQ(outcome.tally.interrupts, 1u);
+}
+
 // A store on each side of the overflow, nearer than arming may take: the manual does not say which of
 // them is recorded, and either is taken.
 TEST(Predictor, GrantsTheShadowAndNoMore) {
