@@ -223,6 +223,11 @@ std::optional<Violation> Predictor::instruction(size_t t) {
       pending_may_ = must | may;
       return {};
     }
+    // A freeze that comes with the second half may take the record with it: no clause says.
+    if (pair && freezes()) {
+      lost_ = true;
+      return {};
+    }
     if (must != 0) return missing(t, must);
     return {};
   }

@@ -140,7 +140,7 @@ class Predictor {
   bool wild_ = false;                            // there may be records that nothing here explains
   bool lost_ = false;
   bool frozen_ = false;
-  bool interrupt_waits_ = false;  // of some counter, since before the run
+  bool interrupt_waits_ = false;    // of some counter, since before the run
   uint64_t status_ = 0, ever_ = 0;  // status bits that are set, that were ever set
   uint64_t certain_ = 0;            // those that are known exactly
   uint64_t raises_ = 0;
