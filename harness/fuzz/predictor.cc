@@ -100,6 +100,9 @@ void Predictor::begin(const Step& run, const Trace& trace, const Observation& se
   bool several = false;  // records of more than one size
   for (unsigned n = 0; n < std::min(kCounters, registers_.gp_counters()); ++n) {
     Counter& c = counters_[n];
+    // Whether one that nobody could follow has overflowed and waits, nobody knows.
+    const bool unseen = c.meaning.counts && c.meaning.pebs != Pebs::kNever && !c.known;
+    if (unseen) c.arm = Arm::kMaybe;
     c.meaning = meaning_of(registers_, n, run.value, run.user);
     c.value = registers_.at(IA32_PMC0 + n);
     c.known = predictable(c.meaning);
