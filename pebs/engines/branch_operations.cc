@@ -160,7 +160,7 @@ void pair_immediate(State& s, const Operation* op, uint64_t clock, uint64_t rema
 template <class M, Arithmetic kKind, typename T, arch::Condition kCondition>
 __attribute__((noinline)) void pair_memory_slow(State& s, const Operation* op, uint64_t clock,
                                                 uint64_t remaining) {
-  uint64_t address = s.linear(op);
+  uint64_t address = s.effective(op);
   uint64_t stall = M::load(s, op, address, sizeof(T), clock + op->slots, op->chase);
   if (stall == kFaulted) return;
   clock += stall;
@@ -306,7 +306,8 @@ bool operand_is_quick(State& s, const Operation* op) {
 template <class M, class Word, Operand kOperand>
 uint64_t reach_operand(State& s, const Operation* op, uint64_t now) {
   if constexpr (kOperand != Operand::kMemory) return 0;
-  return M::load(s, op, operand_at<Word>(s, op), sizeof(Word), now, op->chase);
+  uint64_t address = operand_at<Word>(s, op);
+  return M::load(s, op, address, sizeof(Word), now, op->chase);
 }
 template <class Word, Operand kOperand>
 Word operand_value(const State& s, const Operation* op) {
@@ -315,12 +316,17 @@ Word operand_value(const State& s, const Operation* op) {
                                         : static_cast<Word>(op->immediate);
 }
 
+template <class M, class Word>
+uint64_t reach_stack(State& s, const Operation* op, uint64_t now) {
+  uint64_t address = pushed_at<Word>(s);
+  return M::store(s, op, address, sizeof(Word), now);
+}
 // The stall of an operand and a push after it, or kFaulted.
 template <class M, class Word, Operand kOperand>
 uint64_t reach_operand_and_push(State& s, const Operation* op, uint64_t now) {
   uint64_t first = reach_operand<M, Word, kOperand>(s, op, now);
   if (first == kFaulted) return kFaulted;
-  uint64_t second = M::store(s, op, pushed_at<Word>(s), sizeof(Word), now + first);
+  uint64_t second = reach_stack<M, Word>(s, op, now + first);
   return second == kFaulted ? kFaulted : first + second;
 }
 
@@ -340,7 +346,7 @@ void push(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
 
 template <class M, class Word, Speed kSpeed = Speed::kQuick>
 void pop(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
-  Word address = s.read<Word>(kRsp);
+  uint64_t address = s.read<Word>(kRsp);
   if constexpr (kSpeed == Speed::kSlow) {
     uint64_t stall = M::load(s, op, address, sizeof(Word), clock + op->slots);
     if (stall == kFaulted) return;
@@ -357,7 +363,7 @@ void pop(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
 template <class M, class Mode, class Word, Speed kSpeed = Speed::kQuick>
 void call(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
   if constexpr (kSpeed == Speed::kSlow) {
-    uint64_t stall = M::store(s, op, pushed_at<Word>(s), sizeof(Word), clock + op->slots);
+    uint64_t stall = reach_stack<M, Word>(s, op, clock + op->slots);
     if (stall == kFaulted) return;
     clock += stall;
   } else if (!M::store_is_quick(s, pushed_at<Word>(s), sizeof(Word))) {
@@ -403,7 +409,7 @@ void jump_indirect(State& s, const Operation* op, uint64_t clock, uint64_t remai
 // immediate: bytes of arguments to release.
 template <class M, class Mode, class Word, Speed kSpeed = Speed::kQuick>
 void give_back(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
-  Word address = s.read<Word>(kRsp);
+  uint64_t address = s.read<Word>(kRsp);
   if constexpr (kSpeed == Speed::kSlow) {
     uint64_t stall = M::load(s, op, address, sizeof(Word), clock + op->slots);
     if (stall == kFaulted) return;

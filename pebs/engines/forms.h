@@ -66,7 +66,7 @@ template <class M, class Sem>
 __attribute__((noinline)) void register_memory_slow(State& s, const Operation* op, uint64_t clock,
                                                     uint64_t remaining) {
   using S = typename Sem::Source;
-  uint64_t address = s.linear(op);
+  uint64_t address = s.effective(op);
   // The data will be needed after the model's work, and a chase waits for them.
   __builtin_prefetch(reinterpret_cast<const void*>(address + s.host_delta));
   uint64_t stall = M::load(s, op, address, sizeof(S), clock + op->slots, op->chase);
@@ -109,7 +109,7 @@ template <class M, class Sem, bool kImmediate>
 __attribute__((noinline)) void memory_first_slow(State& s, const Operation* op, uint64_t clock,
                                                  uint64_t remaining) {
   using T = typename Sem::Type;
-  uint64_t address = s.linear(op);
+  uint64_t address = s.effective(op);
   if constexpr (Sem::kReads) {
     uint64_t stall = M::load(s, op, address, sizeof(T), clock + op->slots);
     if (stall == kFaulted) return;

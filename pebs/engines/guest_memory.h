@@ -57,6 +57,8 @@ class GuestMemory : public model::Bus {
     }
     return rights_across_pages(address, bytes);
   }
+  // The same, out of line and for any range.
+  unsigned rights_across_pages(uint64_t address, unsigned bytes) const;
 
   // Where the guest's bytes stand: host address minus guest address, modulo 2^64. Valid for mapped pages.
   uint64_t host_delta() const { return host_delta_; }
@@ -70,8 +72,6 @@ class GuestMemory : public model::Bus {
 
  private:
   struct Arena;
-
-  unsigned rights_across_pages(uint64_t address, unsigned bytes) const;
 
   explicit GuestMemory(std::shared_ptr<Arena> arena);
   bool all(uint64_t address, uint64_t bytes, uint8_t bit) const {

@@ -404,7 +404,6 @@ template <class M, typename T>
 void store_stream(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
   uint64_t address = s.effective(op);
   if (!M::stream_is_quick(s, address, sizeof(T))) [[unlikely]] {
-    address &= s.address_mask;
     uint64_t stall = M::stream(s, op, address, sizeof(T), clock + op->slots);
     if (stall == kFaulted) return;
     clock += stall;

@@ -64,7 +64,7 @@ struct Interpreter::Machinery {
   Block** link = nullptr;  // to be filled once `ip` is looked up
   uint64_t published_flags = 0;
   uint64_t generation = 0;
-  uint64_t most_uops = 4;         // of one instruction, in all code decoded so far
+  uint64_t most_uops = 1;         // of one instruction, in all code decoded so far
   bool raised_most_uops = false;  // by a block that was not yet executed
 };
 

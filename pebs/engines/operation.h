@@ -115,13 +115,12 @@ struct State {
       std::memcpy(reinterpret_cast<std::byte*>(this) + offset, &value, sizeof(T));
     }
   }
-  // In 32-bit mode a sum beyond 4 GiB is not an address yet: nothing stands there, so that it is never
-  // quick, and what is not quick takes linear().
+  // In 32-bit mode a sum beyond 4 GiB is not an address yet: nothing stands there, so that it is
+  // never quick, and Modelled and Bare take address_mask to what is not mapped.
   uint64_t effective(const Operation* op) const {
     return read<uint64_t>(op->base) + (read<uint64_t>(op->index) << op->scale) +
            static_cast<uint64_t>(op->displacement);
   }
-  uint64_t linear(const Operation* op) const { return effective(op) & address_mask; }
   template <typename T>
   T load(uint64_t address) const {
     T value;
@@ -163,6 +162,17 @@ inline uint64_t refuse(State& s, const Operation* op, Fault fault, uint64_t addr
   return kFaulted;
 }
 
+// The rights to an operand. Where the one that is needed is missing the address becomes one of the
+// mode first, if it was none.
+[[gnu::always_inline]] inline unsigned rights_to(const State& s, uint64_t& address, unsigned bytes,
+                                                 GuestMemory::PageBits needed) {
+  unsigned rights = s.memory->rights(address, bytes);
+  if ((rights & needed) != 0) [[likely]]
+    return rights;
+  address &= s.address_mask;
+  return s.memory->rights_across_pages(address, bytes);
+}
+
 struct Modelled {
   static bool load_is_quick(State& s, uint64_t address, unsigned bytes) {
     return s.core->load_is_quick(address, bytes);
@@ -173,23 +183,25 @@ struct Modelled {
   static bool stream_is_quick(State& s, uint64_t address, unsigned bytes) {
     return s.core->stream_is_quick(address, bytes);
   }
-  // Each returns the stall, or kFaulted.
-  static uint64_t load(State& s, const Operation* op, uint64_t address, unsigned bytes,
-                       uint64_t now, uint8_t chase = 0) {
-    unsigned rights = s.memory->rights(address, bytes);
+  // Each returns the stall, or kFaulted, and wraps the address where the mode does.
+  [[gnu::always_inline]] static uint64_t load(State& s, const Operation* op, uint64_t& address,
+                                              unsigned bytes, uint64_t now, uint8_t chase = 0) {
+    unsigned rights = rights_to(s, address, bytes, GuestMemory::kMapped);
     if (!(rights & GuestMemory::kMapped)) [[unlikely]]
       return refuse(s, op, Fault::kLoad, address, now);
     return s.core->load(address, bytes, now, chase != 0, !(rights & GuestMemory::kWritable));
   }
-  static uint64_t store(State& s, const Operation* op, uint64_t address, unsigned bytes,
-                        uint64_t now) {
-    if (!(s.memory->rights(address, bytes) & GuestMemory::kWritable)) [[unlikely]]
+  [[gnu::always_inline]] static uint64_t store(State& s, const Operation* op, uint64_t& address,
+                                               unsigned bytes, uint64_t now) {
+    if (!(rights_to(s, address, bytes, GuestMemory::kWritable) & GuestMemory::kWritable))
+        [[unlikely]]
       return refuse(s, op, Fault::kStore, address, now);
     return s.core->store(address, bytes, now, false);
   }
-  static uint64_t stream(State& s, const Operation* op, uint64_t address, unsigned bytes,
-                         uint64_t now) {
-    if (!(s.memory->rights(address, bytes) & GuestMemory::kWritable)) [[unlikely]]
+  [[gnu::always_inline]] static uint64_t stream(State& s, const Operation* op, uint64_t& address,
+                                                unsigned bytes, uint64_t now) {
+    if (!(rights_to(s, address, bytes, GuestMemory::kWritable) & GuestMemory::kWritable))
+        [[unlikely]]
       return refuse(s, op, Fault::kStore, address, now);
     return s.core->store_stream(address, bytes, now, false);
   }
@@ -208,15 +220,19 @@ struct Bare {
   static bool stream_is_quick(State& s, uint64_t address, unsigned bytes) {
     return s.memory->rights(address, bytes) & GuestMemory::kWritable;
   }
-  static uint64_t load(State& s, const Operation* op, uint64_t address, unsigned bytes,
+  static uint64_t load(State& s, const Operation* op, uint64_t& address, unsigned bytes,
                        uint64_t now, uint8_t = 0) {
-    return s.memory->mapped(address, bytes) ? 0 : refuse(s, op, Fault::kLoad, address, now);
+    return rights_to(s, address, bytes, GuestMemory::kMapped) & GuestMemory::kMapped
+               ? 0
+               : refuse(s, op, Fault::kLoad, address, now);
   }
-  static uint64_t store(State& s, const Operation* op, uint64_t address, unsigned bytes,
+  static uint64_t store(State& s, const Operation* op, uint64_t& address, unsigned bytes,
                         uint64_t now) {
-    return s.memory->writable(address, bytes) ? 0 : refuse(s, op, Fault::kStore, address, now);
+    return rights_to(s, address, bytes, GuestMemory::kWritable) & GuestMemory::kWritable
+               ? 0
+               : refuse(s, op, Fault::kStore, address, now);
   }
-  static uint64_t stream(State& s, const Operation* op, uint64_t address, unsigned bytes,
+  static uint64_t stream(State& s, const Operation* op, uint64_t& address, unsigned bytes,
                          uint64_t now) {
     return store(s, op, address, bytes, now);
   }

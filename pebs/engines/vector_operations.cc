@@ -41,7 +41,7 @@ enum class Speed : uint8_t { kQuick, kSlow };
 
 template <class M, class T, class To, Upper kUpper, bool kAligned, Speed kSpeed = Speed::kQuick>
 void vector_load(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
-  uint64_t address = kSpeed == Speed::kSlow ? s.linear(op) : s.effective(op);
+  uint64_t address = s.effective(op);
   if constexpr (kSpeed == Speed::kSlow) {
     if (kAligned && address % sizeof(T) != 0) {
       refuse(s, op, Fault::kAlignment, address, clock + op->slots);
@@ -62,7 +62,7 @@ enum class Store : uint8_t { kUnaligned, kAligned, kStream };
 template <class M, class T, Store kStore, Speed kSpeed = Speed::kQuick>
 void vector_store(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
   constexpr bool kStream = kStore == Store::kStream;
-  uint64_t address = kSpeed == Speed::kSlow ? s.linear(op) : s.effective(op);
+  uint64_t address = s.effective(op);
   const bool misplaced = kStore != Store::kUnaligned && address % sizeof(T) != 0;
   if constexpr (kSpeed == Speed::kSlow) {
     uint64_t now = clock + op->slots;
@@ -164,7 +164,7 @@ void compute_registers(State& s, const Operation* op, uint64_t clock, uint64_t r
 template <class M, class Sem, class T, Upper kUpper, Speed kSpeed = Speed::kQuick>
 void compute_memory(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
   using S = typename Sem::Source;
-  uint64_t address = kSpeed == Speed::kSlow ? s.linear(op) : s.effective(op);
+  uint64_t address = s.effective(op);
   // VEX lifts the requirement.
   const bool misplaced = Sem::kAligned && kUpper == Upper::kKeep && address % sizeof(S) != 0;
   if constexpr (kSpeed == Speed::kSlow) {

@@ -48,7 +48,9 @@ void Pmu::State::reset() {
 }
 
 // What 64-bit code leaves in the registers is anything.
-void Pmu::State::set_mode(Mode mode) {
+void Pmu::State::set_mode(Mode next) {
+  if (mode == next) return;
+  mode = next;
   const bool enters = mode == Mode::kLong;
   if (ia32e && !enters) left_by_64_bit_code = any_registers(random);
   ia32e = enters && (ia32e || !behaviour.legacy_mode_sticks);

@@ -98,7 +98,8 @@ struct Pmu::State {
   uint64_t misc_enable = misc_enable::kPerfmonAvailable;
   uint64_t lvt_pmi = kResetLvt;
   bool user = false;
-  bool ia32e = true;
+  Mode mode = Mode::kLong;
+  bool ia32e = true;  // … as the PMU sees it
   RecordingModes modes;
   Registers left_by_64_bit_code;  // what the registers held when the processor left IA-32e mode
 
@@ -148,7 +149,7 @@ struct Pmu::State {
   uint32_t pended_in_smm = 0;  // armed counters whose event came, under a defect
 
   void reset();
-  void set_mode(Mode mode);
+  void set_mode(Mode next);
   void refresh();
   void resolve(unsigned n);
   bool counts_sibling(bool any_thread) const;
