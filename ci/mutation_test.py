@@ -150,6 +150,16 @@ class Finding(MutationTest):
         self.assertEqual([m.nth for m in mutants if m.after == "a <= 5"], [0, 1])
         self.assertEqual(len({m.key() for m in mutants}), len(mutants))
 
+    def test_a_sample_stays_when_lines_move(self):
+        def drawn(code, seed):
+            return [mutant.key() for mutant in sorted(self.snippet(code).mutants, key=lambda mutant: mutant.lot(seed))]
+
+        code = "int f(int a, int b) { if (a < b) return a + b; return a & b; }\n"
+        self.assertGreater(len(drawn(code, 1)), 5)
+        moved = drawn("int g(int c) { return c - 1; }\n\n" + code, 1)
+        self.assertEqual([key for key in moved if key[1] == "f"], drawn(code, 1))
+        self.assertNotEqual(drawn(code, 1), drawn(code, 2))
+
     def test_a_line_is_recognised_after_it_has_moved(self):
         one = self.snippet("int f(int a) {\n  return a - 2;\n}").mutants
         other = self.snippet("// new\nint g();\nint f(int a) {\n    return  a - 2;\n}").mutants

@@ -7,6 +7,7 @@ complaint about the edited text leads back to the site.
 import bisect
 import collections
 import dataclasses
+import hashlib
 import pathlib
 import re
 
@@ -88,6 +89,11 @@ class Mutant:
     def key(self):
         """What recognises the mutant again when lines have moved."""
         return (self.file, self.function, self.source, self.operator, self.change(), self.nth)
+
+    def lot(self, seed):
+        """Its place in the order in which a seed draws. It depends on the mutant alone, so that a change elsewhere in the
+        model leaves a sample nearly as it was."""
+        return hashlib.sha256(repr((seed, self.key())).encode("utf-8")).digest()
 
 
 @dataclasses.dataclass
