@@ -279,6 +279,8 @@ TEST(Core, ReturnsArePredictedByTheirCalls) {
   EXPECT_GT(d.core.give_back(0x999), 0u);
   d.settle();
   EXPECT_EQ(d.gained(Signal::kMispredicts), 1u);
+  d.core.call_indirect(9, 0x300, 0x310);
+  EXPECT_EQ(d.core.give_back(0x310), 0u);
 }
 
 TEST(Core, IndirectBranchesRepeatTheirLastTarget) {

@@ -66,6 +66,12 @@ TEST(Decode, CountsMemoryOperationsAndSlots) {
   }
 }
 
+TEST(Decode, KnowsNonTemporalStores) {
+  EXPECT_TRUE(decoded({0x48, 0x0F, 0xC3, 0x06}).facts.non_temporal);  // movnti [rsi], rax
+  EXPECT_TRUE(decoded({0x0F, 0x2B, 0x06}).facts.non_temporal);        // movntps [rsi], xmm0
+  EXPECT_FALSE(decoded({0x48, 0x89, 0x06}).facts.non_temporal);       // mov [rsi], rax
+}
+
 TEST(Decode, KnowsBranches) {
   EXPECT_EQ(decoded({0x75, 0x10}).facts.branch, Branch::kConditional);
   EXPECT_EQ(decoded({0x75, 0x10}).facts.target, 0x1012u);
