@@ -61,7 +61,8 @@ SKIDPROOF_TEST_OVER(PebsLatencySplit, HoldsBothLatenciesOfALoad,
 
 // On every counter that is published, with no other bit set than the counter's own.
 SKIDPROOF_TEST_OVER(PebsLatencySplit, NeedsNoOtherEnableBit,
-                    over::counters({0, 1, 2, 3, 4, 5, 6, 7}), clause::A19, clause::A14) {
+                    over::counters({0, 1, 2, 3, 4, 5, 6, 7}), clause::A19, clause::A14,
+                    clause::A11) {
   SKIDPROOF_REQUIRE(uarch().load_latency_event != 0 && uarch().load_latency_enable == 0,
                     SkipCategory::kNotOnThisMicroarch, "load latency has its own enable bits");
   const auto counter = static_cast<unsigned>(param().number());
@@ -74,6 +75,7 @@ SKIDPROOF_TEST_OVER(PebsLatencySplit, NeedsNoOtherEnableBit,
   uint64_t found = 0;
   for (Record record : sampled.records()) {
     VERIFY_EQ(record.applicable_counters(), bit(counter));
+    VERIFY_GT(record.latency(), 3u) << "the threshold";
     const uint64_t address = record.data_address();
     found += address >= chase.data_address && address < chase.data_address + chase.data_bytes;
   }

@@ -163,7 +163,7 @@ Expected<Program> KnownRegisters::place(uint64_t code_address, uint64_t data_add
 
 SKIDPROOF_TEST_OVER(PebsRecord, HoldsEveryRegisterAsTheInstructionLeftIt,
                     over::words({"below", "equal", "overflow", "above"}), clause::P3, clause::R5,
-                    clause::R59) {
+                    clause::R7, clause::R59) {
   const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   KnownRegisters known;
@@ -189,11 +189,14 @@ SKIDPROOF_TEST_OVER(PebsRecord, HoldsEveryRegisterAsTheInstructionLeftIt,
   std::array<uint64_t, arch::kGprs> expected = known.values;
   expected[static_cast<size_t>(Gpr::kRsp)] = stack;
   expected[static_cast<size_t>(Gpr::kRsi)] = data.address;
-  expected[static_cast<size_t>(Gpr::kRdx)] = loaded;
+  const bool trap =
+      (need(machine().rdmsr(arch::IA32_PERF_CAPABILITIES)) & arch::capabilities::kPebsTrap) != 0;
+  expected[static_cast<size_t>(Gpr::kRdx)] = trap ? loaded : known.before_load;
   evidence("records", sampled.records().size());
   evidence("flags", results::hex(flags_of_cmp(a, b)));
   VERIFY_EQ(sampled.records().size(), 5u);
   for (Record record : sampled.records()) {
+    VERIFY_EQ(record.ip(), code.mark(trap ? "after" : "load"));
     for (unsigned reg = 0; reg < arch::kGprs; ++reg) {
       const auto gpr = static_cast<Gpr>(reg);
       if (gpr == Gpr::kRdi) continue;

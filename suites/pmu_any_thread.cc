@@ -126,6 +126,8 @@ SKIDPROOF_TEST(PmuAnyThread, ExistsExactlyWhereItIsNotDeprecated, clause::M48, c
   VERIFY_EQ(uarch().any_thread, version >= 3 && !deprecated);
   const uint64_t field = arch::fixed_ctrl::field(0, arch::fixed_ctrl::kAnyThread);
   VERIFY_EQ(need(refuses(machine(), arch::IA32_FIXED_CTR_CTRL, field)), !uarch().any_thread);
+  VERIFY_EQ(need(refuses(machine(), arch::IA32_PERFEVTSEL0, arch::evtsel::kAnyThread)),
+            !uarch().any_thread);
 }
 
 }  // namespace skidproof::check

@@ -15,7 +15,7 @@ Word sparse_chain(uint64_t iterations, uint64_t count, unsigned spacing) {
   Word value = 3;
   const auto factor = static_cast<Word>(kSparseFactor);
   auto chain = [&](unsigned steps) {
-    for (unsigned i = 0; i < steps; ++i) value = i % 2 == 0 ? value * factor : value + value;
+    for (unsigned i = 0; i < steps; ++i) value = i % 2 == 0 ? value * factor : value + factor;
   };
   for (uint64_t i = iterations; i > count; --i) {
     chain(spacing / 2);

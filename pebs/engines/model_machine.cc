@@ -110,7 +110,8 @@ class ModelMachine final : public Machine {
         core_(microarch, derive_seed(options.seed, "core")),
         pmu_(microarch, {.sibling_thread = options.sibling_thread}, linear_, behaviour,
              options.seed),
-        interpreter_(*memory_, core_, microarch, behaviour.core) {}
+        interpreter_(*memory_, core_, microarch, behaviour.core),
+        enumeration_(behaviour.enumeration) {}
 
   const Identity& identity() const override { return identity_; }
   CpuidResult cpuid(uint32_t leaf, uint32_t subleaf) const override;
@@ -134,6 +135,9 @@ class ModelMachine final : public Machine {
   void disturb(Disturbance what, const RunPlan& plan, RunLog& log);
   void handle_interrupt(const RunPlan& plan, RunLog& log);
   void rewind(uint64_t index, uint64_t base, size_t field_bytes);
+  bool has_perfmon_leaf() const {
+    return identity_.microarch->architectural_perfmon() || enumeration_.always_perfmon_leaf;
+  }
   uint64_t tsc() const { return core_.totals()[index(Signal::kReferenceCycles)]; }
   uint64_t read_field(uint64_t address, size_t bytes) {
     uint64_t value = 0;
@@ -148,6 +152,7 @@ class ModelMachine final : public Machine {
   model::Core core_;
   model::Pmu pmu_;
   Interpreter interpreter_;
+  model::EnumerationBehaviour enumeration_;
   std::unique_ptr<Below4G> below_4g_;
   Interpreter* running_ = &interpreter_;  // of the last run
 };
@@ -157,7 +162,7 @@ Machine::CpuidResult ModelMachine::cpuid(uint32_t leaf, uint32_t subleaf) const 
   const Microarch& m = *identity_.microarch;
   switch (leaf) {
     case 0x0:
-      return {.eax = m.architectural_perfmon() ? 0xAu : 0x5u,
+      return {.eax = has_perfmon_leaf() ? 0xAu : 0x5u,
               .ebx = 0x756E6547,
               .ecx = 0x6C65746E,
               .edx = 0x49656E69};  // GenuineIntel
@@ -167,13 +172,15 @@ Machine::CpuidResult ModelMachine::cpuid(uint32_t leaf, uint32_t subleaf) const 
       constexpr uint32_t kDtes64 = 1u << 2, kDsCpl = 1u << 4, kPdcm = 1u << 15, kDs = 1u << 21;
       return {.eax = signature,
               .ebx = 0,
-              .ecx = (m.dtes64 ? kDtes64 : 0) | (m.branch_trace.cpl_qualified ? kDsCpl : 0) |
-                     (m.architectural_perfmon() ? kPdcm : 0),
-              .edx = kDs};
+              .ecx = ((m.dtes64 ? kDtes64 : 0) | (m.branch_trace.cpl_qualified ? kDsCpl : 0) |
+                      (m.architectural_perfmon() ? kPdcm : 0)) ^
+                     enumeration_.wrong_features_ecx,
+              .edx = kDs ^ enumeration_.wrong_features_edx};
     }
     case 0xA: {
-      if (!m.architectural_perfmon()) return {};
+      if (!has_perfmon_leaf()) return {};
       PerfmonLeaf perfmon = perfmon_leaf(m, identity_.sibling_thread);
+      perfmon.edx ^= enumeration_.wrong_perfmon_edx;
       return {.eax = perfmon.eax, .ebx = perfmon.ebx, .ecx = perfmon.ecx, .edx = perfmon.edx};
     }
     default:

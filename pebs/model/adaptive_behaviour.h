@@ -29,6 +29,10 @@ enum class FixedReset : uint8_t {
 };
 
 struct AdaptiveBehaviour {
+  // The basic group.
+  bool counters_before_ip = false;  // the applicable counters and the IP change places (A1)
+  bool basic_padded = false;        // it has a quadword more (A1)
+
   // The record.
   AdaptiveBit gp_bit = AdaptiveBit::kOwn;                                                      // A4
   AdaptiveBit fixed_bit = AdaptiveBit::kOwn;                                                   // A4
@@ -51,8 +55,11 @@ struct AdaptiveBehaviour {
   bool branches_swapped = false;        // from and to (A10)
   bool branches_not_taken = false;      // branches that fell through are entries, too (A10)
   bool branch_mispredict = true;        // A10
+  bool branch_cycles = true;            // A10
 
   // The memory group.
+  // Which of address, data source, latency and transaction information stands where (A11).
+  std::array<uint8_t, 4> memory_order = {0, 1, 2, 3};
   bool cache_latency = true;            // A12
   bool latency_halves_swapped = false;  // A12
 

@@ -1,6 +1,7 @@
 #include "pebs/model/adaptive_record.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace skidproof::model {
@@ -33,12 +34,19 @@ uint64_t latency_field(const Microarch& m, const AdaptiveBehaviour& how, const R
   return instruction | (cache << m.record->cache_latency_shift);
 }
 
+void put_basic(Writer& out, const AdaptiveBehaviour& how, const RecordData& data) {
+  out.put(0);  // the header, once the size is known
+  out.put(how.counters_before_ip ? data.applicable_counters : data.eventing_ip);
+  out.put(how.counters_before_ip ? data.eventing_ip : data.applicable_counters);
+  out.put(data.tsc);
+  if (how.basic_padded) out.put(0);
+}
+
 void put_memory(Writer& out, const Microarch& m, const AdaptiveBehaviour& how,
                 const RecordData& data) {
-  out.put(data.data_address);
-  out.put(data.data_source);
-  out.put(latency_field(m, how, data));
-  out.put(data.tx_information);
+  const std::array<uint64_t, 4> fields = {data.data_address, data.data_source,
+                                          latency_field(m, how, data), data.tx_information};
+  for (uint8_t field : how.memory_order) out.put(fields[field]);
 }
 
 void put_gprs(Writer& out, const AdaptiveBehaviour& how, const RecordData& data,
@@ -72,6 +80,7 @@ void put_branches(Writer& out, const AdaptiveBehaviour& how, const BranchRing* b
       entry = branches->back(how.branches_newest_first ? i : entries - 1 - i);
     if (how.branches_swapped) std::swap(entry.from, entry.to);
     if (!how.branch_mispredict) entry.info &= ~branch_info::kMispredicted;
+    if (!how.branch_cycles) entry.info &= ~branch_info::kMostCycles;
     out.put(entry.from);
     out.put(entry.to);
     out.put(entry.info);
@@ -95,10 +104,7 @@ std::vector<std::byte> adaptive_record(const Microarch& m, const AdaptiveBehavio
   if (groups & adaptive::kBranches)
     entries -= std::min<unsigned>(how.branches_missing, entries - 1);
   Writer out;
-  out.put(0);  // the header, once the size is known
-  out.put(data.eventing_ip);
-  out.put(data.applicable_counters);
-  out.put(data.tsc);
+  put_basic(out, how, data);
   for (Group group : how.order) {
     if (((groups >> static_cast<unsigned>(group)) & 1) == 0) continue;
     switch (group) {

@@ -92,7 +92,8 @@ bool DebugStore::store(const RecordData& data, const Registers& registers) {
   fields.put(layout.tx_information, data.tx_information);
   fields.put(layout.tsc, data.tsc);
   fields.put(layout.applicable_counters, data.applicable_counters);
-  return store(record);
+  const int more = behaviour_.generation.record_bytes_more;
+  return store(std::span(bytes).first(static_cast<size_t>(layout.bytes + more)));
 }
 
 bool DebugStore::store(std::span<const std::byte> record) {

@@ -49,7 +49,8 @@ class DebugStore {
         behaviour_(behaviour),
         address_(address),
         latched_(latched),
-        record_bytes_(microarch.record->bytes) {}
+        record_bytes_(microarch.record->bytes +
+                      static_cast<size_t>(int64_t{behaviour.generation.record_bytes_more})) {}
 
   // False when the management area is not mapped: the assist then does nothing.
   bool load();

@@ -12,6 +12,7 @@
 #include "pebs/model/bts_behaviour.h"
 #include "pebs/model/core_behaviour.h"
 #include "pebs/model/counting_behaviour.h"
+#include "pebs/model/enumeration_behaviour.h"
 #include "pebs/model/generation_behaviour.h"
 #include "pebs/model/mode_behaviour.h"
 
@@ -60,6 +61,9 @@ enum class LegacyUpper : uint8_t {
 
 // Decisions of NetBurst's PMU alone.
 struct NetBurstBehaviour {
+  uint8_t answering_counters = 18;       // with their CCCRs (N1)
+  uint32_t absent_escr = 0;              // one of the 45 that does not answer (N1)
+  bool architectural_registers = false;  // … answer without effect (N1)
   uint8_t written_bits = 40;             // of a counter, by WRMSR (N2)
   bool write_sign_extends = false;       // as on later parts
   bool sets_ovf = true;                  // N3
@@ -73,6 +77,7 @@ struct NetBurstBehaviour {
   bool legacy_layout = true;             // N13: outside IA-32e mode
   bool long_layout = true;               // N13: in IA-32e mode
   bool later_debugctl = false;           // N17: the bits of IA32_DEBUGCTL
+  bool late_state = false;  // the record holds the state after the instruction behind (R6)
 };
 
 // When a counter stays armed after its record, so that its next event gives another one: a record
@@ -95,17 +100,20 @@ enum class OverflowInterrupt : uint8_t {
 
 struct Behaviour {
   NetBurstBehaviour netburst;
-  CountingBehaviour counting;      // registers and plain counting
-  CoreBehaviour core;              // fusion
-  AdaptiveBehaviour adaptive;      // adaptive records and the counters that came with them
-  GenerationBehaviour generation;  // what later generations add
-  BtsBehaviour bts;                // the branch trace store
-  ModeBehaviour modes;             // SMM, machine checks, INIT, RESET
+  CountingBehaviour counting;        // registers and plain counting
+  CoreBehaviour core;                // fusion
+  AdaptiveBehaviour adaptive;        // adaptive records and the counters that came with them
+  GenerationBehaviour generation;    // what later generations add
+  BtsBehaviour bts;                  // the branch trace store
+  ModeBehaviour modes;               // SMM, machine checks, INIT, RESET
+  EnumerationBehaviour enumeration;  // CPUID
 
   // Counters and their MSRs.
   bool legacy_write_sign_extends = true;  // R38
   bool legacy_write_takes_edx = false;    // EDX is ignored (R38)
+  uint8_t legacy_extends_to = 64;         // bits, or to the counter's width if that is less (R38)
   uint8_t full_width_bits = 48;           // of IA32_A_PMCx (R38)
+  bool full_width_sign_extends = false;   // as a legacy write does (R38)
   bool excess_bits_fault = true;          // IA32_A_PMCx, IA32_FIXED_CTRx above their width
   bool reserved_bits_fault = true;        // event selects and control registers
   bool absent_counters_fault = true;      // R37: PMC4–7 and their selects

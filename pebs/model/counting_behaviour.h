@@ -56,6 +56,7 @@ struct CountingBehaviour {
   bool select_write_clears_status = false;   // M40
   bool counter_write_clears_status = false;  // M40
   bool disabling_clears_status = false;      // M40
+  bool enabling_clears_status = false;       // of counters without PEBS (M34)
 
   // Enables.
   bool own_enable_needed = true;        // EN (M31)

@@ -75,6 +75,7 @@ bool asserts_cmask(const Microarch& m) {
 
 bool is_netburst(const Microarch& m) { return !m.architectural_perfmon(); }
 bool any_thread_exists(const Microarch& m) { return m.any_thread; }
+bool deprecates_any_thread(const Microarch& m) { return m.perfmon_version >= 5 && !m.any_thread; }
 bool has_uncore_status(const Microarch& m) {
   return (arch::status_bits(m, m.gp_counters) & arch::status::kOvfUncore) != 0;
 }

@@ -26,12 +26,17 @@ enum class Applicable : uint8_t {
 enum class TimeStamp : uint8_t {
   kRetirement,  // the TSC when the record is taken
   kZero,
-  kFirst,   // of the first record, ever after
-  kBehind,  // a thousand ticks later
+  kFirst,      // of the first record, ever after
+  kBehind,     // a thousand ticks later
+  kSinceLast,  // the ticks since the record before
 };
 
 struct GenerationBehaviour {
+  // Formats 0 to 3.
+  int8_t record_bytes_more = 0;  // than the format has (G1)
+
   // Formats 2 and 3.
+  bool transaction_before_ip = false;  // EventingIP and transaction information change places (G1)
   EventingIp eventing_ip = EventingIp::kSampled;
   uint64_t tx_information = 0;  // outside transactions (G2)
   Applicable applicable = Applicable::kRepresented;

@@ -10,12 +10,13 @@ struct ModeBehaviour {
   // System-management mode (R56).
   bool smm_stops_pebs = true;
   bool smm_stops_branches = true;
-  bool freezes_in_smm = true;         // FREEZE_WHILE_SMM_EN
-  bool rsm_restores_counting = true;  // what the freeze cleared of GLOBAL_CTRL
-  bool rsm_restores_branches = true;  // what it cleared of DEBUGCTL
-  bool frozen_event_pends = false;    // an event in SMM pends a PEBS although the counter is frozen
-  bool rsm_enables_again = true;      // without the freeze; what SMM entry disabled (R56)
-  bool rsm_spoils_branch = false;     // from of the next branch record is invalid
+  bool freezes_in_smm = true;          // FREEZE_WHILE_SMM_EN
+  bool always_freezes_in_smm = false;  // without it, too (B21)
+  bool rsm_restores_counting = true;   // what the freeze cleared of GLOBAL_CTRL
+  bool rsm_restores_branches = true;   // what it cleared of DEBUGCTL
+  bool frozen_event_pends = false;  // an event in SMM pends a PEBS although the counter is frozen
+  bool rsm_enables_again = true;    // without the freeze; what SMM entry disabled (R56)
+  bool rsm_spoils_branch = false;   // from of the next branch record is invalid
 
   // Machine check, INIT, RESET (R57).
   bool machine_check_stops_pebs = true;

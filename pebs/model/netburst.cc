@@ -27,6 +27,12 @@ int in_range(uint32_t msr, uint32_t first) {
   return msr >= first && msr < first + nb::kCounters ? static_cast<int>(msr - first) : -1;
 }
 
+// Of architectural performance monitoring: asked for by a defect alone.
+bool architectural(uint32_t msr) {
+  return msr == IA32_PMC0 || msr == IA32_PERFEVTSEL0 || msr == IA32_FIXED_CTR_CTRL ||
+         (msr >= IA32_PERF_GLOBAL_STATUS && msr <= IA32_PERF_GLOBAL_OVF_CTRL);
+}
+
 tl::unexpected<Error> refused(const char* instruction, uint32_t msr, uint64_t value) {
   return fail(ErrorCode::kGeneralProtection, fmt::format("#GP from {} of {} ({:X}H) with {:#x}",
                                                          instruction, msr_name(msr), msr, value));
@@ -120,9 +126,9 @@ void NetBurst::stop_branches() {
 // --- Registers
 
 Expected<uint64_t> NetBurst::rdmsr(uint32_t msr) const {
-  if (int n = in_range(msr, nb::MSR_BPU_COUNTER0); n >= 0) return slots_[n].count.value;
-  if (int n = in_range(msr, nb::MSR_BPU_CCCR0); n >= 0) return slots_[n].cccr;
-  if (nb::is_escr(msr)) return escr(msr);
+  if (int n = in_range(msr, nb::MSR_BPU_COUNTER0); present(n)) return slots_[n].count.value;
+  if (int n = in_range(msr, nb::MSR_BPU_CCCR0); present(n)) return slots_[n].cccr;
+  if (has_escr(msr)) return escr(msr);
   switch (msr) {
     case IA32_PEBS_ENABLE:
       return pebs_enable_;
@@ -141,6 +147,7 @@ Expected<uint64_t> NetBurst::rdmsr(uint32_t msr) const {
     case IA32_X2APIC_LVT_PMI:
       return lvt_pmi_;
     default:
+      if (behaviour_.netburst.architectural_registers && architectural(msr)) return uint64_t{0};
       return refused("RDMSR", msr, 0);
   }
 }
@@ -154,7 +161,7 @@ Expected<void> NetBurst::wrmsr(uint32_t msr, uint64_t value) {
     refresh();
     return {};
   };
-  if (int n = in_range(msr, nb::MSR_BPU_COUNTER0); n >= 0) {
+  if (int n = in_range(msr, nb::MSR_BPU_COUNTER0); present(n)) {
     if (behaviour_.netburst.write_sign_extends) {
       value = static_cast<uint64_t>(int64_t{static_cast<int32_t>(value)});
     }
@@ -162,10 +169,10 @@ Expected<void> NetBurst::wrmsr(uint32_t msr, uint64_t value) {
         value & slots_[n].count.mask & low_bits(behaviour_.netburst.written_bits);
     return {};
   }
-  if (int n = in_range(msr, nb::MSR_BPU_CCCR0); n >= 0) {
+  if (int n = in_range(msr, nb::MSR_BPU_CCCR0); present(n)) {
     return assign(slots_[n].cccr, nb::cccr::kDefined);
   }
-  if (nb::is_escr(msr)) return assign(escrs_[msr - kFirstEscr], nb::escr::kDefined);
+  if (has_escr(msr)) return assign(escrs_[msr - kFirstEscr], nb::escr::kDefined);
   switch (msr) {
     case IA32_PEBS_ENABLE:
       return assign(pebs_enable_, nb::pebs_enable::kDefined);
@@ -185,6 +192,7 @@ Expected<void> NetBurst::wrmsr(uint32_t msr, uint64_t value) {
       value &= ~kReadOnlyLvt;
       return assign(lvt_pmi_, kWritableLvt);
     default:
+      if (behaviour_.netburst.architectural_registers && architectural(msr)) return {};
       return refused("WRMSR", msr, value);
   }
 }
@@ -193,7 +201,8 @@ Expected<void> NetBurst::wrmsr(uint32_t msr, uint64_t value) {
 Expected<uint64_t> NetBurst::rdpmc(uint32_t index, bool user, bool cr4_pce) const {
   const bool fast = (index >> 31) != 0;
   const uint32_t n = index & 0x7FFFFFFF;
-  if (n >= nb::kCounters || (user && !cr4_pce)) {
+  const bool allowed = !user || cr4_pce || !behaviour_.counting.rdpmc_needs_pce;
+  if (n >= behaviour_.netburst.answering_counters || !allowed) {
     return fail(ErrorCode::kGeneralProtection,
                 fmt::format("#GP from RDPMC of counter {:#x}", index));
   }
@@ -364,6 +373,7 @@ uint64_t NetBurst::quiet_instructions(uint64_t most_uops) const {
 
 // The registers as the instruction found them, now and then with its results in some of them (R6).
 Registers NetBurst::recorded_registers(const Retired& r) {
+  if (behaviour_.netburst.late_state) return *r.after;
   Registers registers = before_;
   for (unsigned i = 0; i < kGprs; ++i) {
     if (random_.chance(1, 4)) registers.gpr[i] = r.after->gpr[i];
@@ -381,7 +391,8 @@ void NetBurst::record(const Retired& r) {
   if (ds.full() && behaviour_.wraps_when_full) ds.wrap();
   if (!ds.room()) return;
   RecordData data;
-  data.ip = behaviour_.skid_instructions == 0 ? before_.ip : r.after->ip;
+  const bool at_start = behaviour_.skid_instructions == 0 || behaviour_.netburst.late_state;
+  data.ip = at_start ? before_.ip : r.after->ip;
   if (!ds.store(data, recorded_registers(r))) return;
   const bool reloads = behaviour_.reload != Reload::kNone &&
                        !(behaviour_.reload == Reload::kOnlyOnce && reloaded_once_);

@@ -63,6 +63,10 @@ class NetBurst {
   void refresh();
   const arch::netburst::Metric* selected(unsigned n) const;
   bool tagged(const arch::netburst::Metric& metric, unsigned n) const;
+  bool present(int n) const { return n >= 0 && n < behaviour_.netburst.answering_counters; }
+  bool has_escr(uint32_t msr) const {
+    return arch::netburst::is_escr(msr) && msr != behaviour_.netburst.absent_escr;
+  }
   bool selects(uint64_t escr, unsigned event, unsigned mask) const;
   uint64_t escr(uint32_t msr) const { return escrs_[msr - kFirstEscr]; }
   uint64_t noticed(Slot& slot, uint64_t events) const;

@@ -28,7 +28,7 @@ void Pmu::State::reset() {
   for (CountRegister& f : fixed) f = {0, fixed_counter_mask(uarch)};
   fixed_ctrl = global_ctrl = global_status = pebs_enable = 0;
   sibling_clock = magic_selects = level_change_left = 0;
-  load_latency_threshold = ds_area = debugctl = frontend = first_tsc = 0;
+  load_latency_threshold = ds_area = debugctl = frontend = earlier_tsc = 0;
   pebs_data_cfg = perf_metrics = lbr_ctl = 0;
   fixed_sampling = {};
   branches.clear();

@@ -16,7 +16,8 @@ constexpr uint64_t kLastBranch = bit(0) | bit(1);
 
 void Pmu::State::enter_smm() {
   modes.smm = true;
-  smm_frozen = (debugctl & debugctl::kFreezeWhileSmm) != 0 && behaviour.modes.freezes_in_smm;
+  const bool asked = (debugctl & debugctl::kFreezeWhileSmm) != 0;
+  smm_frozen = (asked && behaviour.modes.freezes_in_smm) || behaviour.modes.always_freezes_in_smm;
   if (smm_frozen) {
     const BranchTrace& bits = uarch.branch_trace;
     saved_global_ctrl = std::exchange(global_ctrl, 0);

@@ -188,12 +188,14 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
     uint64_t extended = behaviour.legacy_write_sign_extends
                             ? static_cast<uint64_t>(int64_t{static_cast<int32_t>(low)})
                             : low;
+    extended &= low_bits(behaviour.legacy_extends_to);
     if (behaviour.legacy_write_takes_edx) extended = value;
     write_counter(static_cast<unsigned>(n), extended);
     return {};
   }
   if (int n = in_range(msr, IA32_A_PMC0); has_alias(n)) {
     if (behaviour.excess_bits_fault && (value & ~gp_counter_mask(uarch)) != 0) return refuse();
+    if (behaviour.full_width_sign_extends) value = legacy_write_value(uarch, value);
     write_counter(static_cast<unsigned>(n), value & low_bits(behaviour.full_width_bits));
     return {};
   }
@@ -218,6 +220,9 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       return assign(fixed_ctrl, writable_fixed_ctr_ctrl(uarch));
     case IA32_PERF_GLOBAL_CTRL:
       if (behaviour.counting.disabling_clears_status && value == 0) global_status = 0;
+      if (behaviour.counting.enabling_clears_status && value != 0) {
+        global_status &= pebs_mask() | status::kOvfBuffer;
+      }
       return assign(global_ctrl, writable_global_ctrl(uarch, visible) | beyond);
     case IA32_PERF_GLOBAL_STATUS:
       if (behaviour.status_write_faults) return refuse();

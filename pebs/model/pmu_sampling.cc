@@ -104,6 +104,7 @@ void Pmu::State::add_generation_fields(RecordData& data, uint64_t triggering, co
       break;
   }
   data.tx_information = how.tx_information;
+  if (how.transaction_before_ip) std::swap(data.eventing_ip, data.tx_information);
   const uint64_t its_own = represented(triggering);
   switch (how.applicable) {
     case Applicable::kRepresented:
@@ -125,11 +126,14 @@ void Pmu::State::add_generation_fields(RecordData& data, uint64_t triggering, co
     case TimeStamp::kZero:
       break;
     case TimeStamp::kFirst:
-      if (first_tsc == 0) first_tsc = r.cycle;
-      data.tsc = first_tsc;
+      if (earlier_tsc == 0) earlier_tsc = r.cycle;
+      data.tsc = earlier_tsc;
       break;
     case TimeStamp::kBehind:
       data.tsc = r.cycle + 1000;
+      break;
+    case TimeStamp::kSinceLast:
+      data.tsc = r.cycle - std::exchange(earlier_tsc, r.cycle);
       break;
   }
 }

@@ -128,7 +128,7 @@ struct Pmu::State {
   Registers before;             // registers before the instruction
   uint32_t interrupts_due = 0;  // overflow interrupts that wait for their counter's assist (R34)
   uint64_t last_ip = 0;         // of the instruction before, kept only for a defect
-  uint64_t first_tsc = 0;       // of the first record, used only by a defect
+  uint64_t earlier_tsc = 0;     // of a record before, used only by a defect
   bool pmi_pending = false;
   bool pmi_follows = false;  // a second one waits for the delivery of the first
   bool pmi_second = false;   // the pending one is such a second one
