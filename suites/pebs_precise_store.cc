@@ -224,6 +224,17 @@ SKIDPROOF_TEST(PebsPreciseStore, SaysHitForStoresThatStayInTheL1Cache, clause::P
   evidence("status", as_evidence(shares));
 }
 
+// One line in each of 64 pages: too many for a set of the L1 cache, and few for the STLB.
+SKIDPROOF_TEST(PebsPreciseStore, SaysMissForStoresThatMissTheCacheAlone, clause::P9) {
+  SKIDPROOF_REQUIRE(has_precise_store(uarch()), SkipCategory::kNotOnThisMicroarch, kAbsent);
+  const Program& loop = program("store_stream", "stride=4K,window=256K,unroll=4");
+  StatusShares shares = need(status_shares(machine(), loop));
+  VERIFY_GE(shares.records, kRecords * 9 / 10);
+  VERIFY_LE(shares.l1_hit, kHardlyAny) << "64 lines share the ways of one set";
+  VERIFY_LE(shares.stlb_miss, kHardlyAny) << "64 pages fit";
+  evidence("status", as_evidence(shares));
+}
+
 // One line in each of 2048 pages: they share one set of the L1 cache, and are more pages than the
 // STLB has entries.
 SKIDPROOF_TEST(PebsPreciseStore, SaysMissForStoresThatMissTheCacheAndTheStlb, clause::P9) {
