@@ -12,7 +12,7 @@ test_packages=(python3-jsonschema clang-14 clang-tidy-14 clang-format-14 libclan
 # What mutation testing needs besides.
 mutation_packages=(python3-clang-14)
 
-step() { printf '\n== %s\n' "$*"; }
+step() { printf "\n== %s (%d:%02d)\n" "$*" $((SECONDS / 60)) $((SECONDS % 60)); }
 die() {
   printf 'error: %s\n' "$1" >&2
   shift
