@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "pebs/arch/reserved.h"
-#include "pebs/engines/bochs/lab.h"
+#include "pebs/engines/lab_processor.h"
 
 // Not in a namespace: Bochs' macros name it.
 bool skidproof_lab_watching[BX_MAX_SMP_THREADS_SUPPORTED];
@@ -214,11 +214,15 @@ class Enumeration final : public bx_cpuid_t {
         set(leaf->ecx, 2, m.dtes64);
         set(leaf->ecx, 4, m.branch_trace.cpl_qualified);
         set(leaf->ecx, 15, m.architectural_perfmon());
-        set(leaf->ecx, 31, true);  // not silicon
-        set(leaf->edx, 21, true);  // debug store
+        set(leaf->ecx, 31, true);   // not silicon
+        set(leaf->edx, 21, true);   // debug store
+        set(leaf->edx, 22, false);  // thermal monitor: nobody answers for its registers
+        set(leaf->edx, 29, false);
+        set(leaf->ecx, 8, false);
         break;
       case 0x6:
-        leaf->ecx = 0;  // neither APERF and MPERF nor the energy bias: nobody answers for them
+        // Nobody answers for thermal sensors, APERF and MPERF, or the energy bias; the timer always runs.
+        *leaf = {4, 0, 0, 0};
         break;
       case 0xA: {
         *leaf = {};

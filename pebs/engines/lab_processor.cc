@@ -1,4 +1,4 @@
-#include "pebs/engines/bochs/lab.h"
+#include "pebs/engines/lab_processor.h"
 
 #include <algorithm>
 #include <charconv>
@@ -109,8 +109,8 @@ void Processor::make_models(uint64_t seed) {
 }
 
 void Processor::start_again(uint64_t seed) {
-  bring_tsc_up_to_date();
-  watching_ = false;
+  watch(false);
+  programmed_ = false;
   make_models(seed);
 }
 
@@ -119,7 +119,8 @@ void Processor::reset() { start_again(configuration_.seed); }
 void Processor::init() {
   flush();
   pmu_->init();
-  decide();
+  programmed_ = programmed();
+  watch(programmed_);
 }
 
 // --- Instructions
@@ -183,7 +184,7 @@ void Processor::after(uint64_t next_ip, bool repeats) {
     if (--quiet_ == 0) flush();
   }
   if (stretch_ == 0) look_for_interrupt();
-  if (stretch_ == 0 && !pmu_->active()) decide();
+  if (!programmed_ && stretch_ == 0 && !pmu_->active()) watch(false);
 }
 
 // One instruction that the PMU sees by itself.
@@ -235,9 +236,9 @@ void Processor::look_for_interrupt() {
 
 // --- Registers
 
-// Whether something counts, or would at the other privilege level.
-bool Processor::wanted() const {
-  if (pmu_->active()) return true;
+// Whether software lets something count or trace, at whichever privilege level. What stops by itself, as by a
+// freeze, goes on being watched: the core runs on.
+bool Processor::programmed() const {
   auto read = [&](uint32_t msr) { return pmu_->rdmsr(msr).value_or(0); };
   const BranchTrace& trace = configuration_.microarch->branch_trace;
   if ((read(IA32_DEBUGCTL) & (trace.messages | trace.store)) != 0) return true;
@@ -256,17 +257,16 @@ bool Processor::wanted() const {
   return false;
 }
 
-void Processor::decide() {
-  const bool now = wanted();
-  if (now == watching_) return;
-  if (now) {
+void Processor::watch(bool on) {
+  if (on == watching_) return;
+  if (on) {
     tsc_offset_ = host_.tsc() - core_->cycle();
     expected_ip_ = 0;
     begun_ = keeps_accesses_ = false;
   } else {
     bring_tsc_up_to_date();
   }
-  watching_ = now;
+  watching_ = on;
 }
 
 void Processor::bring_tsc_up_to_date() {
@@ -299,7 +299,8 @@ Answer Processor::wrmsr(uint32_t msr, uint64_t value) {
     flush();
     take_lvt();
     if (!pmu_->wrmsr(msr, value)) return Answer::kGeneralProtection;
-    decide();
+    programmed_ = programmed();
+    watch(programmed_ || pmu_->active());
     return Answer::kDone;
   }
   if (!is_storage(msr)) return Answer::kNotMine;

@@ -1,7 +1,7 @@
 // The virtual lab's processors: the PMU model and the core model beside each CPU of an emulated PC. Knows nothing
-// of the emulator; instrument.cc is what connects the two.
-#ifndef SKIDPROOF_PEBS_ENGINES_BOCHS_LAB_H_
-#define SKIDPROOF_PEBS_ENGINES_BOCHS_LAB_H_
+// of the emulator; bochs/instrument.cc is what connects the two.
+#ifndef SKIDPROOF_PEBS_ENGINES_LAB_PROCESSOR_H_
+#define SKIDPROOF_PEBS_ENGINES_LAB_PROCESSOR_H_
 
 #include <array>
 #include <cstddef>
@@ -88,8 +88,8 @@ class Processor {
   void step();
   void flush();
   void look_for_interrupt();
-  void decide();
-  bool wanted() const;
+  void watch(bool on);
+  bool programmed() const;
   void take_lvt();
 
   static constexpr size_t kMostAccesses = 8;
@@ -101,6 +101,7 @@ class Processor {
   std::optional<model::Pmu> pmu_;
   engines::Observer observer_;
   bool watching_ = false;
+  bool programmed_ = false;  // since software wrote to the PMU the last time
   bool user_ = false;
 
   // The instruction that is being executed.
@@ -130,4 +131,4 @@ class Processor {
 
 }  // namespace skidproof::lab
 
-#endif  // SKIDPROOF_PEBS_ENGINES_BOCHS_LAB_H_
+#endif  // SKIDPROOF_PEBS_ENGINES_LAB_PROCESSOR_H_
