@@ -3,7 +3,7 @@
 	.text
 	.globl	_start, loop_begin, loop_load, loop_second_load, loop_branch, loop_end
 _start:
-	movl	$400000, %edi
+	movl	$200000, %edi
 	leaq	data(%rip), %rsi
 loop_begin:
 loop_load:
