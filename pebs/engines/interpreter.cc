@@ -10,8 +10,14 @@
 
 #include "pebs/engines/block_builder.h"
 #include "pebs/engines/operation.h"
+#include "pebs/engines/retired_accesses.h"
 
 namespace skidproof::engines {
+namespace {
+
+constexpr auto kRsp = static_cast<size_t>(arch::Gpr::kRsp);
+
+}  // namespace
 
 // Where execution stands is a block and the index of an instruction in it: what an instruction costs
 // depends on its neighbours in the block, so a block that was entered is finished, however the
@@ -67,36 +73,6 @@ struct Interpreter::Machinery {
   uint64_t most_uops = 1;         // of one instruction, in all code decoded so far
   bool raised_most_uops = false;  // by a block that was not yet executed
 };
-
-namespace {
-
-uint64_t word_bytes(const model::InstructionFacts& facts) {
-  return facts.mode == Mode::kLong ? 8 : 4;
-}
-uint64_t linear(const model::InstructionFacts& facts, uint64_t address) {
-  return facts.mode == Mode::kLong ? address : static_cast<uint32_t>(address);
-}
-
-// What a memory operand's address will be.
-uint64_t address_of(const model::InstructionFacts& facts, const model::Registers& registers) {
-  const model::Address& a = facts.address_of;
-  uint64_t address = static_cast<uint64_t>(a.displacement);
-  if (a.base != model::kNoRegister) address += registers.gpr[a.base];
-  if (a.index != model::kNoRegister) address += registers.gpr[a.index] << a.scale;
-  return linear(facts, address);
-}
-
-constexpr auto kRsp = static_cast<size_t>(arch::Gpr::kRsp);
-
-uint64_t load_address(const model::InstructionFacts& facts, const model::Registers& registers) {
-  return facts.explicit_load ? address_of(facts, registers) : registers.gpr[kRsp];
-}
-uint64_t store_address(const model::InstructionFacts& facts, const model::Registers& registers) {
-  return facts.explicit_store ? address_of(facts, registers)
-                              : linear(facts, registers.gpr[kRsp] - word_bytes(facts));
-}
-
-}  // namespace
 
 Expected<Block*> Interpreter::Machinery::find(uint64_t target) {
   Block* found = nullptr;
@@ -351,14 +327,7 @@ Expected<void> Interpreter::step(model::Retired& retired) {
   m.settle(retired.counts, clock);
   m.publish();
   SKIDPROOF_CHECK(std::move(outcome));
-  retired.load = facts.loads > 0 ? m.core.probe().load : model::Access{};
-  retired.store = facts.stores > 0 ? m.core.probe().store : model::Access{};
-  retired.load.valid = facts.loads > 0;
-  retired.store.valid = facts.stores > 0;
-  retired.load.locked = retired.load.valid && facts.locked;
-  retired.store.locked = retired.store.valid && facts.locked;
-  retired.load.address = retired.load.valid ? load : 0;
-  retired.store.address = retired.store.valid ? store : 0;
+  note_accesses(facts, m.core, load, store, retired);
   retired.cycle = m.core.cycle();
   retired.after = &m.state.registers;
   retired.vectors = &m.state.vectors;

@@ -406,17 +406,7 @@ void ModelMachine::rewind(uint64_t index, uint64_t base, size_t field_bytes) {
 
 Expected<std::unique_ptr<Machine>> make_model_machine(const Microarch& microarch,
                                                       const ModelOptions& options) {
-  model::Behaviour behaviour = model::behaviour_of(microarch);
-  for (const std::string& id : options.defects) {
-    const model::Defect* defect = SKIDPROOF_TRY(model::find_defect(id));
-    if (!defect->applies_to(microarch)) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("the defect '{}' does not apply to {}", id, microarch.name),
-                  fmt::format("it breaks {}, which {} does not promise", defect->clause->id,
-                              microarch.title));
-    }
-    defect->break_it(behaviour);
-  }
+  model::Behaviour behaviour = SKIDPROOF_TRY(model::behaviour_with(microarch, options.defects));
   std::unique_ptr<GuestMemory> memory = SKIDPROOF_TRY(GuestMemory::create());
   Memory stack = SKIDPROOF_TRY(memory->allocate(kStackBytes, MemoryUse::kData, false));
   return std::make_unique<ModelMachine>(microarch, options, behaviour, std::move(memory),

@@ -226,4 +226,20 @@ Expected<const Defect*> find_defect(std::string_view id) {
               advice);
 }
 
+Expected<Behaviour> behaviour_with(const arch::Microarch& microarch,
+                                   std::span<const std::string> ids) {
+  Behaviour behaviour = behaviour_of(microarch);
+  for (const std::string& id : ids) {
+    const Defect* defect = SKIDPROOF_TRY(find_defect(id));
+    if (!defect->applies_to(microarch)) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("the defect '{}' does not apply to {}", id, microarch.name),
+                  fmt::format("it breaks {}, which {} does not promise", defect->clause->id,
+                              microarch.title));
+    }
+    defect->break_it(behaviour);
+  }
+  return behaviour;
+}
+
 }  // namespace skidproof::model

@@ -3,6 +3,7 @@
 #define SKIDPROOF_PEBS_MODEL_DEFECTS_H_
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/expected.h"
@@ -43,6 +44,9 @@ struct Defect {
 std::span<const Defect> defects();
 // By id; an unknown one is an error that names near ids.
 Expected<const Defect*> find_defect(std::string_view id);
+// The behaviour of a microarch with these defects; kInvalidArgument for one that does not apply to it.
+Expected<Behaviour> behaviour_with(const arch::Microarch& microarch,
+                                   std::span<const std::string> ids);
 
 }  // namespace skidproof::model
 

@@ -1,0 +1,422 @@
+// What connects Bochs with the lab's processors: CPUID and MSRs, instructions as they retire, guest memory, the local
+// APIC, and the ports by which the guest talks to the host.
+// Each of these needs the ones before it.
+// clang-format off
+#include <bochs.h>
+#include <cpu/cpu.h>
+#include <cpu/apic.h>
+#include <cpu/cpuid.h>
+#include <cpu/decoder/ia_opcodes.h>
+#include <memory/memory-bochs.h>
+// clang-format on
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pebs/arch/reserved.h"
+#include "pebs/engines/lab_processor.h"
+
+// Not in a namespace: Bochs' macros name it.
+bool skidproof_lab_watching[BX_MAX_SMP_THREADS_SUPPORTED];
+
+namespace skidproof::lab {
+namespace {
+
+// What the guest writes to these ports the host takes. The guest's side is ci/lab.d/port.c.
+enum Port : unsigned {
+  kExit = 0xF4,       // the command's status
+  kOutput = 0x5E1,    // its standard output …
+  kError = 0x5E2,     // … and error, byte by byte
+  kResults = 0x5E3,   // a tar archive of what it left behind
+  kNewModels = 0x5E4  // 32 bits: every processor's models begin again with this seed
+};
+
+[[noreturn]] void stop(const char* message) {
+  std::fprintf(stderr, "skidproof lab: %s\n", message);
+  std::fflush(nullptr);
+  _exit(2);
+}
+
+// Where the command's streams and files go: descriptors 3 and 4, and files in $SKIDPROOF_LAB_OUT.
+class Outlet {
+ public:
+  static Outlet& get() {
+    static Outlet outlet;
+    return outlet;
+  }
+  void put(unsigned port, uint8_t byte) {
+    if (port == kResults) {
+      if (results_ == nullptr) results_ = open("results.tar");
+      std::fputc(byte, results_);
+      return;
+    }
+    std::string& line = port == kOutput ? output_ : error_;
+    line.push_back(static_cast<char>(byte));
+    if (byte == '\n' || line.size() >= 4096) flush(port == kOutput ? 3 : 4, line);
+  }
+  [[noreturn]] void finish(const char* file, const std::string& text) {
+    flush(3, output_);
+    flush(4, error_);
+    if (results_ != nullptr && std::fclose(results_) != 0) stop("results.tar could not be written");
+    std::FILE* status = open(file);
+    std::fprintf(status, "%s\n", text.c_str());
+    if (std::fclose(status) != 0) stop("the status could not be written");
+    std::fflush(nullptr);
+    _exit(0);
+  }
+
+ private:
+  std::FILE* open(const char* name) {
+    const char* folder = std::getenv("SKIDPROOF_LAB_OUT");
+    const std::string path = std::string(folder != nullptr ? folder : ".") + "/" + name;
+    std::FILE* file = std::fopen(path.c_str(), "wb");
+    if (file == nullptr) stop(("cannot write " + path).c_str());
+    return file;
+  }
+  static void flush(int descriptor, std::string& text) {
+    for (size_t done = 0; done < text.size();) {
+      const ssize_t n = write(descriptor, text.data() + done, text.size() - done);
+      if (n <= 0) break;  // nobody reads it any more
+      done += static_cast<size_t>(n);
+    }
+    text.clear();
+  }
+
+  std::string output_, error_;
+  std::FILE* results_ = nullptr;
+};
+
+constexpr uint64_t kPage = 4096;
+
+// One emulated CPU as a processor sees it.
+class Cpu final : public Host {
+ public:
+  explicit Cpu(BX_CPU_C& cpu) : cpu_(cpu) {}
+
+  bool read(uint64_t address, std::span<std::byte> into) override {
+    return in_pages(address, into.size(), [&](bx_phy_address at, size_t from, unsigned bytes) {
+      BX_MEM(0)->readPhysicalPage(&cpu_, at, bytes, into.data() + from);
+    });
+  }
+  bool write(uint64_t address, std::span<const std::byte> from) override {
+    std::vector<std::byte> copy(from.begin(),
+                                from.end());  // Bochs takes a pointer to what it may change
+    return in_pages(address, copy.size(), [&](bx_phy_address at, size_t begin, unsigned bytes) {
+      BX_MEM(0)->writePhysicalPage(&cpu_, at, bytes, copy.data() + begin);
+    });
+  }
+  size_t code(uint64_t address, std::span<std::byte> into) override {
+    size_t done = 0;
+    while (done < into.size()) {
+      const size_t bytes = std::min<size_t>(into.size() - done, kPage - (address + done) % kPage);
+      bx_phy_address physical;
+      if (!cpu_.dbg_xlate_linear2phy(address + done, &physical)) break;
+      const Bit8u* host = BX_MEM(0)->getHostMemAddr(&cpu_, physical, BX_READ);
+      if (host == nullptr) break;  // a device
+      std::memcpy(into.data() + done, host, bytes);
+      done += bytes;
+    }
+    return done;
+  }
+
+  void registers(model::Registers& into) override {
+    for (size_t n = 0; n < into.gpr.size(); ++n) into.gpr[n] = cpu_.gen_reg[n].rrx;
+    into.flags = cpu_.read_eflags();
+    into.ip = cpu_.gen_reg[BX_64BIT_REG_RIP].rrx;
+  }
+  void vectors(model::VectorRegisters& into) override {
+    for (size_t n = 0; n < into.size(); ++n) std::memcpy(into[n].data(), &cpu_.vmm[n], 32);
+  }
+  uint64_t tsc() override { return cpu_.get_TSC(); }
+  void set_tsc(uint64_t value) override { cpu_.set_TSC(value); }
+  uint32_t lvt() override { return cpu_.lapic->read_aligned(BX_LAPIC_LVT_PERFMON); }
+  void set_lvt(uint32_t value) override { cpu_.lapic->set_lvt_entry(BX_LAPIC_LVT_PERFMON, value); }
+  void interrupt(uint32_t entry) override {
+    cpu_.lapic->deliver(entry & 0xFF, entry >> 8 & 7, APIC_EDGE_TRIGGERED);
+  }
+  void hold_interrupts() override { cpu_.inhibit_interrupts(BX_INHIBIT_INTERRUPTS); }
+
+  uint64_t ip() const { return cpu_.gen_reg[BX_64BIT_REG_RIP].rrx; }
+  bool user() const { return cpu_.sregs[BX_SEG_REG_CS].selector.rpl == 3; }
+  unsigned mode() const { return cpu_.get_cpu_mode(); }
+  bool is_32_bit() const { return cpu_.sregs[BX_SEG_REG_CS].cache.u.segment.d_b; }
+  BX_CPU_C& bochs() { return cpu_; }
+
+ private:
+  // Calls `piece` with each page's part: physical address, offset, bytes. False: not all of it is mapped, and
+  // nothing was done.
+  template <class Piece>
+  bool in_pages(uint64_t address, size_t bytes, Piece piece) {
+    for (int pass = 0; pass < 2; ++pass) {
+      for (size_t done = 0; done < bytes;) {
+        const size_t part = std::min<size_t>(bytes - done, kPage - (address + done) % kPage);
+        bx_phy_address physical;
+        if (!cpu_.dbg_xlate_linear2phy(address + done, &physical)) return false;
+        if (pass == 1) piece(physical, done, static_cast<unsigned>(part));
+        done += part;
+      }
+    }
+    return true;
+  }
+
+  BX_CPU_C& cpu_;
+};
+
+// The emulated CPU's own CPUID and MSRs, with performance monitoring as the microarch has it.
+class Enumeration final : public bx_cpuid_t {
+ public:
+  Enumeration(BX_CPU_C* cpu_of_it, bx_cpuid_t* original, Processor& processor)
+      : bx_cpuid_t(cpu_of_it), original_(original), processor_(processor) {
+    for (unsigned n = 0; n < BX_ISA_EXTENSION_LAST; ++n) {
+      if (original->is_cpu_extension_supported(n)) {
+        ia_extensions_bitmask[n / 32] |= 1u << (n % 32);
+      } else {
+        ia_extensions_bitmask[n / 32] &= ~(1u << (n % 32));
+      }
+    }
+  }
+  const char* get_name() const override { return original_->get_name(); }
+  void dump_cpuid() const override { original_->dump_cpuid(); }
+
+  void get_cpuid_leaf(Bit32u function, Bit32u subfunction, cpuid_function_t* leaf) const override {
+    const arch::Microarch& m = *processor_.configuration().microarch;
+    constexpr Bit32u kHypervisorLeaf = 0x40000000;
+    if (function == kHypervisorLeaf) {
+      leaf->eax = kHypervisorLeaf + 1;
+      std::memcpy(&leaf->ebx, "Skid", 4);
+      std::memcpy(&leaf->ecx, "proo", 4);
+      std::memcpy(&leaf->edx, "fLab", 4);
+      return;
+    }
+    if (function == kHypervisorLeaf + 1) {
+      *leaf = {};
+      for (const arch::Microarch* row : arch::microarchs()) {
+        if (row == &m) return;
+        ++leaf->eax;
+      }
+      return;
+    }
+    original_->get_cpuid_leaf(function, subfunction, leaf);
+    auto set = [](Bit32u& word, unsigned n, bool value) {
+      word = (word & ~(1u << n)) | (Bit32u{value} << n);
+    };
+    switch (function) {
+      case 0x0:
+        leaf->eax = std::max<Bit32u>(leaf->eax, m.architectural_perfmon() ? 0xA : 0x5);
+        break;
+      case 0x1:
+        if (!m.models.empty()) leaf->eax = signature(m.models.front());
+        set(leaf->ecx, 2, m.dtes64);
+        set(leaf->ecx, 4, m.branch_trace.cpl_qualified);
+        set(leaf->ecx, 15, m.architectural_perfmon());
+        set(leaf->ecx, 31, true);   // not silicon
+        set(leaf->edx, 21, true);   // debug store
+        set(leaf->edx, 22, false);  // thermal monitor: nobody answers for its registers
+        set(leaf->edx, 29, false);
+        set(leaf->ecx, 8, false);
+        break;
+      case 0x6:
+        // Nobody answers for thermal sensors, APERF and MPERF, or the energy bias; the timer always runs.
+        *leaf = {4, 0, 0, 0};
+        break;
+      case 0xA: {
+        *leaf = {};
+        if (!m.architectural_perfmon()) break;
+        const auto perfmon = arch::perfmon_leaf(m, processor_.configuration().sibling_thread);
+        *leaf = {perfmon.eax, perfmon.ebx, perfmon.ecx, perfmon.edx};
+        break;
+      }
+      default:
+        break;
+    }
+  }
+
+  int rdmsr(Bit32u index, Bit64u* value) override {
+    uint64_t read = 0;
+    const Answer answer = processor_.rdmsr(index, read);
+    if (answer == Answer::kNotMine) return original_->rdmsr(index, value);
+    *value = read;
+    return answer == Answer::kDone;
+  }
+  int wrmsr(Bit32u index, Bit64u value) override {
+    const Answer answer = processor_.wrmsr(index, value);
+    if (answer == Answer::kNotMine) return original_->wrmsr(index, value);
+    skidproof_lab_watching[cpu->which_cpu()] = processor_.watching();
+    return answer == Answer::kDone;
+  }
+
+ private:
+  // CPUID.1:EAX. [SDM vol. 2, CPUID, Figure 3-6]
+  static Bit32u signature(const arch::CpuModel& part) {
+    const Bit32u stepping = part.stepping >= 0 ? static_cast<Bit32u>(part.stepping) : 0;
+    return (stepping & 0xF) | (part.model & 0xFu) << 4 | (part.family & 0xFu) << 8 |
+           static_cast<Bit32u>(part.model >> 4) << 16;
+  }
+
+  bx_cpuid_t* original_;
+  Processor& processor_;
+};
+
+struct Unit {
+  explicit Unit(const Configuration& configuration, unsigned number)
+      : cpu(*BX_CPU(number)),
+        processor(configuration, number, cpu),
+        enumeration(BX_CPU(number), BX_CPU(number)->cpuid, processor) {
+    BX_CPU(number)->cpuid = &enumeration;
+  }
+
+  Cpu cpu;
+  Processor processor;
+  Enumeration enumeration;
+  unsigned mode = ~0u;  // as the processor knows it
+  unsigned resets = 0;
+};
+
+std::vector<std::unique_ptr<Unit>> units;
+
+const Configuration& configuration() {
+  static const Configuration chosen = [] {
+    auto read = configuration_from_environment();
+    if (!read) stop(read.error().text().c_str());
+    return *read;
+  }();
+  return chosen;
+}
+
+void look(unsigned cpu) { skidproof_lab_watching[cpu] = units[cpu]->processor.watching(); }
+
+// Instructions that Bochs executes otherwise, as members of its CPU class: nothing is added to an object.
+struct OwnInstructions : BX_CPU_C {
+  void rdpmc(bxInstruction_c*) {
+    const auto value =
+        units[bx_cpuid]->processor.rdpmc(static_cast<uint32_t>(gen_reg[BX_64BIT_REG_RCX].rrx),
+                                         units[bx_cpuid]->cpu.user(), cr4.get_PCE());
+    if (!value) exception(BX_GP_EXCEPTION, 0);
+    gen_reg[BX_64BIT_REG_RAX].rrx = static_cast<uint32_t>(*value);
+    gen_reg[BX_64BIT_REG_RDX].rrx = *value >> 32;
+  }
+  void rdtsc(bxInstruction_c* i) {
+    units[bx_cpuid]->processor.bring_tsc_up_to_date();
+    RDTSC(i);
+  }
+  void rdtscp(bxInstruction_c* i) {
+    units[bx_cpuid]->processor.bring_tsc_up_to_date();
+    RDTSCP(i);
+  }
+};
+
+template <class Member>
+BxExecutePtr_tR own(Member member) {
+  return static_cast<BxExecutePtr_tR>(member);
+}
+
+// What the code is that retires next.
+void tell_modes(Unit& unit) {
+  const unsigned mode = unit.cpu.mode() << 1 | unit.cpu.is_32_bit();
+  if (mode == unit.mode) return;
+  unit.mode = mode;
+  const bool ia32e = unit.cpu.mode() >= BX_MODE_LONG_COMPAT;
+  const Mode code = unit.cpu.mode() == BX_MODE_LONG_64 ? Mode::kLong
+                    : unit.cpu.is_32_bit() && unit.cpu.mode() >= BX_MODE_IA32_PROTECTED
+                        ? Mode::kProtected32
+                        : Mode::kReal;
+  unit.processor.set_modes(ia32e, code);
+}
+
+}  // namespace
+}  // namespace skidproof::lab
+
+using namespace skidproof::lab;
+
+void skidproof_lab_initialize(unsigned cpu) {
+  if (units.size() <= cpu) units.resize(cpu + 1);
+  units[cpu] = std::make_unique<Unit>(configuration(), cpu);
+}
+
+void skidproof_lab_reset(unsigned cpu, unsigned type) {
+  Unit& unit = *units[cpu];
+  // The first processor is reset once, at power-on: the next time the guest has given up.
+  if (cpu == 0 && ++unit.resets > 1) Outlet::get().finish("rebooted", "reset");
+  type == BX_RESET_HARDWARE ? unit.processor.reset() : unit.processor.init();
+  look(cpu);
+}
+
+void skidproof_lab_decoded(unsigned cpu, bxInstruction_c* i) {
+  units[cpu]->processor.code_changed();
+  switch (i->getIaOpcode()) {
+    case BX_IA_RDPMC:
+      i->execute1 = own(&OwnInstructions::rdpmc);
+      break;
+    case BX_IA_RDTSC:
+      i->execute1 = own(&OwnInstructions::rdtsc);
+      break;
+    case BX_IA_RDTSCP:
+      i->execute1 = own(&OwnInstructions::rdtscp);
+      break;
+    default:
+      break;
+  }
+}
+
+void skidproof_lab_code_changed(unsigned cpu) { units[cpu]->processor.code_changed(); }
+
+void skidproof_lab_before(unsigned cpu) {
+  Unit& unit = *units[cpu];
+  tell_modes(unit);
+  unit.processor.before(unit.cpu.ip(), unit.cpu.user());
+}
+
+void skidproof_lab_after(unsigned cpu, bxInstruction_c* i) {
+  Unit& unit = *units[cpu];
+  constexpr unsigned kRep = 2;  // and above: a REP prefix, as Bochs has it decoded
+  const bool repeats = i->lockRepUsedValue() >= kRep;
+  // An interrupt between two repetitions: the instruction has not retired.
+  if (repeats && unit.processor.is_at(unit.cpu.ip())) {
+    unit.processor.interrupted_repetition();
+    return;
+  }
+  unit.processor.after(unit.cpu.ip(), repeats);
+  look(cpu);
+}
+
+void skidproof_lab_repetition(unsigned cpu) { units[cpu]->processor.repetition(); }
+void skidproof_lab_branch_taken(unsigned cpu) { units[cpu]->processor.branch_taken(); }
+
+void skidproof_lab_access(unsigned cpu, bx_address address, unsigned bytes, unsigned how) {
+  units[cpu]->processor.access(address, bytes, how == BX_READ || how == BX_RW,
+                               how == BX_WRITE || how == BX_RW);
+}
+
+void skidproof_lab_wrmsr(unsigned cpu, unsigned msr, Bit64u value) {
+  constexpr unsigned kApicBase = 0x1B;
+  constexpr Bit64u kEnable = 0x800;
+  // Bochs takes a local APIC that was disabled once for one that cannot be enabled again.
+  if (msr == kApicBase && (value & kEnable) != 0) BX_CPU(cpu)->msr.apicbase |= kEnable;
+}
+
+void skidproof_lab_output(unsigned port, unsigned bytes, unsigned value) {
+  switch (port) {
+    case kOutput:
+    case kError:
+    case kResults:
+      for (unsigned n = 0; n < bytes; ++n) {
+        Outlet::get().put(port, static_cast<uint8_t>(value >> (8 * n)));
+      }
+      break;
+    case kNewModels:
+      for (unsigned n = 0; n < units.size(); ++n) {
+        units[n]->processor.start_again(value);
+        look(n);
+      }
+      break;
+    case kExit:
+      Outlet::get().finish("status", std::to_string(value & 0xFF));
+    default:
+      break;
+  }
+}
