@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
 #include "base/random.h"
 #include "pebs/arch/msr.h"
@@ -126,7 +127,16 @@ void Processor::init() {
 
 // --- Instructions
 
+void Processor::halt() {
+  bring_tsc_up_to_date();
+  halted_ = true;
+}
+
 void Processor::before(uint64_t ip, bool user) {
+  if (std::exchange(halted_, false)) [[unlikely]] {
+    flush();
+    tsc_offset_ = host_.tsc() - core_->cycle();
+  }
   if (user != user_) {
     flush();
     user_ = user;
@@ -262,6 +272,7 @@ void Processor::watch(bool on) {
   if (on == watching_) return;
   if (on) {
     tsc_offset_ = host_.tsc() - core_->cycle();
+    halted_ = false;
     expected_ip_ = 0;
     begun_ = keeps_accesses_ = false;
   } else {
@@ -271,7 +282,7 @@ void Processor::watch(bool on) {
 }
 
 void Processor::bring_tsc_up_to_date() {
-  if (!watching_) return;
+  if (!watching_ || halted_) return;
   flush();
   host_.set_tsc(core_->cycle() + tsc_offset_);
 }

@@ -386,6 +386,7 @@ void skidproof_lab_after(unsigned cpu, bxInstruction_c* i) {
 }
 
 void skidproof_lab_repetition(unsigned cpu) { units[cpu]->processor.repetition(); }
+void skidproof_lab_halted(unsigned cpu) { units[cpu]->processor.halt(); }
 void skidproof_lab_branch_taken(unsigned cpu) { units[cpu]->processor.branch_taken(); }
 
 void skidproof_lab_access(unsigned cpu, bx_address address, unsigned bytes, unsigned how) {
