@@ -260,7 +260,11 @@ bool Processor::programmed() const {
     return false;
   }
   const uint64_t global = read(IA32_PERF_GLOBAL_CTRL);
-  if ((global >> status::kFixedShift) != 0 && read(IA32_FIXED_CTR_CTRL) != 0) return true;
+  const uint64_t fixed = read(IA32_FIXED_CTR_CTRL);
+  for (unsigned i = 0; i < 4; ++i) {
+    const uint64_t rings = fixed_ctrl::field(i, fixed_ctrl::kOs | fixed_ctrl::kUsr);
+    if (((global >> (status::kFixedShift + i)) & 1) != 0 && (fixed & rings) != 0) return true;
+  }
   for (uint32_t n = 0; n < 8; ++n) {
     if (((global >> n) & 1) != 0 && (read(IA32_PERFEVTSEL0 + n) & evtsel::kEnable) != 0)
       return true;

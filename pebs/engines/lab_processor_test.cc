@@ -355,6 +355,9 @@ TEST(LabProcessor, WatchesWhileSoftwareLetsSomethingCount) {
   EXPECT_TRUE(lab.processor.watching());
   lab.retire(10, true);
   EXPECT_EQ(lab.read(IA32_FIXED_CTR0), 10u);
+  // Linux leaves the global bit and takes the rings away.
+  ASSERT_EQ(lab.processor.wrmsr(IA32_FIXED_CTR_CTRL, fixed_ctrl::kPmi), Answer::kDone);
+  EXPECT_FALSE(lab.processor.watching());
   ASSERT_EQ(lab.processor.wrmsr(IA32_PERF_GLOBAL_CTRL, 0), Answer::kDone);
   EXPECT_FALSE(lab.processor.watching());
 }
