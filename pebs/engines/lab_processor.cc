@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
 #include "base/random.h"
 #include "pebs/arch/msr.h"
@@ -126,7 +127,16 @@ void Processor::init() {
 
 // --- Instructions
 
+void Processor::halt() {
+  bring_tsc_up_to_date();
+  halted_ = true;
+}
+
 void Processor::before(uint64_t ip, bool user) {
+  if (std::exchange(halted_, false)) [[unlikely]] {
+    flush();
+    tsc_offset_ = host_.tsc() - core_->cycle();
+  }
   if (user != user_) {
     flush();
     user_ = user;
@@ -250,7 +260,11 @@ bool Processor::programmed() const {
     return false;
   }
   const uint64_t global = read(IA32_PERF_GLOBAL_CTRL);
-  if ((global >> status::kFixedShift) != 0 && read(IA32_FIXED_CTR_CTRL) != 0) return true;
+  const uint64_t fixed = read(IA32_FIXED_CTR_CTRL);
+  for (unsigned i = 0; i < 4; ++i) {
+    const uint64_t rings = fixed_ctrl::field(i, fixed_ctrl::kOs | fixed_ctrl::kUsr);
+    if (((global >> (status::kFixedShift + i)) & 1) != 0 && (fixed & rings) != 0) return true;
+  }
   for (uint32_t n = 0; n < 8; ++n) {
     if (((global >> n) & 1) != 0 && (read(IA32_PERFEVTSEL0 + n) & evtsel::kEnable) != 0)
       return true;
@@ -262,6 +276,7 @@ void Processor::watch(bool on) {
   if (on == watching_) return;
   if (on) {
     tsc_offset_ = host_.tsc() - core_->cycle();
+    halted_ = false;
     expected_ip_ = 0;
     begun_ = keeps_accesses_ = false;
   } else {
@@ -271,7 +286,7 @@ void Processor::watch(bool on) {
 }
 
 void Processor::bring_tsc_up_to_date() {
-  if (!watching_) return;
+  if (!watching_ || halted_) return;
   flush();
   host_.set_tsc(core_->cycle() + tsc_offset_);
 }

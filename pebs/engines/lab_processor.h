@@ -66,6 +66,8 @@ class Processor {
   bool is_at(uint64_t ip) const { return begun_ && executed_.ip == ip; }
   // It did not: a REP-prefixed one that was interrupted.
   void interrupted_repetition() { begun_ = false, keeps_accesses_ = true; }
+  // The CPU waits for an interrupt: until the next instruction time is the emulator's.
+  void halt();
   void code_changed() { observer_.suspect_code(); }
 
   Answer rdmsr(uint32_t msr, uint64_t& value);
@@ -120,6 +122,7 @@ class Processor {
 
   // The TSC is the core clock while watching, and the emulator's own time otherwise.
   uint64_t tsc_offset_ = 0;
+  bool halted_ = false;
   uint64_t retired_ = 0;
   uint64_t lvt_seen_ = 0;
   model::Registers registers_;

@@ -312,6 +312,79 @@ TEST_P(LabProcessorOn, LeavesTheRecordsOfTheModelMachine) {
   EXPECT_GT(with_records, 3u);
 }
 
+// A processor with counters on that retires instructions of nobody's.
+struct Idle {
+  explicit Idle(const char* name)
+      : row(**find_microarch(name)),
+        memory(GuestMemory::create().value()),
+        host(*memory),
+        executing(row, 1),
+        interpreter(*memory, executing, row),
+        processor({.microarch = &row, .behaviour = model::behaviour_of(row)}, 0, host) {
+    host.execute_with(interpreter);
+    processor.set_modes(true, Mode::kReal);  // what cannot be decoded counts as one uop
+  }
+  void retire(uint64_t instructions, bool user = false) {
+    for (uint64_t n = 0; n < instructions; ++n) {
+      processor.before(0x1000 + n, user);
+      processor.after(0x1001 + n, false);
+    }
+  }
+  uint64_t read(uint32_t msr) {
+    uint64_t value = 0;
+    EXPECT_EQ(processor.rdmsr(msr, value), Answer::kDone);
+    return value;
+  }
+
+  const Microarch& row;
+  std::unique_ptr<GuestMemory> memory;
+  TestHost host;
+  model::Core executing;
+  Interpreter interpreter;
+  Processor processor;
+};
+
+TEST(LabProcessor, WatchesWhileSoftwareLetsSomethingCount) {
+  Idle lab("sandy-bridge");
+  EXPECT_FALSE(lab.processor.watching());
+  ASSERT_EQ(lab.processor.wrmsr(IA32_FIXED_CTR_CTRL, fixed_ctrl::kUsr), Answer::kDone);
+  EXPECT_FALSE(lab.processor.watching());
+  ASSERT_EQ(lab.processor.wrmsr(IA32_PERF_GLOBAL_CTRL, bit(32)), Answer::kDone);
+  EXPECT_TRUE(lab.processor.watching()) << "it counts nothing here, but would at the other level";
+  lab.retire(1000);
+  EXPECT_TRUE(lab.processor.watching());
+  lab.retire(10, true);
+  EXPECT_EQ(lab.read(IA32_FIXED_CTR0), 10u);
+  // Linux leaves the global bit and takes the rings away.
+  ASSERT_EQ(lab.processor.wrmsr(IA32_FIXED_CTR_CTRL, fixed_ctrl::kPmi), Answer::kDone);
+  EXPECT_FALSE(lab.processor.watching());
+  ASSERT_EQ(lab.processor.wrmsr(IA32_PERF_GLOBAL_CTRL, 0), Answer::kDone);
+  EXPECT_FALSE(lab.processor.watching());
+}
+
+TEST(LabProcessor, TimeGoesOnWhileTheProcessorIsHalted) {
+  Idle lab("sandy-bridge");
+  ASSERT_EQ(lab.processor.wrmsr(IA32_FIXED_CTR_CTRL, fixed_ctrl::kOs), Answer::kDone);
+  ASSERT_EQ(lab.processor.wrmsr(IA32_PERF_GLOBAL_CTRL, bit(32)), Answer::kDone);
+  lab.retire(400);
+  lab.processor.halt();
+  const uint64_t before = lab.host.tsc();
+  EXPECT_GT(before, 0u);
+  lab.host.set_tsc(before + 5000);  // the emulator's timer
+  lab.retire(1);
+  lab.processor.bring_tsc_up_to_date();
+  EXPECT_GE(lab.host.tsc(), before + 5000);
+  EXPECT_LT(lab.host.tsc(), before + 5100);
+}
+
+TEST(LabProcessor, AnswersForNoRegisterThatTheMicroarchLacks) {
+  Idle lab("sandy-bridge");
+  uint64_t value = 0;
+  EXPECT_EQ(lab.processor.rdmsr(MSR_PEBS_DATA_CFG, value), Answer::kGeneralProtection);
+  EXPECT_EQ(lab.processor.rdmsr(0xC0000080, value), Answer::kNotMine) << "IA32_EFER";
+  EXPECT_EQ(lab.processor.rdpmc(0x40, false, true), std::nullopt);
+}
+
 std::vector<const Microarch*> rows() {
   std::vector<const Microarch*> out;
   for (const Microarch* row : microarchs()) {

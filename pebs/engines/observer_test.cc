@@ -180,6 +180,87 @@ TEST_P(ObserverOn, SeesRandomCodeAsTheInterpreterDoes) {
   }
 }
 
+// An interrupt that comes in the middle of a block, and its handler: the block goes on where it was left.
+TEST_P(ObserverOn, GoesOnInABlockThatAnInterruptLeft) {
+  const arch::Microarch& row = *GetParam();
+  Pair pair(row, model::core_behaviour_of(row));
+  Memory handler = pair.memory->allocate(4096, MemoryUse::kCode, false).value();
+  constexpr std::array<uint8_t, 3> kHandler = {0x90, 0x48, 0xCF};  // NOP, IRETQ
+  std::memcpy(handler.host.data(), kHandler.data(), kHandler.size());
+  testing::RandomCode code(3, pair.code.address, pair.data.address + 4096, true);
+  const Program program = code.generate(6000);
+  ASSERT_TRUE(pair.interpreter.load(program));
+  pair.interpreter.call(program.entry, 1, program.data_address,
+                        pair.stack.address + pair.stack.host.size());
+  Random random(kSeed);
+  size_t interrupts = 0, fused = 0;
+  while (!pair.interpreter.finished() && !HasFailure()) {
+    const model::Registers before = pair.interpreter.registers();
+    model::Retired known, seen;
+    if (random.chance(1, 3)) {
+      ++interrupts;
+      const uint64_t at = handler.address;
+      pair.observer.retire({.ip = at, .next_ip = at + 1}, before, seen);
+      EXPECT_EQ(seen.length, 1u);
+      pair.observer.retire({.ip = at + 1, .next_ip = before.ip}, before, seen);
+      EXPECT_EQ(seen.counts[arch::index(Signal::kBranches)], 0u) << "a far return is none of them";
+    }
+    ASSERT_TRUE(pair.interpreter.step(known));
+    const Watched watched({pair.memory->host(known.ip), known.length}, known, known.after->ip,
+                          before);
+    pair.observer.retire(watched.executed, *known.after, seen);
+    EXPECT_EQ(seen.fused_with_next, known.fused_with_next) << std::hex << known.ip;
+    EXPECT_EQ(seen.counts[arch::index(Signal::kUops)], known.counts[arch::index(Signal::kUops)])
+        << std::hex << known.ip;
+    fused += known.fused_with_next;
+  }
+  EXPECT_GT(interrupts, 50u);
+  if (row.fusion.fuses(arch::FusionFirst::kCmp, arch::condition_of_code(4), false, false, false,
+                       true)) {
+    EXPECT_GT(fused, 5u);
+  }
+}
+
+// Other code at the same addresses.
+TEST(Observer, ReadsCodeAgainThatMayHaveChanged) {
+  const arch::Microarch& row = **arch::find_microarch("sandy-bridge");
+  Pair pair(row, model::core_behaviour_of(row));
+  const uint64_t ip = pair.code.address;
+  auto write = [&](std::initializer_list<int> bytes) {
+    size_t n = 0;
+    for (int b : bytes) pair.code.host[n++] = static_cast<std::byte>(b);
+  };
+  const model::Registers registers;
+  model::Retired seen;
+  write({0x90, 0xEB, 0xFD});  // NOP, JMP back to it
+  pair.observer.retire({.ip = ip, .next_ip = ip + 1}, registers, seen);
+  EXPECT_EQ(seen.counts[arch::index(Signal::kNops)], 1u);
+  pair.observer.retire({.ip = ip + 1, .next_ip = ip}, registers, seen);
+  EXPECT_EQ(seen.counts[arch::index(Signal::kBranches)], 1u);
+  write({0xF8, 0xEB, 0xFD});  // CLC instead
+  pair.observer.suspect_code();
+  pair.observer.retire({.ip = ip, .next_ip = ip + 1}, registers, seen);
+  EXPECT_EQ(seen.counts[arch::index(Signal::kNops)], 0u);
+}
+
+// Bytes that are no instruction, and code that is not decoded at all.
+TEST(Observer, TakesWhatItCannotDecodeForOneUopWithItsAccesses) {
+  const arch::Microarch& row = **arch::find_microarch("sandy-bridge");
+  Pair pair(row, model::core_behaviour_of(row));
+  pair.observer.set_mode(Mode::kReal);
+  const std::array<SeenAccess, 1> accesses = {{{.address = 0x5000, .bytes = 2, .load = true}}};
+  const model::Registers registers;
+  model::Retired seen;
+  pair.observer.retire({.ip = 0x100, .next_ip = 0x103, .accesses = accesses}, registers, seen);
+  EXPECT_EQ(seen.length, 3u);
+  EXPECT_EQ(seen.counts[arch::index(Signal::kInstructions)], 1u);
+  EXPECT_EQ(seen.counts[arch::index(Signal::kUops)], 1u);
+  EXPECT_EQ(seen.counts[arch::index(Signal::kLoads)], 1u);
+  EXPECT_TRUE(seen.load.valid);
+  EXPECT_EQ(seen.load.address, 0x5000u);
+  EXPECT_FALSE(seen.store.valid);
+}
+
 std::string name_of_row(const ::testing::TestParamInfo<const arch::Microarch*>& info) {
   std::string name(info.param->name);
   std::replace(name.begin(), name.end(), '-', '_');

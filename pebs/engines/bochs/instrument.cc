@@ -36,10 +36,11 @@ enum Port : unsigned {
   kNewModels = 0x5E4  // 32 bits: every processor's models begin again with this seed
 };
 
-[[noreturn]] void stop(const char* message) {
+constexpr int kHarnessFailed = 2, kBadUsage = 64;
+[[noreturn]] void stop(const char* message, int code = kHarnessFailed) {
   std::fprintf(stderr, "skidproof lab: %s\n", message);
   std::fflush(nullptr);
-  _exit(2);
+  _exit(code);
 }
 
 // Where the command's streams and files go: descriptors 3 and 4, and files in $SKIDPROOF_LAB_OUT.
@@ -282,7 +283,7 @@ std::vector<std::unique_ptr<Unit>> units;
 const Configuration& configuration() {
   static const Configuration chosen = [] {
     auto read = configuration_from_environment();
-    if (!read) stop(read.error().text().c_str());
+    if (!read) stop(read.error().text().c_str(), kBadUsage);
     return *read;
   }();
   return chosen;
@@ -385,6 +386,7 @@ void skidproof_lab_after(unsigned cpu, bxInstruction_c* i) {
 }
 
 void skidproof_lab_repetition(unsigned cpu) { units[cpu]->processor.repetition(); }
+void skidproof_lab_halted(unsigned cpu) { units[cpu]->processor.halt(); }
 void skidproof_lab_branch_taken(unsigned cpu) { units[cpu]->processor.branch_taken(); }
 
 void skidproof_lab_access(unsigned cpu, bx_address address, unsigned bytes, unsigned how) {

@@ -15,6 +15,7 @@ void skidproof_lab_code_changed(unsigned cpu);
 void skidproof_lab_before(unsigned cpu);
 void skidproof_lab_after(unsigned cpu, bxInstruction_c* i);
 void skidproof_lab_repetition(unsigned cpu);
+void skidproof_lab_halted(unsigned cpu);
 void skidproof_lab_branch_taken(unsigned cpu);
 void skidproof_lab_access(unsigned cpu, bx_address address, unsigned bytes, unsigned how);
 void skidproof_lab_wrmsr(unsigned cpu, unsigned msr, Bit64u value);
@@ -25,8 +26,11 @@ void skidproof_lab_output(unsigned port, unsigned bytes, unsigned value);
 #define BX_INSTR_INITIALIZE(cpu_id) skidproof_lab_initialize(cpu_id)
 #define BX_INSTR_EXIT(cpu_id)
 #define BX_INSTR_RESET(cpu_id, type) skidproof_lab_reset(cpu_id, type)
-#define BX_INSTR_HLT(cpu_id)
-#define BX_INSTR_MWAIT(cpu_id, addr, len, flags)
+#define BX_INSTR_HLT(cpu_id)                                          \
+  do {                                                                \
+    if (skidproof_lab_watching[cpu_id]) skidproof_lab_halted(cpu_id); \
+  } while (0)
+#define BX_INSTR_MWAIT(cpu_id, addr, len, flags) BX_INSTR_HLT(cpu_id)
 #define BX_INSTR_DEBUG_PROMPT()
 #define BX_INSTR_DEBUG_CMD(cmd)
 
