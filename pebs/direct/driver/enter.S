@@ -107,7 +107,6 @@ skidproof_resume:
 	pushq	FRAME_RAX(%rdi)
 	pushq	FRAME_RCX(%rdi)
 	pushq	FRAME_RDX(%rdi)
-	pushq	FRAME_CTRL + 8(%rdi)
 	pushq	FRAME_CTRL(%rdi)
 	pushq	FRAME_DEBUGCTL + 8(%rdi)
 	pushq	FRAME_DEBUGCTL(%rdi)
@@ -127,22 +126,34 @@ skidproof_resume:
 	int3
 
 	/*
-	 * NMI: what the kernel's own stack for it holds is as the processor left
-	 * it whenever this hands on to the kernel's entry.
+	 * NMI. Until the counters stop, and from when they run again, nothing is
+	 * stored or loaded: RAX, RCX, RDX and GLOBAL_CTRL stand in the debug
+	 * registers meanwhile, which the run saved. What the kernel's own stack for
+	 * NMIs holds is as the processor left it whenever this hands on to the
+	 * kernel's entry.
 	 */
 	.globl	skidproof_nmi_entry
 skidproof_nmi_entry:
 	endbr64
-	pushq	%rax
-	pushq	%rcx
-	pushq	%rdx
+	movq	%rax, %db0
+	movq	%rcx, %db1
+	movq	%rdx, %db2
 	movl	$MSR_GLOBAL_CTRL, %ecx
 	rdmsr
-	pushq	%rdx
-	pushq	%rax
-	xorl	%eax, %eax
-	xorl	%edx, %edx
+	shlq	$32, %rdx
+	orq	%rdx, %rax
+	movq	%rax, %db3
+	movl	$0, %eax
+	movl	$0, %edx
 	wrmsr
+	movq	%db0, %rax
+	pushq	%rax
+	movq	%db1, %rax
+	pushq	%rax
+	movq	%db2, %rax
+	pushq	%rax
+	movq	%db3, %rax
+	pushq	%rax
 	movl	$MSR_DEBUGCTL, %ecx
 	rdmsr
 	pushq	%rdx
@@ -187,13 +198,20 @@ restart:
 	popq	%rdx
 	movl	$MSR_DEBUGCTL, %ecx
 	wrmsr
-	popq	%rax
 	popq	%rdx
+	popq	%rax
+	movq	%rax, %db2
+	popq	%rax
+	movq	%rax, %db1
+	popq	%rax
+	movq	%rax, %db0
+	movl	%edx, %eax
+	shrq	$32, %rdx
 	movl	$MSR_GLOBAL_CTRL, %ecx
 	wrmsr
-	popq	%rdx
-	popq	%rcx
-	popq	%rax
+	movq	%db2, %rdx
+	movq	%db1, %rcx
+	movq	%db0, %rax
 	iretq
 foreign:
 	popq	%rax
@@ -201,7 +219,8 @@ foreign:
 	movl	$MSR_DEBUGCTL, %ecx
 	wrmsr
 	popq	%rax
-	popq	%rdx
+	movq	%rax, %rdx
+	shrq	$32, %rdx
 	movl	$MSR_GLOBAL_CTRL, %ecx
 	wrmsr
 	popq	%rdx

@@ -75,6 +75,7 @@ struct running {
 	u64 deadline;		/* TSC */
 	u32 wild;		/* guard interrupts outside the code */
 	int error;
+	u64 breakpoints[5];	/* DB0 to DB3, DB7, as found */
 };
 
 struct traps {
@@ -200,7 +201,7 @@ u64 notrace skidproof_nmi(struct skidproof_frame *frame)
 		return 1;
 	}
 
-	ctrl = frame->ctrl_low | frame->ctrl_high << 32;
+	ctrl = frame->ctrl;
 	late = run->finished || !counting_at(run, frame->rip);
 	guard_only = (status & run->guard_bit) && !(fresh & ~run->guard_bit);
 	if (!guard_only) {
@@ -241,8 +242,7 @@ u64 notrace skidproof_nmi(struct skidproof_frame *frame)
 		start_guard(run);
 		if (in_program(run, frame->rip)) {
 			run->frame = *frame;
-			run->frame.ctrl_low = (u32)ctrl;
-			run->frame.ctrl_high = ctrl >> 32;
+			run->frame.ctrl = ctrl;
 			run->ending = SLICED;
 			leave(run, &frame->rip, &frame->rsp, &frame->rflags);
 			frame->debugctl_low &= ~(u64)DEBUGCTL_RECORDS;
@@ -251,8 +251,7 @@ u64 notrace skidproof_nmi(struct skidproof_frame *frame)
 			run->wild++;
 		}
 	}
-	frame->ctrl_low = (u32)ctrl;
-	frame->ctrl_high = ctrl >> 32;
+	frame->ctrl = ctrl;
 	if (guard_only || (plan->pmi_flags & SKIDPROOF_PMI_UNMASK))
 		skidproof_lvt_write(file, lvt & ~APIC_LVT_MASKED);
 	else
@@ -543,6 +542,29 @@ static void wait_for_late(const struct running *run)
 	}
 }
 
+/*
+ * The NMI stub keeps registers in DB0 to DB3, which therefore must not be
+ * breakpoints meanwhile.
+ */
+static void take_breakpoints(struct running *run)
+{
+	asm volatile("mov %%db7, %0" : "=r" (run->breakpoints[4]));
+	asm volatile("mov %0, %%db7" : : "r" (0x400UL));
+	asm volatile("mov %%db0, %0" : "=r" (run->breakpoints[0]));
+	asm volatile("mov %%db1, %0" : "=r" (run->breakpoints[1]));
+	asm volatile("mov %%db2, %0" : "=r" (run->breakpoints[2]));
+	asm volatile("mov %%db3, %0" : "=r" (run->breakpoints[3]));
+}
+
+static void give_breakpoints(const struct running *run)
+{
+	asm volatile("mov %0, %%db0" : : "r" (run->breakpoints[0]));
+	asm volatile("mov %0, %%db1" : : "r" (run->breakpoints[1]));
+	asm volatile("mov %0, %%db2" : : "r" (run->breakpoints[2]));
+	asm volatile("mov %0, %%db3" : : "r" (run->breakpoints[3]));
+	asm volatile("mov %0, %%db7" : : "r" (run->breakpoints[4]));
+}
+
 /* Indirect branch tracking asks for an ENDBR where programs have none. */
 static u64 suspend_ibt(void)
 {
@@ -590,11 +612,13 @@ static void execute(struct running *run)
 		if (run->ending != SLICED)
 			break;
 		native_load_idt(&kernel_idt);
+		give_breakpoints(run);
 		resume_ibt(ibt);
 		run->plan->slices++;
 		local_irq_enable();
 		cpu_relax();
 		local_irq_disable();
+		take_breakpoints(run);
 		ibt = suspend_ibt();
 		if (fatal_signal_pending(run->task) || rdtsc() > run->deadline) {
 			run->plan->outcome = rdtsc() > run->deadline ? SKIDPROOF_TIMED_OUT :
@@ -693,6 +717,7 @@ static void run_here(void *data)
 	run->guard = NO_GUARD;
 	run->error = prepare(run);
 	if (!run->error) {
+		take_breakpoints(run);
 		clear_vectors();
 		begin = rdtsc_ordered();
 		run->deadline = begin + (u64)plan->deadline_ms * tsc_khz;
@@ -701,6 +726,7 @@ static void run_here(void *data)
 		plan->tsc = rdtsc_ordered() - begin;
 		wait_for_late(run);
 		native_load_idt(&kernel_idt);
+		give_breakpoints(run);
 		this_cpu_write(now_running, NULL);
 		plan->result = run->entry.result;
 		end_guard(run);

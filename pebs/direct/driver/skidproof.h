@@ -31,10 +31,10 @@
 #define FRAME_RBX		88
 #define FRAME_DEBUGCTL		96
 #define FRAME_CTRL		112
-#define FRAME_RDX		128
-#define FRAME_RCX		136
-#define FRAME_RAX		144
-#define FRAME_RIP		152
+#define FRAME_RDX		120
+#define FRAME_RCX		128
+#define FRAME_RAX		136
+#define FRAME_RIP		144
 
 /* Bits of IA32_DEBUGCTL that record branches: LBR, TR, BTS, BTINT. */
 #define DEBUGCTL_RECORDS	0x1c1
@@ -74,7 +74,7 @@ struct skidproof_entry {
 struct skidproof_frame {
 	u64 r15, r14, r13, r12, r11, r10, r9, r8, rdi, rsi, rbp, rbx;
 	u64 debugctl_low, debugctl_high;
-	u64 ctrl_low, ctrl_high;
+	u64 ctrl;
 	u64 rdx, rcx, rax;
 	u64 rip, cs, rflags, rsp, ss;
 };
