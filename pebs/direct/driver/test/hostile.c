@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Random and hostile calls of the driver: hostile [COUNT [SEED]].
+ * Random and hostile calls of the driver: hostile [COUNT [SEED]]. With the
+ * argument `registers` it prints what CPU 0 holds instead.
  *
  * Wrong sizes, unmapped pointers, unlisted registers, buffers that are not the
  * caller's, calls that race with one another and with close(). Every one must
@@ -66,31 +67,41 @@ static unsigned long long value(unsigned long long *state, int file)
 	}
 }
 
+/* Every call is of one kind: mostly right, or with nothing to rely on. */
+static __thread unsigned int spoil;
+
+static int spoiled(unsigned long long *state, unsigned int one_of)
+{
+	return spoil && below(state, one_of) == 0;
+}
+
 static unsigned int msr(unsigned long long *state)
 {
 	static const unsigned int known[] = {
-		0x34, 0x8b, 0xc1, 0xc2, 0xc4, 0xc5, 0x186, 0x187, 0x18a, 0x1a0, 0x1d9, 0x309,
-		0x30a, 0x30b, 0x345, 0x38d, 0x38e, 0x38f, 0x390, 0x391, 0x3f1, 0x3f2, 0x3f6, 0x4c1,
-		0x600, 0x834, 0x10, 0x1b, 0x79, 0x174, 0xc0000080, 0xc0000082, 0x277,
+		0xc1, 0xc2, 0xc4, 0x186, 0x187, 0x1a0, 0x1d9, 0x309, 0x30a, 0x30b, 0x345, 0x38d,
+		0x38e, 0x38f, 0x390, 0x3f1, 0x3f6, 0x4c1, 0x600, 0x834,
+		/* From here on they are absent, read-only or not on the list. */
+		0x34, 0x8b, 0xc5, 0x18a, 0x391, 0x3f2, 0x10, 0x1b, 0x79, 0x174, 0xc0000080,
+		0xc0000082, 0x277,
 	};
 
-	if (below(state, 16) == 0)
+	if (spoiled(state, 8))
 		return next(state);
-	return known[below(state, sizeof(known) / sizeof(known[0]))];
+	return known[below(state, spoil ? sizeof(known) / sizeof(known[0]) : 20)];
 }
 
 /* Memory that may be read, not be there, or belong to the kernel. */
 static unsigned long long pointer(unsigned long long *state, void *good)
 {
-	switch (below(state, 8)) {
+	if (!spoiled(state, 4))
+		return (unsigned long long)good;
+	switch (below(state, 3)) {
 	case 0:
 		return next(state);
 	case 1:
 		return 0;
-	case 2:
-		return 0xffffffff81000000ULL;
 	default:
-		return (unsigned long long)good;
+		return 0xffffffff81000000ULL;
 	}
 }
 
@@ -110,19 +121,19 @@ static int call(int file, unsigned long request, void *argument, unsigned int ki
 static void random_msrs(unsigned long long *state, int file)
 {
 	struct skidproof_msr list[8];
-	struct skidproof_msrs msrs = { .count = below(state, 10) };
+	struct skidproof_msrs msrs = { .count = below(state, spoil ? 10 : 9) };
 	unsigned int i;
 
 	for (i = 0; i < 8; i++) {
 		list[i].msr = msr(state);
 		list[i].write = below(state, 2);
-		list[i].fault = below(state, 64) == 0;
+		list[i].fault = spoiled(state, 64);
 		list[i].value = value(state, file);
 	}
-	if (below(state, 64) == 0)
+	if (spoiled(state, 16))
 		msrs.count = next(state);
 	msrs.list = pointer(state, list);
-	msrs.done = below(state, 64) == 0;
+	msrs.done = spoiled(state, 16);
 	if (call(file, SKIDPROOF_IOC_MSRS, &msrs, 3) == 0) {
 		for (i = 0; i < msrs.done && i < 8; i++) {
 			/* Never let through. */
@@ -136,6 +147,7 @@ static void random_memory(unsigned long long *state, int file)
 {
 	unsigned int n = below(state, BLOCKS);
 	struct skidproof_alloc *block = &blocks[file][n];
+	int protection = PROT_READ | PROT_WRITE;
 
 	if (block->address) {
 		struct skidproof_free given = { .address = block->address };
@@ -147,24 +159,34 @@ static void random_memory(unsigned long long *state, int file)
 			views[file][n] = NULL;
 		}
 		if (call(file, SKIDPROOF_IOC_FREE, &given, 5) == 0 && given.address == block->address) {
+			/* The view outlives the block. */
+			if (views[file][n]) {
+				*(volatile char *)views[file][n] = 1;
+				munmap(views[file][n], block->bytes);
+			}
 			memset(block, 0, sizeof(*block));
 			views[file][n] = NULL;
 		}
 		return;
 	}
-	block->use = below(state, 4);
-	block->bytes = below(state, 8) ? below(state, 65536) : value(state, file);
-	block->reserved = below(state, 64) == 0;
+	block->use = spoil ? below(state, 4) : below(state, 3);
+	block->bytes = spoiled(state, 4) ? value(state, file) : 8 + below(state, 65536);
+	block->reserved = spoiled(state, 16);
 	if (call(file, SKIDPROOF_IOC_ALLOC, block, 4) != 0) {
 		memset(block, 0, sizeof(*block));
 		return;
 	}
-	views[file][n] = mmap(NULL, block->bytes + 4096 * (below(state, 8) == 0),
-			      below(state, 8) ? PROT_READ | PROT_WRITE : (int)below(state, 8),
+	if (below(state, 8) == 0)
+		protection = below(state, 8);
+	views[file][n] = mmap(NULL, block->bytes + 4096 * (below(state, 8) == 0), protection,
 			      below(state, 8) ? MAP_SHARED : MAP_PRIVATE, files[file],
 			      block->offset + 4096 * (below(state, 16) == 0));
-	if (views[file][n] == MAP_FAILED)
+	if (views[file][n] == MAP_FAILED) {
 		views[file][n] = NULL;
+	} else if (protection != (PROT_READ | PROT_WRITE)) {
+		munmap(views[file][n], block->bytes);
+		views[file][n] = NULL;
+	}
 }
 
 static void random_run(unsigned long long *state, int file)
@@ -183,7 +205,7 @@ static void random_run(unsigned long long *state, int file)
 	for (i = 0; i < 4; i++) {
 		enable[i] = (struct skidproof_msr){ msr(state), 1, 0, value(state, file) };
 		disable[i] = (struct skidproof_msr){ msr(state), 1, 0, value(state, file) };
-		read[i] = (struct skidproof_msr){ msr(state), below(state, 32) == 0, 0, 0 };
+		read[i] = (struct skidproof_msr){ msr(state), spoiled(state, 16), 0, 0 };
 	}
 	if (below(state, 2)) {
 		enable[3] = (struct skidproof_msr){ 0x38f, 1, 0, value(state, file) };
@@ -191,6 +213,8 @@ static void random_run(unsigned long long *state, int file)
 	}
 	acknowledge[0] = (struct skidproof_msr){ msr(state), 1, 0, 0 };
 	/* Only code that was put there is entered: at its beginning, or somewhere that is refused. */
+	for (i = 0; i < BLOCKS && blocks[file][n].use != SKIDPROOF_CODE; i++)
+		n = (n + 1) % BLOCKS;
 	if (blocks[file][n].use == SKIDPROOF_CODE && views[file][n] && blocks[file][n].address &&
 	    blocks[file][n].bytes >= 8) {
 		memcpy(views[file][n], code[below(state, 4)], 8);
@@ -210,17 +234,30 @@ static void random_run(unsigned long long *state, int file)
 	run.read_count = below(state, 5);
 	run.acknowledge_count = below(state, 8) == 0;
 	run.log_capacity = below(state, 5);
-	run.pmi_flags = below(state, 16) ? below(state, 32) : next(state);
-	run.status_msr = below(state, 4) ? 0x38e : msr(state);
-	run.field_bytes = below(state, 16) ? 8 : below(state, 10);
-	if (below(state, 4) == 0) {
+	run.pmi_flags = spoiled(state, 8) ? next(state) : below(state, 32);
+	run.status_msr = spoiled(state, 4) ? msr(state) : 0x38e;
+	run.field_bytes = spoiled(state, 8) ? below(state, 10) : 8;
+	if (spoiled(state, 2)) {
 		run.pebs_index_address = value(state, file);
 		run.bts_base_address = value(state, file);
 	}
-	run.deadline_ms = below(state, 16) ? 20 : value(state, file);
-	if (below(state, 32) == 0)
+	run.deadline_ms = spoiled(state, 8) ? value(state, file) : 20;
+	if (spoiled(state, 16))
 		run.enable_count = next(state);
 	call(file, SKIDPROOF_IOC_RUN, &run, 6);
+}
+
+/* A mapping keeps its file open. */
+static void unmap_all(int file)
+{
+	unsigned int n;
+
+	for (n = 0; n < BLOCKS; n++) {
+		if (views[file][n])
+			munmap(views[file][n], blocks[file][n].bytes);
+	}
+	memset(blocks[file], 0, sizeof(blocks[file]));
+	memset(views[file], 0, sizeof(views[file]));
 }
 
 static void random_call(unsigned long long *state)
@@ -231,11 +268,12 @@ static void random_call(unsigned long long *state)
 	char junk[512];
 	unsigned int i;
 
+	spoil = below(state, 3) == 0;
 	switch (below(state, 16)) {
 	case 0:
-		if (below(state, 4) == 0)
+		if (spoiled(state, 4))
 			claim.abi = next(state);
-		if (below(state, 4) == 0)
+		if (spoiled(state, 4))
 			claim.cpu = next(state);
 		call(file, SKIDPROOF_IOC_CLAIM, &claim, 1);
 		break;
@@ -262,8 +300,7 @@ static void random_call(unsigned long long *state)
 		if (below(state, 256) == 0) {
 			/* Another one takes the number at once; the threads find it closed meanwhile. */
 			close(files[file]);
-			memset(blocks[file], 0, sizeof(blocks[file]));
-			memset(views[file], 0, sizeof(views[file]));
+			unmap_all(file);
 			files[file] = open(SKIDPROOF_DEVICE, O_RDWR | O_CLOEXEC);
 		}
 		break;
@@ -339,6 +376,11 @@ int main(int argc, char **argv)
 
 	if (snapshot(before))
 		return 2;
+	if (argc > 1 && !strcmp(argv[1], "registers")) {
+		for (i = 0; i < 17; i++)
+			printf("%llx%c", before[i], i == 16 ? '\n' : ' ');
+		return 0;
+	}
 	for (i = 0; i < FILES; i++)
 		files[i] = open(SKIDPROOF_DEVICE, O_RDWR | O_CLOEXEC);
 	for (i = 0; i < THREADS; i++) {
@@ -351,11 +393,9 @@ int main(int argc, char **argv)
 		random_call(&state);
 	for (i = 0; i < THREADS; i++)
 		pthread_join(racers[i], NULL);
-	for (i = 0; i < FILES; i++)
+	for (i = 0; i < FILES; i++) {
 		close(files[i]);
-	for (i = 0; i < BLOCKS * FILES; i++) {
-		if (views[i / BLOCKS][i % BLOCKS])
-			munmap(views[i / BLOCKS][i % BLOCKS], blocks[i / BLOCKS][i % BLOCKS].bytes);
+		unmap_all(i);
 	}
 	if (snapshot(after))
 		return 2;
