@@ -101,7 +101,8 @@ std::string hex(uint64_t value) { return fmt::format("{:#x}", value); }
 tl::unexpected<Error> failed(const char* what, int error) {
   switch (error) {
     case ESHUTDOWN:
-      return fail(ErrorCode::kNotAvailable,
+      // Not kNotAvailable: it was there, and what follows must not pass for a property of the machine.
+      return fail(ErrorCode::kIo,
                   fmt::format("cannot {}: the claimed CPU went offline", what),
                   "bring it online and start again");
     case ENOMEM:

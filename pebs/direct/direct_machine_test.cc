@@ -319,7 +319,7 @@ TEST_F(DirectMachineTest, OutcomesBecomeErrors) {
   EXPECT_EQ(error_of(SKIDPROOF_MSR_FAULT).code, ErrorCode::kGeneralProtection);
   EXPECT_EQ(error_of(SKIDPROOF_INTERRUPTED).code, ErrorCode::kTimeout);
   device_->run = [](skidproof_run&) { return ESHUTDOWN; };
-  EXPECT_EQ(direct->run(code, {}).error().code, ErrorCode::kNotAvailable);
+  EXPECT_EQ(direct->run(code, {}).error().code, ErrorCode::kIo);
 }
 
 TEST_F(DirectMachineTest, ADisturbedRunIsRepeatedWithTheDebugStoreAsItWas) {
