@@ -125,7 +125,8 @@ class Test : public ::testing::Test {
                  const std::map<int64_t, uint64_t>& bins,
                  const std::vector<int64_t>& expected = {});  // values that the clause allows
 
-  // The value, or the end of this test with status `error` (the harness failed, not the property).
+  // The value, or the end of this test: skipped where the machine has no such thing (kNotAvailable),
+  // else with status `error` (the harness failed, not the property).
   // Where a comparison has already failed, the test stays `fail`.
   template <typename T>
   T need(Expected<T> expected, const char* what = "", const char* file = __builtin_FILE(),

@@ -102,7 +102,7 @@ TEST(Listener, AFailedPropertyStaysFailedWhateverComesLater) {
 
 TEST(Listener, HarnessFailuresAreErrorsNotFailures) {
   const std::map<std::string, std::string> reasons = {
-      {"Must.ErrWhenNeedFails", "reading: no such thing here"},
+      {"Must.ErrWhenNeedFails", "reading: no way to it"},
       {"Must.ErrOnAnException", "from a library"},
       {"Must.ErrOnAnUnknownKernel", "no_such_kernel"},
       {"Must.ErrOnEvidenceGivenTwice", "`once`"},
@@ -129,6 +129,9 @@ TEST(Listener, SkipsCarryTheirCategory) {
   EXPECT_EQ(self.row("Must.Skip")["skip_category"], "not-on-this-microarch");
   EXPECT_EQ(self.row("Must.Skip")["reason"], "too few counters");
   EXPECT_EQ(self.row("Must.SkipWithoutTheInstructionSet")["skip_category"], "isa-missing");
+  EXPECT_EQ(self.row("Must.SkipWhatTheMachineDoesNotHave")["skip_category"], "machine-limit");
+  EXPECT_EQ(self.row("Must.SkipWhatTheMachineDoesNotHave")["reason"],
+            "reading: no such thing here");
 }
 
 TEST(Listener, AnAnsweredGeneralProtectionIsSomethingExecuted) {

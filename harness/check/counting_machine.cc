@@ -11,6 +11,22 @@ void count_access(const Expected<T>& answer) {
   if (answer || answer.error().code == ErrorCode::kGeneralProtection) ++outcome().executed;
 }
 
+// What disturbed the runs of this test, where anything did, goes into its row.
+void count_noise(const Noise& noise) {
+  const std::pair<const char*, uint64_t> counts[] = {
+      {"smi", noise.smi},
+      {"machine-checks", noise.machine_checks},
+      {"foreign-nmis", noise.foreign_nmis},
+      {"runs-let-interrupts-in", noise.slices},
+      {"runs-repeated", noise.repeats},
+  };
+  for (const auto& [name, count] : counts) {
+    if (count == 0) continue;
+    results::Json& sum = outcome().evidence["noise"][name];
+    sum = (sum.is_null() ? 0 : sum.get<uint64_t>()) + count;
+  }
+}
+
 }  // namespace
 
 Expected<uint64_t> CountingMachine::rdmsr(uint32_t msr) {
@@ -35,6 +51,7 @@ Expected<RunLog> CountingMachine::run(const Program& program, const RunPlan& pla
   if (stop_requested()) throw stop_reason();
   Expected<RunLog> log = machine_->run(program, plan);
   if (log) outcome().executed += plan.iterations;
+  if (log) count_noise(log->noise);
   if (!log && log.error().code == ErrorCode::kGeneralProtection) ++outcome().executed;
   return log;
 }

@@ -189,11 +189,11 @@ void examine_driver(Findings& found) {
   utsname os{};
   ::uname(&os);
   found.good("kernel", fmt::format("{} {}", os.sysname, os.release));
-  if (fs::exists("/dev/skidproof")) {
-    found.good("/dev/skidproof", "present");
+  if (fs::exists(kDevice)) {
+    found.good(kDevice, "present");
   } else {
-    found.bad("/dev/skidproof", "absent",
-              fmt::format("this version ({}) comes without the driver", version()));
+    const Obstacle obstacle = driver_missing();
+    found.bad(kDevice, obstacle.what, obstacle.mend);
   }
   if (fs::exists("/proc/modules")) {
     found.good("loadable modules", "the kernel takes them");
@@ -208,6 +208,13 @@ void examine_driver(Findings& found) {
     found.note("kernel headers", build + " is missing",
                fmt::format("apt-get install linux-headers-{}", os.release));
   }
+  if (driver_file().secure_boot) {
+    found.note("Secure Boot", "on: the kernel loads signed modules only",
+               "sign the driver with a key of yours (kmodsign, mokutil --import), or turn Secure "
+               "Boot off in the firmware");
+  } else {
+    found.good("Secure Boot", "off");
+  }
   const std::string lockdown = chosen(read_line("/sys/kernel/security/lockdown"));
   if (lockdown.empty() || lockdown == "none") {
     found.good("lockdown", "off");
@@ -216,12 +223,8 @@ void examine_driver(Findings& found) {
               "turn secure boot off in the firmware");
   }
   const std::string meltdown = read_line(fmt::format("{}/vulnerabilities/meltdown", kCpu));
-  if (meltdown.find("PTI") != std::string::npos) {
-    found.note("page-table isolation", meltdown,
-               "boot with pti=off where a driver must run at ring 0");
-  } else {
-    found.good("page-table isolation", meltdown.empty() ? "unknown" : meltdown);
-  }
+  // Programs run at ring 0, which does not mind it.
+  found.good("page-table isolation", meltdown.empty() ? "unknown" : meltdown);
 }
 
 void examine_tools(Findings& found) {

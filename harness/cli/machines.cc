@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <utility>
 
@@ -13,6 +14,9 @@
 #include "harness/cli/verb.h"
 #include "harness/run/native_identity.h"
 #include "harness/run/native_machine.h"
+#include "harness/run/pinning.h"
+#include "pebs/direct/device.h"
+#include "pebs/direct/direct_machine.h"
 #include "pebs/engines/model_machine.h"
 #include "pebs/model/defects.h"
 
@@ -20,7 +24,6 @@ namespace skidproof::cli {
 namespace {
 
 constexpr std::string_view kModelPrefix = "model:";
-constexpr char kDevice[] = "/dev/skidproof";
 constexpr unsigned kCapSysRawio = 17;  // linux/capability.h
 
 // A fresh processor for every test.
@@ -85,6 +88,38 @@ Expected<OpenMachine> open_native() {
                      .defects = {}};
 }
 
+// The processor that the driver claimed; this thread stays on it, so that CPUID is its own.
+class DirectSource final : public check::MachineSource {
+ public:
+  DirectSource(PinGuard pinned, std::shared_ptr<Machine> machine)
+      : pinned_(std::move(pinned)), machine_(std::move(machine)) {}
+  Expected<std::shared_ptr<Machine>> machine(uint64_t) override { return machine_; }
+
+ private:
+  const PinGuard pinned_;
+  const std::shared_ptr<Machine> machine_;
+};
+
+Expected<OpenMachine> open_direct() {
+  const std::vector<int> allowed = SKIDPROOF_TRY(allowed_cpus());
+  if (allowed.empty()) return fail(ErrorCode::kInternal, "no CPU is allowed to this process");
+  // The highest, since the lowest takes most interrupts.
+  const int cpu = allowed.back();
+  PinGuard pinned = SKIDPROOF_TRY(PinGuard::pin(cpu));
+  direct::DirectOptions options;
+  options.cpu = cpu;
+  options.host = native_identity(cpu);
+  options.cpuid = host_cpuid;
+  auto device = SKIDPROOF_TRY(direct::open_device());
+  std::shared_ptr<Machine> machine =
+      SKIDPROOF_TRY(direct::make_direct_machine(std::move(device), options));
+  Identity identity = machine->identity();
+  return OpenMachine{
+      .identity = std::move(identity),
+      .source = std::make_unique<DirectSource>(std::move(pinned), std::move(machine)),
+      .defects = {}};
+}
+
 tl::unexpected<Error> direct_not_available(const std::vector<Obstacle>& obstacles) {
   std::string message = "this computer cannot be the direct machine";
   for (const Obstacle& obstacle : obstacles) {
@@ -138,20 +173,64 @@ void add_processor_obstacles(const Identity& who, std::vector<Obstacle>& obstacl
 
 }  // namespace
 
+DriverFile driver_file() {
+  namespace fs = std::filesystem;
+  DriverFile found;
+  utsname os{};
+  ::uname(&os);
+  found.headers = fmt::format("/lib/modules/{}/build", os.release);
+  found.headers_present = fs::exists(found.headers);
+  std::ifstream list(fmt::format("/lib/modules/{}/modules.dep", os.release));
+  for (std::string line; std::getline(list, line);) {
+    if (line.find("/skidproof.ko") == std::string::npos) continue;
+    found.installed = fmt::format("/lib/modules/{}/{}", os.release, line.substr(0, line.find(':')));
+  }
+  found.modules_possible = fs::exists("/proc/modules");
+  // An EFI variable: four bytes of attributes, then the value.
+  std::ifstream boot("/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c",
+                     std::ios::binary);
+  char variable[5] = {};
+  found.secure_boot = boot.read(variable, sizeof variable) && variable[4] == 1;
+  return found;
+}
+
+Obstacle driver_missing() {
+  const DriverFile file = driver_file();
+  constexpr char kAbsent[] = "there is no /dev/skidproof: ";
+  const std::string sign =
+      file.secure_boot ? "; Secure Boot is on: sign it with a key of yours (kmodsign, `mokutil "
+                         "--import`), or turn that off in the firmware"
+                       : "";
+  if (!file.modules_possible) {
+    return {std::string(kAbsent) + "this kernel takes no modules (CONFIG_MODULES)",
+            "boot a distribution kernel"};
+  }
+  if (!file.installed.empty()) {
+    return {std::string(kAbsent) + "the driver is installed, but not loaded",
+            "modprobe skidproof" + sign};
+  }
+  if (!file.headers_present) {
+    return {fmt::format("{}the driver is not built, and {} is missing", kAbsent, file.headers),
+            "install the headers of the running kernel (apt-get install linux-headers-$(uname "
+            "-r)), then: make -C pebs/direct/driver && insmod pebs/direct/driver/skidproof.ko" +
+                sign};
+  }
+  return {std::string(kAbsent) + "the driver is not built",
+          "make -C pebs/direct/driver && insmod pebs/direct/driver/skidproof.ko" + sign};
+}
+
 std::vector<Obstacle> direct_obstacles() {
   std::vector<Obstacle> obstacles;
   add_processor_obstacles(native_identity(0), obstacles);
-  if (::access(kDevice, F_OK) != 0) {
-    obstacles.push_back({fmt::format("there is no {}: the driver is not loaded", kDevice),
-                         fmt::format("this version ({}) comes without the driver; until then use "
-                                     "--machine model:<microarch>",
-                                     version())});
-  } else {
-    obstacles.push_back({fmt::format("this version ({}) cannot talk to {}", version(), kDevice),
-                         "install the version that came with the driver"});
-  }
+  const bool driver = ::access(kDevice, F_OK) == 0;
+  if (!driver) obstacles.push_back(driver_missing());
   if (!has_raw_io()) {
     obstacles.push_back({"this process lacks CAP_SYS_RAWIO", "run as root (sudo skidproof ...)"});
+  } else if (driver) {
+    // The last word is the driver's: it tries the counters, and knows who holds them.
+    if (const auto machine = open_direct(); !machine) {
+      obstacles.push_back({machine.error().message, machine.error().advice});
+    }
   }
   return obstacles;
 }
@@ -182,6 +261,7 @@ Expected<OpenMachine> open_machine(const MachineOptions& options, uint64_t seed)
   if (name == "native") return open_native();
 
   const std::vector<Obstacle> obstacles = direct_obstacles();
+  if (obstacles.empty()) return open_direct();
   if (name == "direct") return direct_not_available(obstacles);
   OpenMachine machine = SKIDPROOF_TRY(open_model("model:sandy-bridge", options, seed));
   machine.why = fmt::format("direct does not work here ({}), so this is the model of Sandy Bridge",

@@ -33,6 +33,21 @@ struct OpenMachine {
 // option that the machine does not take; kNotAvailable with every reason where this computer cannot.
 Expected<OpenMachine> open_machine(const MachineOptions& options, uint64_t seed);
 
+inline constexpr char kDevice[] = "/dev/skidproof";
+
+// What there is of the driver for the running kernel.
+struct DriverFile {
+  std::string installed;  // its path, where depmod knows it; else empty
+  std::string headers;    // where the kernel's headers belong
+  bool headers_present = false;
+  bool modules_possible = false;
+  bool secure_boot = false;
+};
+DriverFile driver_file();
+// Why there is no device, and what mends that.
+struct Obstacle;
+Obstacle driver_missing();
+
 // Something that keeps direct access from working.
 struct Obstacle {
   std::string what;  // "no /dev/skidproof"

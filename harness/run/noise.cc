@@ -45,13 +45,20 @@ std::string read_from_start(int file) {
 }  // namespace
 
 Noise operator+(const Noise& a, const Noise& b) {
-  return {a.involuntary_switches + b.involuntary_switches, a.migrations + b.migrations,
-          a.smi + b.smi, a.steal_s + b.steal_s};
+  return {.involuntary_switches = a.involuntary_switches + b.involuntary_switches,
+          .migrations = a.migrations + b.migrations,
+          .smi = a.smi + b.smi,
+          .steal_s = a.steal_s + b.steal_s,
+          .machine_checks = a.machine_checks + b.machine_checks,
+          .foreign_nmis = a.foreign_nmis + b.foreign_nmis,
+          .slices = a.slices + b.slices,
+          .repeats = a.repeats + b.repeats};
 }
 
 bool quiet(const Noise& noise) {
   return noise.involuntary_switches == 0 && noise.migrations == 0 && noise.smi == 0 &&
-         noise.steal_s == 0;
+         noise.steal_s == 0 && noise.machine_checks == 0 && noise.foreign_nmis == 0 &&
+         noise.slices == 0;
 }
 
 NoiseMeter::NoiseMeter() : stat_(open("/proc/stat", O_RDONLY | O_CLOEXEC)) {}

@@ -22,7 +22,8 @@ class FakeMachine final : public Machine {
   CpuidResult cpuid(uint32_t, uint32_t) const override { return {}; }  // reports no extension
   Expected<uint64_t> rdmsr(uint32_t msr) override {
     if (msr == kAbsent) return fail(ErrorCode::kGeneralProtection, "#GP");
-    if (msr == kUnreachable) return fail(ErrorCode::kNotAvailable, "no such thing here");
+    if (msr == kUnreachable) return fail(ErrorCode::kIo, "no way to it");
+    if (msr == kNotHere) return fail(ErrorCode::kNotAvailable, "no such thing here");
     return values_[msr];
   }
   Expected<void> wrmsr(uint32_t msr, uint64_t value) override {
@@ -36,6 +37,7 @@ class FakeMachine final : public Machine {
 
   static constexpr uint32_t kAbsent = 0xBAD;
   static constexpr uint32_t kUnreachable = 0xFAA;
+  static constexpr uint32_t kNotHere = 0xFAB;
 
  private:
   Identity identity_;

@@ -68,6 +68,12 @@ SKIDPROOF_TEST(Must, Skip, clause::R1) {
   ADD_FAILURE() << "SKIDPROOF_REQUIRE must return";
 }
 
+SKIDPROOF_TEST(Must, SkipWhatTheMachineDoesNotHave, clause::R1) {
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), 0u);
+  need(machine().rdmsr(FakeMachine::kNotHere), "reading");
+  ADD_FAILURE() << "need() must not return";
+}
+
 SKIDPROOF_TEST(Must, SkipWithoutTheInstructionSet, clause::R1) { program("self_test_needs_avx2"); }
 
 SKIDPROOF_TEST(Must, BeVacuousComparingNothing, clause::R1) { need(machine().rdmsr(kMsr)); }

@@ -1,0 +1,513 @@
+#include "pebs/direct/direct_machine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "pebs/arch/msr.h"
+#include "pebs/direct/driver/skidproof_uapi.h"
+
+namespace skidproof::direct {
+namespace {
+
+using namespace arch;
+
+constexpr uint32_t kMaxDeadline = 10'000;  // ms; the driver takes no longer one
+constexpr unsigned kPageFault = 14;
+
+// What keeps the processor from being claimed, and what mends it.
+Error refusal(const skidproof_claim& claim, int error) {
+  const auto not_available = [](std::string message, std::string advice) {
+    return Error{ErrorCode::kNotAvailable, std::move(message), std::move(advice)};
+  };
+  switch (claim.refusal) {
+    case SKIDPROOF_NOT_INTEL:
+      return not_available("PEBS is Intel's, and this processor is not",
+                           "use a machine with an Intel processor");
+    case SKIDPROOF_NO_PERFMON:
+      return not_available(
+          fmt::format(
+              "CPUID.0AH:EAX is {:#x}: no architectural performance monitoring of version 2",
+              claim.detail),
+          "enable performance monitoring in the firmware, or in the hypervisor");
+    case SKIDPROOF_NO_DEBUG_STORE:
+      return not_available("CPUID.01H:EDX[21] reports no debug store, so no PEBS",
+                           "run on bare metal, or on a hypervisor that offers PEBS to its guests");
+    case SKIDPROOF_NO_DTES64:
+      return not_available("CPUID.01H:ECX[2] reports no 64-bit debug store",
+                           "use a processor from Core 2 on");
+    case SKIDPROOF_NO_PDCM:
+      return not_available("CPUID.01H:ECX[15] reports no IA32_PERF_CAPABILITIES",
+                           "use a processor from Core 2 on");
+    case SKIDPROOF_PERFMON_OFF:
+      return not_available(
+          fmt::format("IA32_MISC_ENABLE is {:#x}: bit 7, performance monitoring, is clear",
+                      claim.detail),
+          "enable performance monitoring in the firmware");
+    case SKIDPROOF_PEBS_OFF:
+      return not_available(
+          fmt::format("IA32_MISC_ENABLE is {:#x}: bit 12 says that PEBS is unavailable",
+                      claim.detail),
+          "run on bare metal, with PEBS enabled in the firmware");
+    case SKIDPROOF_COUNTER_DEAD:
+      return not_available(
+          fmt::format("IA32_PMC0 does not keep what is written to it (it read {:#x}): the "
+                      "hypervisor only pretends to have counters",
+                      claim.detail),
+          "let the hypervisor pass the PMU through (KVM: -cpu host,pmu=on), or use bare metal");
+    case SKIDPROOF_COUNTERS_HELD:
+      return not_available(
+          fmt::format("MSR {:#x} is held by the NMI watchdog, by perf or by another driver",
+                      claim.detail),
+          "sysctl kernel.nmi_watchdog=0, and end what uses perf (fuser, `perf` in ps)");
+    case SKIDPROOF_CPU_OFFLINE:
+      return not_available(fmt::format("CPU {} is offline or does not exist", claim.cpu),
+                           fmt::format("echo 1 > /sys/devices/system/cpu/cpu{}/online", claim.cpu));
+    case SKIDPROOF_CPU_OWNED:
+      return not_available(
+          fmt::format("CPU {} is claimed by process {}", claim.cpu, claim.detail),
+          fmt::format("wait for it, end it (kill {}), or use another CPU", claim.detail));
+    case SKIDPROOF_FILE_OWNS:
+      return not_available(
+          fmt::format("CPU {} was claimed through this file already", claim.detail), "");
+    case SKIDPROOF_LOCKED_DOWN:
+      return {ErrorCode::kPermission, "the kernel is locked down and refuses MSR access",
+              "turn Secure Boot off in the firmware, or boot without lockdown="};
+    case SKIDPROOF_NO_RAW_IO:
+      return {ErrorCode::kPermission, "this process lacks CAP_SYS_RAWIO",
+              "run as root (sudo skidproof ...)"};
+    case SKIDPROOF_SUSPENDING:
+      return not_available("the computer is about to suspend", "try again when it is awake");
+    case SKIDPROOF_NO_MSR:
+      return not_available(fmt::format("MSR {:#x} does not answer", claim.detail),
+                           "run on bare metal, or on a hypervisor that offers PEBS to its guests");
+    case SKIDPROOF_VIRTUAL_TRAPS:
+      return not_available("under Xen PV, or with FRED, the driver cannot have an IDT of its own",
+                           "boot natively, with fred=off");
+    default:
+      return {ErrorCode::kIo,
+              fmt::format("cannot claim CPU {}: {}", claim.cpu, std::strerror(error)), ""};
+  }
+}
+
+std::string hex(uint64_t value) { return fmt::format("{:#x}", value); }
+
+// A failed ioctl that has no better words.
+tl::unexpected<Error> failed(const char* what, int error) {
+  switch (error) {
+    case ESHUTDOWN:
+      // Not kNotAvailable: it was there, and what follows must not pass for a property of the machine.
+      return fail(ErrorCode::kIo,
+                  fmt::format("cannot {}: the claimed CPU went offline", what),
+                  "bring it online and start again");
+    case ENOMEM:
+    case ENOSPC:
+      return fail(ErrorCode::kNoMemory, fmt::format("cannot {}: {}", what, std::strerror(error)),
+                  "free memory, or raise the driver's parameter memory_mib");
+    case EPERM:
+      return fail(ErrorCode::kPermission, fmt::format("the driver refuses to {}", what));
+    case EINVAL:
+    case E2BIG:
+    case EFAULT:
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("cannot {}: {}", what, std::strerror(error)));
+    default:
+      return fail(ErrorCode::kIo, fmt::format("cannot {}: {}", what, std::strerror(error)));
+  }
+}
+
+tl::unexpected<Error> general_protection(const char* what, uint32_t msr, uint64_t value,
+                                         bool write) {
+  return fail(ErrorCode::kGeneralProtection,
+              write ? fmt::format("#GP on {} MSR {:#x} with {:#x}", what, msr, value)
+                    : fmt::format("#GP on {} MSR {:#x}", what, msr));
+}
+
+// An exception in the manual's words (Intel SDM vol. 3A, 6.3.1, table "Protected-Mode Exceptions").
+const char* exception(unsigned vector) {
+  static constexpr const char* kNames[] = {"#DE divide error",
+                                           "#DB debug exception",
+                                           "NMI",
+                                           "#BP breakpoint",
+                                           "#OF overflow",
+                                           "#BR bound range exceeded",
+                                           "#UD invalid opcode",
+                                           "#NM no math coprocessor",
+                                           "#DF double fault",
+                                           "exception 9",
+                                           "#TS invalid TSS",
+                                           "#NP segment not present",
+                                           "#SS stack-segment fault",
+                                           "#GP general protection",
+                                           "#PF page fault",
+                                           "exception 15",
+                                           "#MF floating-point error",
+                                           "#AC alignment check",
+                                           "#MC machine check",
+                                           "#XM SIMD floating-point exception",
+                                           "#VE virtualization exception",
+                                           "#CP control protection"};
+  return vector < std::size(kNames) ? kNames[vector] : "an exception";
+}
+
+std::string place(const Program& program, uint64_t ip) {
+  const uint64_t end = program.code_address + program.code.size();
+  if (ip < program.code_address || ip >= end) {
+    return fmt::format("{:#x}, outside its code [{:#x}, {:#x})", ip, program.code_address, end);
+  }
+  const Instruction* instruction = program.at(ip);
+  return fmt::format("{:#x} (code + {:#x}{}{})", ip, ip - program.code_address,
+                     instruction == nullptr ? "" : ": ",
+                     instruction == nullptr ? "" : instruction->text);
+}
+
+// Blocks in use, shared with their handles, which may outlive the machine.
+struct Blocks {
+  struct Block {
+    uint64_t address = 0;
+    std::span<std::byte> host;
+    MemoryUse use = MemoryUse::kData;
+  };
+  std::shared_ptr<Device> device;
+  std::vector<Block> all;
+
+  // The block that holds all of these bytes.
+  const Block* at(uint64_t address, uint64_t bytes) const {
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Block& block) {
+      return address >= block.address && bytes <= block.host.size() &&
+             address - block.address <= block.host.size() - bytes;
+    });
+    return found == all.end() ? nullptr : &*found;
+  }
+  void remove(uint64_t address) {
+    const Block block = *at(address, 1);
+    std::erase_if(all, [address](const Block& each) { return each.address == address; });
+    device->unmap(block.host.data(), block.host.size());
+    skidproof_free free{.address = address};
+    device->control(SKIDPROOF_IOC_FREE, &free);
+  }
+};
+
+std::vector<skidproof_msr> accesses(const std::vector<MsrWrite>& writes) {
+  std::vector<skidproof_msr> list;
+  list.reserve(writes.size());
+  for (const MsrWrite& w : writes) {
+    list.push_back({.msr = w.msr, .write = 1, .fault = 0, .value = w.value});
+  }
+  return list;
+}
+
+uint64_t address_of(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
+
+// Whether the plan begins the PMU's state anew, so that it can be run a second time.
+bool restarts(const RunPlan& plan) {
+  return std::any_of(plan.enable.begin(), plan.enable.end(),
+                     [](const MsrWrite& w) { return w.msr == IA32_PERF_GLOBAL_OVF_CTRL; });
+}
+
+class DirectMachine final : public Machine {
+ public:
+  DirectMachine(std::shared_ptr<Device> device, DirectOptions options, const skidproof_claim& claim)
+      : device_(std::move(device)), options_(std::move(options)), identity_(options_.host) {
+    blocks_->device = device_;
+    identity_.pmu = true;
+    identity_.modes = {Mode::kLong};
+    if (claim.microcode != 0) identity_.microcode = claim.microcode;
+    if (claim.core_type == 0x40) identity_.core_type = "P";
+    if (claim.core_type == 0x20) identity_.core_type = "E";
+    if (claim.ppin != 0) identity_.capabilities.push_back("ppin=" + hex(claim.ppin));
+    identity_.capabilities.push_back("pebs");
+    identity_.name = "direct";
+    if (identity_.hypervisor == kVirtualLab) {
+      identity_.provenance = Provenance::kVirtualLab;
+      identity_.name = fmt::format(
+          "virtual-lab:{}", identity_.microarch == nullptr ? "unknown" : identity_.microarch->name);
+    }
+  }
+  ~DirectMachine() override { device_->control(SKIDPROOF_IOC_RELEASE, nullptr); }
+
+  const Identity& identity() const override { return identity_; }
+  CpuidResult cpuid(uint32_t leaf, uint32_t subleaf) const override {
+    return options_.cpuid(leaf, subleaf);
+  }
+  Expected<uint64_t> rdmsr(uint32_t msr) override;
+  Expected<void> wrmsr(uint32_t msr, uint64_t value) override;
+  Expected<uint64_t> rdpmc(const CounterRead& read) override;
+  Expected<Memory> allocate(const MemoryRequest& request) override;
+  Expected<RunLog> run(const Program& program, const RunPlan& plan) override;
+
+ private:
+  Expected<void> check(const Program& program, const RunPlan& plan) const;
+  Expected<RunLog> run_once(const Program& program, const RunPlan& plan);
+  Expected<void> access(skidproof_msr& one, const char* what);
+  std::vector<std::byte> save_debug_store() const;
+  void restore_debug_store(std::span<const std::byte> saved);
+
+  const std::shared_ptr<Device> device_;
+  const DirectOptions options_;
+  const std::shared_ptr<Blocks> blocks_ = std::make_shared<Blocks>();
+  Identity identity_;
+};
+
+Expected<void> DirectMachine::access(skidproof_msr& one, const char* what) {
+  skidproof_msrs batch{.list = address_of(&one), .count = 1, .done = 0};
+  const std::string described = fmt::format("{} MSR {:#x}", what, one.msr);
+  if (const int error = device_->control(SKIDPROOF_IOC_MSRS, &batch); error != 0) {
+    return failed(described.c_str(), error);
+  }
+  if (one.fault != 0)
+    return general_protection(one.write != 0 ? "writing" : "reading", one.msr, one.value,
+                              one.write != 0);
+  return {};
+}
+
+Expected<uint64_t> DirectMachine::rdmsr(uint32_t msr) {
+  skidproof_msr one{.msr = msr, .write = 0, .fault = 0, .value = 0};
+  SKIDPROOF_CHECK(access(one, "read"));
+  return one.value;
+}
+
+Expected<void> DirectMachine::wrmsr(uint32_t msr, uint64_t value) {
+  skidproof_msr one{.msr = msr, .write = 1, .fault = 0, .value = value};
+  return access(one, "write");
+}
+
+Expected<uint64_t> DirectMachine::rdpmc(const CounterRead& read) {
+  if (read.ring != Ring::kKernel) {
+    return fail(ErrorCode::kNotAvailable, "the direct machine executes RDPMC at ring 0 only",
+                "use --machine model:<microarch>");
+  }
+  skidproof_rdpmc one{};
+  one.index = read.index;
+  one.cr4_pce = read.cr4_pce ? 1 : 0;
+  if (const int error = device_->control(SKIDPROOF_IOC_RDPMC, &one); error != 0) {
+    return failed("execute RDPMC", error);
+  }
+  if (one.fault != 0) {
+    return fail(ErrorCode::kGeneralProtection, fmt::format("#GP on RDPMC of {:#x}", read.index));
+  }
+  return one.value;
+}
+
+Expected<Memory> DirectMachine::allocate(const MemoryRequest& request) {
+  if (request.below_4g) {
+    return fail(ErrorCode::kNotAvailable,
+                "the direct machine runs programs in 64-bit mode only, and has no memory below 4 "
+                "GiB for others",
+                "run the program in Mode::kLong");
+  }
+  skidproof_alloc block{};
+  block.bytes = request.bytes;
+  block.use = request.use == MemoryUse::kCode         ? SKIDPROOF_CODE
+              : request.use == MemoryUse::kDebugStore ? SKIDPROOF_DEBUG_STORE
+                                                      : SKIDPROOF_DATA;
+  const std::string what = fmt::format("allocate {} bytes", request.bytes);
+  if (const int error = device_->control(SKIDPROOF_IOC_ALLOC, &block); error != 0) {
+    return failed(what.c_str(), error);
+  }
+  std::byte* view = device_->map(block.offset, block.bytes);
+  if (view == nullptr) {
+    const int error = errno;
+    skidproof_free free{.address = block.address};
+    device_->control(SKIDPROOF_IOC_FREE, &free);
+    return failed("map a block of the driver's", error);
+  }
+  Memory memory;
+  memory.host = {view, block.bytes};
+  memory.address = block.address;
+  memory.keep = std::shared_ptr<void>(
+      nullptr, [blocks = blocks_, address = block.address](void*) { blocks->remove(address); });
+  blocks_->all.push_back({block.address, memory.host, request.use});
+  return memory;
+}
+
+Expected<void> DirectMachine::check(const Program& program, const RunPlan& plan) const {
+  if (plan.mode != Mode::kLong || program.mode != Mode::kLong) {
+    return fail(ErrorCode::kNotAvailable,
+                fmt::format("the direct machine runs programs in 64-bit mode, not in {}",
+                            name_of(plan.mode == Mode::kLong ? program.mode : plan.mode)),
+                "run the program in Mode::kLong");
+  }
+  if (plan.ring != Ring::kKernel) {
+    return fail(ErrorCode::kNotAvailable,
+                "the direct machine runs programs at ring 0 only: at ring 3 its DS area would "
+                "have to be mapped in the page tables of user space as well",
+                "use --machine model:<microarch>");
+  }
+  if (!plan.disturbances.empty()) {
+    return fail(ErrorCode::kNotAvailable,
+                "the direct machine cannot bring about SMIs, machine checks or INIT",
+                "use a machine that can, for example --machine model:sandy-bridge");
+  }
+  for (Isa isa : program.needs) {
+    if (host_supports(isa)) continue;
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format("{} needs {}, which this CPU does not offer", program.id(), name_of(isa)),
+        "choose other parameters, or a CPU that has it");
+  }
+  const Blocks::Block* code = blocks_->at(program.code_address, program.code.size());
+  if (program.code.empty() || code == nullptr || code->use != MemoryUse::kCode) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("the {} code bytes of {} at {:#x} are not inside a code block of this "
+                            "machine",
+                            program.code.size(), program.id(), program.code_address),
+                "allocate() a block for MemoryUse::kCode, keep its handle, and generate the "
+                "program for its address");
+  }
+  if (program.entry < program.code_address ||
+      program.entry - program.code_address >= program.code.size()) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("the entry {:#x} of {} lies outside its code", program.entry, program.id()));
+  }
+  if (program.data_bytes != 0 && blocks_->at(program.data_address, program.data_bytes) == nullptr) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("the {} data bytes of {} at {:#x} are not inside a block of this machine",
+                    program.data_bytes, program.id(), program.data_address),
+        "allocate() a block that is large enough and keep its handle");
+  }
+  return {};
+}
+
+std::vector<std::byte> DirectMachine::save_debug_store() const {
+  std::vector<std::byte> saved;
+  for (const Blocks::Block& block : blocks_->all) {
+    if (block.use != MemoryUse::kDebugStore) continue;
+    saved.insert(saved.end(), block.host.begin(), block.host.end());
+  }
+  return saved;
+}
+
+void DirectMachine::restore_debug_store(std::span<const std::byte> saved) {
+  for (const Blocks::Block& block : blocks_->all) {
+    if (block.use != MemoryUse::kDebugStore) continue;
+    std::copy_n(saved.begin(), block.host.size(), block.host.begin());
+    saved = saved.subspan(block.host.size());
+  }
+}
+
+Expected<RunLog> DirectMachine::run(const Program& program, const RunPlan& plan) {
+  SKIDPROOF_CHECK(check(program, plan));
+  const Blocks::Block* code = blocks_->at(program.code_address, program.code.size());
+  std::byte* bytes = code->host.data() + (program.code_address - code->address);
+  // Only when it differs: writing code empties the caches that a repeated run wants warm.
+  if (std::memcmp(bytes, program.code.data(), program.code.size()) != 0) {
+    std::memcpy(bytes, program.code.data(), program.code.size());
+  }
+  if (!restarts(plan)) return run_once(program, plan);
+  const std::vector<std::byte> before = save_debug_store();
+  for (int attempt = 1;; ++attempt) {
+    RunLog log = SKIDPROOF_TRY(run_once(program, plan));
+    const Noise& noise = log.noise;
+    log.noise.repeats = static_cast<uint64_t>(attempt - 1);
+    const bool disturbed = noise.smi + noise.machine_checks + noise.foreign_nmis != 0;
+    if (!disturbed || attempt >= options_.attempts) return log;
+    restore_debug_store(before);
+  }
+}
+
+Expected<RunLog> DirectMachine::run_once(const Program& program, const RunPlan& plan) {
+  std::vector<skidproof_msr> enable = accesses(plan.enable), disable = accesses(plan.disable),
+                             acknowledge = accesses(plan.pmi.acknowledge), read;
+  for (uint32_t msr : plan.read) read.push_back({.msr = msr, .write = 0, .fault = 0, .value = 0});
+  std::vector<skidproof_pmi> log(
+      std::min<size_t>(plan.pmi.log_capacity, size_t{SKIDPROOF_MAX_PMIS}));
+
+  skidproof_run run{};
+  run.entry = program.entry;
+  run.iterations = plan.iterations;
+  run.data = program.data_address;
+  run.enable = address_of(enable.data());
+  run.enable_count = static_cast<uint32_t>(enable.size());
+  run.disable = address_of(disable.data());
+  run.disable_count = static_cast<uint32_t>(disable.size());
+  run.read = address_of(read.data());
+  run.read_count = static_cast<uint32_t>(read.size());
+  run.acknowledge = address_of(acknowledge.data());
+  run.acknowledge_count = static_cast<uint32_t>(acknowledge.size());
+  run.log = address_of(log.data());
+  run.log_capacity = static_cast<uint32_t>(log.size());
+  run.pmi_flags = (plan.pmi.unmask ? SKIDPROOF_PMI_UNMASK : 0) |
+                  (plan.pmi.clear_status ? SKIDPROOF_PMI_CLEAR_STATUS : 0) |
+                  (plan.pmi.rewind_index ? SKIDPROOF_PMI_REWIND_PEBS : 0) |
+                  (plan.pmi.rewind_branches ? SKIDPROOF_PMI_REWIND_BTS : 0) |
+                  (plan.pmi.restore_global_ctrl ? SKIDPROOF_PMI_RESTORE_CTRL : 0);
+  run.status_msr = plan.pmi.status_msr;
+  run.field_bytes = plan.pebs_field_bytes;
+  run.pebs_index_address = plan.pebs_index_address;
+  run.pebs_base_address = plan.pebs_base_address;
+  run.bts_index_address = plan.bts_index_address;
+  run.bts_base_address = plan.bts_base_address;
+  const uint64_t fixed =
+      identity_.microarch == nullptr ? 0 : identity_.microarch->pebs_fixed_counters;
+  run.keep_status = 0xFF | fixed << pebs_enable::kFixedShift;
+  run.deadline_ms =
+      static_cast<uint32_t>(std::clamp<int64_t>(plan.deadline.count(), 1, kMaxDeadline));
+
+  const std::string what = "run " + program.id();
+  if (const int error = device_->control(SKIDPROOF_IOC_RUN, &run); error != 0) {
+    return failed(what.c_str(), error);
+  }
+  switch (run.outcome) {
+    case SKIDPROOF_RETURNED:
+      break;
+    case SKIDPROOF_FAULTED: {
+      std::string message = fmt::format("{} ended with {} at {}", program.id(),
+                                        exception(run.fault_vector), place(program, run.fault_ip));
+      if (run.fault_vector == kPageFault) message += ", accessing " + hex(run.fault_address);
+      return fail(ErrorCode::kExecution, message,
+                  fmt::format("its data block is [{:#x}, {:#x})", program.data_address,
+                              program.data_address + program.data_bytes));
+    }
+    case SKIDPROOF_TIMED_OUT:
+      return fail(ErrorCode::kTimeout,
+                  fmt::format("{} was still running after {} ms, at {}", program.id(),
+                              run.deadline_ms, place(program, run.fault_ip)),
+                  "run fewer iterations, or raise the deadline");
+    case SKIDPROOF_MSR_FAULT:
+      return general_protection("the plan's access to", run.fault_msr, run.fault_value, true);
+    default:
+      return fail(ErrorCode::kTimeout, program.id() + " was ended by a signal");
+  }
+  RunLog result;
+  for (const skidproof_msr& one : read) result.read.push_back(one.value);
+  for (uint32_t i = 0; i < run.pmis; ++i) {
+    const skidproof_pmi& pmi = log[i];
+    result.pmis.push_back({.tsc = pmi.tsc,
+                           .ip = pmi.ip,
+                           .global_status = pmi.global_status,
+                           .global_ctrl = pmi.global_ctrl,
+                           .pebs_index = pmi.pebs_index,
+                           .bts_index = pmi.bts_index});
+  }
+  result.pmis_dropped = run.pmis_dropped;
+  result.result = run.result;
+  result.tsc = run.tsc;
+  result.noise.smi = run.smis;
+  result.noise.machine_checks = run.machine_checks;
+  result.noise.foreign_nmis = run.foreign_nmis;
+  result.noise.slices = run.slices;
+  return result;
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<Machine>> make_direct_machine(std::shared_ptr<Device> device,
+                                                       const DirectOptions& options) {
+  skidproof_claim claim{};
+  claim.abi = SKIDPROOF_ABI;
+  claim.cpu = static_cast<uint32_t>(options.cpu);
+  if (const int error = device->control(SKIDPROOF_IOC_CLAIM, &claim); error != 0) {
+    return tl::make_unexpected(refusal(claim, error));
+  }
+  return std::make_unique<DirectMachine>(std::move(device), options, claim);
+}
+
+}  // namespace skidproof::direct

@@ -1,0 +1,655 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * One processor and its registers: who may own it, which MSRs may be touched,
+ * and how every one of them goes back.
+ */
+#include <linux/cpu.h>
+#include <linux/cpufeature.h>
+#include <linux/cpuhotplug.h>
+#include <linux/module.h>
+#include <linux/security.h>
+#include <linux/suspend.h>
+#include <asm/apic.h>
+#include <asm/msr.h>
+#include <asm/nmi.h>
+#include <asm/perf_event.h>
+#include <asm/processor.h>
+#include <asm/tsc.h>
+
+#include "skidproof.h"
+
+#ifndef MSR_PPIN_CTL
+#define MSR_PPIN_CTL 0x4e
+#define MSR_PPIN 0x4f
+#endif
+#define CORE_PERF_GLOBAL_STATUS_SET 0x391
+#define CORE_PERF_GLOBAL_INUSE 0x392
+#define PEBS_ENABLE 0x3f1
+#define PEBS_DATA_CFG 0x3f2
+#define LD_LAT_THRESHOLD 0x3f6
+#define PEBS_FRONTEND 0x3f7
+#define LVT_PMI 0x834
+#define DEBUGCTL_TR_BTS (BIT_ULL(6) | BIT_ULL(7))
+#define MISC_ENABLE_FACTS (BIT_ULL(7) | BIT_ULL(11) | BIT_ULL(12))
+#define DS_BYTES 0x60
+
+/* Which file owns each CPU, and whether the counters are reserved. */
+static DEFINE_MUTEX(claims);
+static struct skidproof_file *owners[NR_CPUS];
+static unsigned int claimed;
+static unsigned int reserved_counters;
+static bool suspending;
+
+u32 skidproof_lvt_read(const struct skidproof_file *file)
+{
+	u64 value;
+
+	if (!file->x2apic)
+		return readl((void __iomem *)(APIC_BASE + APIC_LVTPC));
+	return skidproof_rdmsr(LVT_PMI, &value) ? APIC_LVT_MASKED : (u32)value;
+}
+
+void skidproof_lvt_write(const struct skidproof_file *file, u32 value)
+{
+	if (file->x2apic)
+		skidproof_wrmsr(LVT_PMI, value);
+	else
+		writel(value, (void __iomem *)(APIC_BASE + APIC_LVTPC));
+}
+
+/* --- Which MSRs */
+
+struct msr_range {
+	u32 first, last;
+	u8 write;
+};
+
+/*
+ * The PMU, the DS area and what records branches. Registers that no write
+ * changes are writable as well: that they refuse is a promise to be tested.
+ */
+static const struct msr_range ranges[] = {
+	{ 0x1b, 0x1b, 0 },	/* IA32_APIC_BASE */
+	{ 0x34, 0x34, 0 },	/* MSR_SMI_COUNT */
+	{ MSR_PPIN_CTL, MSR_PPIN, 0 },
+	{ 0x8b, 0x8b, 0 },	/* IA32_BIOS_SIGN_ID */
+	{ 0xc1, 0xc8, 1 },	/* IA32_PMCx */
+	{ 0xce, 0xce, 0 },	/* MSR_PLATFORM_INFO */
+	{ 0xe7, 0xe8, 0 },	/* IA32_MPERF, IA32_APERF */
+	{ 0x179, 0x17a, 0 },	/* IA32_MCG_CAP, IA32_MCG_STATUS */
+	{ 0x186, 0x18d, 1 },	/* IA32_PERFEVTSELx */
+	{ 0x1a0, 0x1a0, 1 },	/* IA32_MISC_ENABLE: only what is read-only */
+	{ 0x1a6, 0x1a7, 1 },	/* MSR_OFFCORE_RSP_x */
+	{ 0x1c8, 0x1c9, 1 },	/* MSR_LBR_SELECT, MSR_LASTBRANCH_TOS */
+	{ 0x1d9, 0x1d9, 1 },	/* IA32_DEBUGCTL */
+	{ 0x309, 0x310, 1 },	/* IA32_FIXED_CTRx */
+	{ 0x329, 0x329, 1 },	/* MSR_PERF_METRICS */
+	{ 0x345, 0x345, 1 },	/* IA32_PERF_CAPABILITIES */
+	{ 0x38d, 0x392, 1 },	/* the global registers */
+	{ 0x39c, 0x39c, 1 },	/* MSR_PEBS_NUM_ALT */
+	{ 0x3f1, 0x3f2, 1 },	/* IA32_PEBS_ENABLE, MSR_PEBS_DATA_CFG */
+	{ 0x3f6, 0x3f7, 1 },	/* MSR_PEBS_LD_LAT_THRESHOLD, MSR_PEBS_FRONTEND */
+	{ 0x400, 0x47f, 0 },	/* IA32_MCi_… */
+	{ 0x4c1, 0x4c8, 1 },	/* IA32_A_PMCx */
+	{ 0x600, 0x600, 1 },	/* IA32_DS_AREA */
+	{ 0x680, 0x69f, 1 },	/* MSR_LASTBRANCH_x_FROM_IP */
+	{ 0x6c0, 0x6df, 1 },	/* MSR_LASTBRANCH_x_TO_IP */
+	{ LVT_PMI, LVT_PMI, 1 },
+	{ 0xdc0, 0xddf, 1 },	/* MSR_LBR_INFO_x */
+	{ 0x14ce, 0x14cf, 1 },	/* MSR_ARCH_LBR_CTL, MSR_ARCH_LBR_DEPTH */
+};
+
+static u64 now(u32 msr)
+{
+	u64 value = 0;
+
+	return skidproof_rdmsr(msr, &value) ? 0 : value;
+}
+
+/* Called on the CPU. Nothing may record to memory that is not the file's. */
+static bool records_elsewhere(struct skidproof_file *file, u32 msr, u64 value)
+{
+	u64 pebs = msr == PEBS_ENABLE ? value : now(PEBS_ENABLE);
+	u64 ctrl = msr == MSR_CORE_PERF_GLOBAL_CTRL ? value : now(MSR_CORE_PERF_GLOBAL_CTRL);
+	u64 trace = (msr == MSR_IA32_DEBUGCTLMSR ? value : now(MSR_IA32_DEBUGCTLMSR)) &
+		    DEBUGCTL_TR_BTS;
+	u64 area = msr == MSR_IA32_DS_AREA ? value : now(MSR_IA32_DS_AREA);
+	bool sampling = pebs && ctrl, tracing = trace == DEBUGCTL_TR_BTS;
+
+	return (sampling || tracing) && !skidproof_ds_inside(file, area, sampling, tracing);
+}
+
+/* Whether the list lets an access through; 0 or -EPERM. */
+int skidproof_msr_listed(const struct skidproof_file *file, const struct skidproof_msr *access)
+{
+	const struct msr_range *range;
+
+	for (range = ranges; range < ranges + ARRAY_SIZE(ranges); range++) {
+		if (access->msr >= range->first && access->msr <= range->last)
+			return range->write || !access->write ? 0 : -EPERM;
+	}
+	return -EPERM;
+}
+
+/* Whether it lets this value through, as things stand on the CPU that this is called on. */
+static bool value_allowed(struct skidproof_file *file, u32 msr, u64 value)
+{
+	switch (msr) {
+	case MSR_IA32_MISC_ENABLE:
+		return !((now(MSR_IA32_MISC_ENABLE) ^ value) & ~MISC_ENABLE_FACTS);
+	case LVT_PMI:
+		/* Masked, an NMI, or as it was found: no vector of someone else's. */
+		if (value >> 32)
+			return false;
+		return (value & APIC_LVT_MASKED) || value == file->lvt ||
+		       (value & APIC_MODE_MASK) == APIC_DM_NMI;
+	case PEBS_ENABLE:
+	case MSR_CORE_PERF_GLOBAL_CTRL:
+	case MSR_IA32_DEBUGCTLMSR:
+	case MSR_IA32_DS_AREA:
+		return !records_elsewhere(file, msr, value);
+	default:
+		return true;
+	}
+}
+
+/*
+ * Whether a DS area and the buffers that it speaks of lie in memory of the
+ * file's for that. This keeps mistakes from other memory; whoever may use this
+ * device executes code in ring 0, so it can be no more than that.
+ */
+bool skidproof_ds_inside(struct skidproof_file *file, u64 ds_area, bool pebs, bool bts)
+{
+	struct skidproof_block *area = skidproof_block_at(file, ds_area, DS_BYTES);
+	unsigned int which;
+
+	if (!area || area->use != SKIDPROOF_DEBUG_STORE)
+		return false;
+	for (which = 0; which < 2; which++) {
+		const u64 *fields = (const u64 *)(uintptr_t)ds_area + (which ? 4 : 0);
+		u64 base = READ_ONCE(fields[0]), index = READ_ONCE(fields[1]);
+		u64 maximum = READ_ONCE(fields[2]), end;
+		struct skidproof_block *buffer;
+
+		if (!(which ? pebs : bts))
+			continue;
+		buffer = skidproof_block_at(file, base, 0);
+		if (!buffer || buffer->use != SKIDPROOF_DEBUG_STORE)
+			return false;
+		end = (u64)(uintptr_t)buffer->address + (u64)buffer->count * PAGE_SIZE;
+		if (index < (u64)(uintptr_t)buffer->address || index > end || maximum > end)
+			return false;
+	}
+	return true;
+}
+
+static u32 full_width_alias(const struct skidproof_file *file, u32 msr)
+{
+	bool counter = msr >= 0xc1 && msr <= 0xc8;
+
+	return counter && (file->capabilities & BIT_ULL(13)) ? msr - 0xc1 + 0x4c1 : msr;
+}
+
+/* Before the first write. Where there is no room the write is refused. */
+static int save(struct skidproof_file *file, u32 msr)
+{
+	u64 value;
+	u32 i;
+
+	/* Write-1 registers have nothing to go back to. */
+	if (msr == MSR_CORE_PERF_GLOBAL_OVF_CTRL || msr == CORE_PERF_GLOBAL_STATUS_SET ||
+	    msr == LVT_PMI || msr == MSR_CORE_PERF_GLOBAL_CTRL)
+		return 0;
+	if (msr >= 0x4c1 && msr <= 0x4c8)
+		msr = msr - 0x4c1 + 0xc1;
+	for (i = 0; i < file->saved_count; i++) {
+		if (file->saved[i].msr == msr)
+			return 0;
+	}
+	if (skidproof_rdmsr(msr, &value))
+		return 0;
+	if (file->saved_count == SAVED_MSRS)
+		return -ENOSPC;
+	file->saved[file->saved_count].msr = msr;
+	file->saved[file->saved_count++].value = value;
+	return 0;
+}
+
+/* Executes one listed access on the CPU; #GP is in access->fault. */
+int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *access)
+{
+	int error;
+
+	if (access->write && !value_allowed(file, access->msr, access->value))
+		return -EPERM;
+	if (access->msr == LVT_PMI) {
+		access->fault = 0;
+		if (access->write) {
+			file->lvt_open = false;
+			skidproof_lvt_write(file, access->value);
+			file->lvt_open = !(access->value & APIC_LVT_MASKED);
+		} else {
+			access->value = skidproof_lvt_read(file);
+		}
+		return 0;
+	}
+	if (!access->write) {
+		access->fault = skidproof_rdmsr(access->msr, &access->value);
+		return 0;
+	}
+	error = save(file, access->msr);
+	if (error)
+		return error;
+	access->fault = skidproof_wrmsr(access->msr, access->value);
+	return 0;
+}
+
+/* --- Claiming */
+
+static void stop(void)
+{
+	u64 debugctl = now(MSR_IA32_DEBUGCTLMSR);
+
+	skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
+	skidproof_wrmsr(PEBS_ENABLE, 0);
+	if (debugctl & DEBUGCTL_RECORDS)
+		skidproof_wrmsr(MSR_IA32_DEBUGCTLMSR, debugctl & ~(u64)DEBUGCTL_RECORDS);
+}
+
+/* Counters stop first; everything goes back in reverse order; GLOBAL_CTRL last. */
+static void restore(struct skidproof_file *file)
+{
+	u64 status;
+
+	stop();
+	file->lvt_open = false;
+	skidproof_lvt_write(file, file->lvt | APIC_LVT_MASKED);
+	status = now(MSR_CORE_PERF_GLOBAL_STATUS);
+	if (status)
+		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_OVF_CTRL, status);
+	while (file->saved_count) {
+		const struct skidproof_saved *saved = &file->saved[--file->saved_count];
+
+		skidproof_wrmsr(full_width_alias(file, saved->msr), saved->value);
+	}
+	skidproof_lvt_write(file, file->lvt);
+	skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, file->global_ctrl);
+}
+
+/* What IA32_DS_AREA points into goes away: nothing records there any more. */
+struct forget {
+	struct skidproof_file *file;
+	struct skidproof_block *block;
+};
+
+static void forget_here(void *data)
+{
+	struct forget *forget = data;
+	u64 area = now(MSR_IA32_DS_AREA), begin = (u64)(uintptr_t)forget->block->address;
+	u64 size = (u64)forget->block->count * PAGE_SIZE;
+	u32 i;
+
+	stop();
+	if (area < begin || area - begin >= size)
+		return;
+	for (i = 0; i < forget->file->saved_count; i++) {
+		if (forget->file->saved[i].msr == MSR_IA32_DS_AREA)
+			skidproof_wrmsr(MSR_IA32_DS_AREA, forget->file->saved[i].value);
+	}
+}
+
+void skidproof_forget_ds(struct skidproof_file *file, struct skidproof_block *block)
+{
+	struct forget forget = { file, block };
+
+	if (block->use == SKIDPROOF_DEBUG_STORE && file->cpu >= 0 && !file->lost)
+		skidproof_on_cpu(file, forget_here, &forget);
+}
+
+struct probe {
+	struct skidproof_file *file;
+	struct skidproof_claim *claim;
+};
+
+static bool refuse(struct skidproof_claim *claim, u32 refusal, u64 detail)
+{
+	claim->refusal = refusal;
+	claim->detail = detail;
+	return false;
+}
+
+/* Writes what a counter can hold and reads it back: a hypervisor may only pretend. */
+static bool counter_lives(struct skidproof_claim *claim)
+{
+	static const u32 patterns[] = { 0x2a5a5a5a, 0x15a5a5a5 };
+	u64 select, before, read;
+	bool lives = true;
+	unsigned int i;
+
+	if (skidproof_rdmsr(MSR_ARCH_PERFMON_EVENTSEL0, &select) ||
+	    skidproof_rdmsr(MSR_ARCH_PERFMON_PERFCTR0, &before))
+		return refuse(claim, SKIDPROOF_NO_MSR, MSR_ARCH_PERFMON_PERFCTR0);
+	skidproof_wrmsr(MSR_ARCH_PERFMON_EVENTSEL0, 0);
+	for (i = 0; i < ARRAY_SIZE(patterns) && lives; i++) {
+		if (skidproof_wrmsr(MSR_ARCH_PERFMON_PERFCTR0, patterns[i]) ||
+		    skidproof_rdmsr(MSR_ARCH_PERFMON_PERFCTR0, &read) || read != patterns[i])
+			lives = refuse(claim, SKIDPROOF_COUNTER_DEAD, read);
+	}
+	skidproof_wrmsr(MSR_ARCH_PERFMON_PERFCTR0, before);
+	skidproof_wrmsr(MSR_ARCH_PERFMON_EVENTSEL0, select);
+	return lives;
+}
+
+static void probe_here(void *data)
+{
+	struct probe *probe = data;
+	struct skidproof_claim *claim = probe->claim;
+	struct skidproof_file *file = probe->file;
+	u64 misc, value;
+	u32 eax, ebx, ecx, edx;
+
+	cpuid(0, &eax, &ebx, &ecx, &edx);
+	if (eax >= 0x1a) {
+		cpuid_count(7, 0, &eax, &ebx, &ecx, &edx);
+		if (edx & BIT(15))
+			claim->core_type = cpuid_eax(0x1a) >> 24;
+	}
+	cpuid(1, &eax, &ebx, &ecx, &edx);
+	if (!(edx & BIT(21))) {
+		refuse(claim, SKIDPROOF_NO_DEBUG_STORE, edx);
+		return;
+	}
+	if (!(ecx & BIT(2))) {
+		refuse(claim, SKIDPROOF_NO_DTES64, ecx);
+		return;
+	}
+	if (!(ecx & BIT(15))) {
+		refuse(claim, SKIDPROOF_NO_PDCM, ecx);
+		return;
+	}
+	cpuid(0xa, &eax, &ebx, &ecx, &edx);
+	file->perfmon_version = eax & 0xff;
+	file->gp_counters = min_t(u32, eax >> 8 & 0xff, 8);
+	file->gp_width = eax >> 16 & 0xff;
+	file->fixed_counters = min_t(u32, edx & 0x1f, 8);
+	file->fixed_width = edx >> 5 & 0xff;
+	/* Version 2 brought the global registers. */
+	if (file->perfmon_version < 2 || !file->gp_counters) {
+		refuse(claim, SKIDPROOF_NO_PERFMON, eax);
+		return;
+	}
+	if (skidproof_rdmsr(MSR_IA32_MISC_ENABLE, &misc)) {
+		refuse(claim, SKIDPROOF_NO_MSR, MSR_IA32_MISC_ENABLE);
+		return;
+	}
+	if (!(misc & MSR_IA32_MISC_ENABLE_EMON)) {
+		refuse(claim, SKIDPROOF_PERFMON_OFF, misc);
+		return;
+	}
+	if (misc & MSR_IA32_MISC_ENABLE_PEBS_UNAVAIL) {
+		refuse(claim, SKIDPROOF_PEBS_OFF, misc);
+		return;
+	}
+	if (skidproof_rdmsr(MSR_IA32_PERF_CAPABILITIES, &file->capabilities)) {
+		refuse(claim, SKIDPROOF_NO_MSR, MSR_IA32_PERF_CAPABILITIES);
+		return;
+	}
+	if (skidproof_rdmsr(MSR_CORE_PERF_GLOBAL_CTRL, &file->global_ctrl)) {
+		refuse(claim, SKIDPROOF_NO_MSR, MSR_CORE_PERF_GLOBAL_CTRL);
+		return;
+	}
+	if (skidproof_rdmsr(MSR_IA32_DS_AREA, &value)) {
+		refuse(claim, SKIDPROOF_NO_MSR, MSR_IA32_DS_AREA);
+		return;
+	}
+	skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
+	if (!counter_lives(claim)) {
+		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, file->global_ctrl);
+		return;
+	}
+	file->x2apic = now(MSR_IA32_APICBASE) & BIT_ULL(10);
+	file->lvt = skidproof_lvt_read(file) & ~APIC_SEND_PENDING;
+	file->smi_count = !skidproof_rdmsr(MSR_SMI_COUNT, &value);
+	file->mc_banks = now(MSR_IA32_MCG_CAP) & 0xff;
+	if (file->mc_banks > 32)
+		file->mc_banks = 32;
+	/* MSR_PPIN_CTL: bit 1 enables, bit 0 locks. */
+	if (!skidproof_rdmsr(MSR_PPIN_CTL, &value) && (value & 2))
+		claim->ppin = now(MSR_PPIN);
+	claim->microcode = now(MSR_IA32_UCODE_REV) >> 32;
+	claim->tsc_khz = tsc_khz;
+	claim->limit_us = 1000ULL * skidproof_limit_ms;
+	claim->refusal = SKIDPROOF_CLAIMED;
+}
+
+/* perf and the NMI watchdog take them in the same way, so neither holds one while we do. */
+static int reserve(u32 counters, u64 *held)
+{
+	u32 n;
+
+	for (n = 0; n < counters; n++) {
+		if (!reserve_perfctr_nmi(MSR_ARCH_PERFMON_PERFCTR0 + n)) {
+			*held = MSR_ARCH_PERFMON_PERFCTR0 + n;
+			break;
+		}
+		if (!reserve_evntsel_nmi(MSR_ARCH_PERFMON_EVENTSEL0 + n)) {
+			release_perfctr_nmi(MSR_ARCH_PERFMON_PERFCTR0 + n);
+			*held = MSR_ARCH_PERFMON_EVENTSEL0 + n;
+			break;
+		}
+	}
+	if (n == counters) {
+		reserved_counters = counters;
+		return 0;
+	}
+	while (n-- > 0) {
+		release_perfctr_nmi(MSR_ARCH_PERFMON_PERFCTR0 + n);
+		release_evntsel_nmi(MSR_ARCH_PERFMON_EVENTSEL0 + n);
+	}
+	return -EBUSY;
+}
+
+static void unreserve(void)
+{
+	while (reserved_counters > 0) {
+		reserved_counters--;
+		release_perfctr_nmi(MSR_ARCH_PERFMON_PERFCTR0 + reserved_counters);
+		release_evntsel_nmi(MSR_ARCH_PERFMON_EVENTSEL0 + reserved_counters);
+	}
+}
+
+static int error_of(u32 refusal)
+{
+	switch (refusal) {
+	case SKIDPROOF_CLAIMED:
+		return 0;
+	case SKIDPROOF_LOCKED_DOWN:
+	case SKIDPROOF_NO_RAW_IO:
+		return -EPERM;
+	case SKIDPROOF_COUNTERS_HELD:
+	case SKIDPROOF_CPU_OWNED:
+	case SKIDPROOF_FILE_OWNS:
+	case SKIDPROOF_SUSPENDING:
+		return -EBUSY;
+	case SKIDPROOF_CPU_OFFLINE:
+		return -ENXIO;
+	default:
+		return -EOPNOTSUPP;
+	}
+}
+
+/* The reason is in claim->refusal, and -EBUSY and its like only say of what kind it is. */
+int skidproof_claim_cpu(struct skidproof_file *file, struct skidproof_claim *claim)
+{
+	struct probe probe = { file, claim };
+	bool first;
+
+	claim->refusal = SKIDPROOF_CLAIMED;
+	if (!capable(CAP_SYS_RAWIO))
+		refuse(claim, SKIDPROOF_NO_RAW_IO, 0);
+	else if (security_locked_down(LOCKDOWN_MSR))
+		refuse(claim, SKIDPROOF_LOCKED_DOWN, 0);
+	else if (file->cpu >= 0)
+		refuse(claim, SKIDPROOF_FILE_OWNS, file->cpu);
+	else if (boot_cpu_data.x86_vendor != X86_VENDOR_INTEL)
+		refuse(claim, SKIDPROOF_NOT_INTEL, 0);
+	else if (boot_cpu_has(X86_FEATURE_XENPV))
+		refuse(claim, SKIDPROOF_VIRTUAL_TRAPS, 0);
+#ifdef X86_FEATURE_FRED
+	else if (boot_cpu_has(X86_FEATURE_FRED))
+		refuse(claim, SKIDPROOF_VIRTUAL_TRAPS, 1);
+#endif
+	if (claim->refusal)
+		return error_of(claim->refusal);
+
+	cpus_read_lock();
+	mutex_lock(&claims);
+	first = !claimed;
+	if (suspending)
+		refuse(claim, SKIDPROOF_SUSPENDING, 0);
+	else if (claim->cpu >= nr_cpu_ids || !cpu_online(claim->cpu))
+		refuse(claim, SKIDPROOF_CPU_OFFLINE, 0);
+	else if (owners[claim->cpu])
+		refuse(claim, SKIDPROOF_CPU_OWNED, owners[claim->cpu]->owner);
+	else if (first && reserve(min_t(u32, cpuid_eax(0xa) >> 8 & 0xff, 8), &claim->detail))
+		claim->refusal = SKIDPROOF_COUNTERS_HELD;
+	if (!claim->refusal) {
+		file->cpu = claim->cpu;
+		file->lost = false;
+		file->saved_count = 0;
+		claim->refusal = SKIDPROOF_CPU_OFFLINE;
+		skidproof_on_cpu(file, probe_here, &probe);
+		if (claim->refusal) {
+			file->cpu = -1;
+			if (first)
+				unreserve();
+		} else {
+			file->owner = task_tgid_nr(current);
+			owners[claim->cpu] = file;
+			claimed++;
+		}
+	}
+	mutex_unlock(&claims);
+	cpus_read_unlock();
+	return error_of(claim->refusal);
+}
+
+static void restore_here(void *data)
+{
+	restore(data);
+}
+
+/* Idempotent. Called under file->lock, or when the file has no users any more. */
+void skidproof_release_cpu(struct skidproof_file *file)
+{
+	if (file->cpu < 0)
+		return;
+	cpus_read_lock();
+	mutex_lock(&claims);
+	if (!file->lost) {
+		skidproof_on_cpu(file, restore_here, file);
+		owners[file->cpu] = NULL;
+		if (!--claimed)
+			unreserve();
+	}
+	file->cpu = -1;
+	file->lost = false;
+	mutex_unlock(&claims);
+	cpus_read_unlock();
+}
+
+/* --- CPUs that go, and the computer that goes to sleep */
+
+static enum cpuhp_state hotplug_state;
+
+/* On the CPU itself, while no ioctl can be in a batch or a run. */
+static int cpu_goes(unsigned int cpu)
+{
+	struct skidproof_file *file;
+
+	mutex_lock(&claims);
+	file = owners[cpu];
+	if (file) {
+		restore(file);
+		file->lost = true;
+		owners[cpu] = NULL;
+		if (!--claimed)
+			unreserve();
+	}
+	mutex_unlock(&claims);
+	return 0;
+}
+
+/* What an interrupt left that came when its program had gone: mask bit set, nobody's. */
+static int late_nmi(unsigned int type, struct pt_regs *regs)
+{
+	struct skidproof_file *file = READ_ONCE(owners[raw_smp_processor_id()]);
+	u32 lvt;
+
+	if (!file || !file->lvt_open)
+		return NMI_DONE;
+	lvt = skidproof_lvt_read(file);
+	if (!(lvt & APIC_LVT_MASKED))
+		return NMI_DONE;
+	if (file->unmask_late)
+		skidproof_lvt_write(file, lvt & ~APIC_LVT_MASKED);
+	else
+		file->lvt_open = false;
+	return NMI_HANDLED;
+}
+
+static int power(struct notifier_block *block, unsigned long event, void *data)
+{
+	int result = NOTIFY_DONE;
+
+	mutex_lock(&claims);
+	switch (event) {
+	case PM_SUSPEND_PREPARE:
+	case PM_HIBERNATION_PREPARE:
+	case PM_RESTORE_PREPARE:
+		if (claimed)
+			result = notifier_from_errno(-EBUSY);
+		else
+			suspending = true;
+		break;
+	case PM_POST_SUSPEND:
+	case PM_POST_HIBERNATION:
+	case PM_POST_RESTORE:
+		suspending = false;
+		break;
+	}
+	mutex_unlock(&claims);
+	return result;
+}
+
+static struct notifier_block power_block = { .notifier_call = power };
+
+int skidproof_cpu_init(void)
+{
+	int state, error;
+
+	state = cpuhp_setup_state_nocalls(CPUHP_AP_ONLINE_DYN, "skidproof:online", NULL, cpu_goes);
+	if (state < 0)
+		return state;
+	hotplug_state = state;
+	error = register_nmi_handler(NMI_LOCAL, late_nmi, 0, "skidproof");
+	if (error)
+		goto no_nmi;
+	error = register_pm_notifier(&power_block);
+	if (error)
+		goto no_power;
+	return 0;
+
+no_power:
+	unregister_nmi_handler(NMI_LOCAL, "skidproof");
+no_nmi:
+	cpuhp_remove_state_nocalls(hotplug_state);
+	return error;
+}
+
+void skidproof_cpu_exit(void)
+{
+	unregister_pm_notifier(&power_block);
+	unregister_nmi_handler(NMI_LOCAL, "skidproof");
+	cpuhp_remove_state_nocalls(hotplug_state);
+}

@@ -1,0 +1,874 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A run: registers in, the program at ring 0, registers out, and every PMI that
+ * came meanwhile.
+ *
+ * While a program runs the processor uses an IDT of ours. Its NMI gate leads to
+ * our own handler, so that a PMI costs a few hundred instructions and only some
+ * ten of them are counted; its exception gates end a program that faults. What
+ * is not the program's goes on to the kernel's own entry, with the stack as the
+ * processor would have left it there.
+ */
+#include <linux/cpu.h>
+#include <linux/irqflags.h>
+#include <linux/kernel.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/percpu.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include <asm/apic.h>
+#include <asm/desc.h>
+#include <asm/fpu/api.h>
+#include <asm/mce.h>
+#include <asm/msr.h>
+#include <asm/perf_event.h>
+#include <asm/processor.h>
+#include <asm/trapnr.h>
+#include <asm/tsc.h>
+
+#include "skidproof.h"
+
+#define PEBS_ENABLE 0x3f1
+#define DEBUGCTL_TR_BTS (BIT_ULL(6) | BIT_ULL(7))
+#define COUNTERS_FROZEN BIT_ULL(59)
+#define BUFFER_OVERFLOW BIT_ULL(62)
+#define EVTSEL_GUARD 0x53003c /* core cycles at every ring, with interrupt */
+#define FIXED_GUARD 0xbULL /* every ring, with interrupt */
+#define NO_GUARD ~0U
+#define FIXED_INDEX 0x40000000U
+#define MAX_DEADLINE_MS 10000
+/* How long a PMI may be on its way after the program, in TSC ticks and in looks. */
+#define LATE_TICKS 20000
+#define LATE_LOOKS 64
+
+
+
+/* Above the last address that a program's stack pointer takes. */
+#define STACK_SLOTS 64
+
+enum ending { RETURNED, FAULTED, SLICED };
+
+struct running {
+	struct skidproof_file *file;
+	struct skidproof_run *plan;
+	struct skidproof_entry entry;
+	struct skidproof_frame frame;	/* of an interrupted program */
+	struct skidproof_block *code;
+	struct skidproof_msr *enable, *disable, *read, *acknowledge;
+	struct skidproof_pmi *log;
+	struct task_struct *task;
+
+	enum ending ending;
+	bool inside;		/* the program, or the code right around it */
+	bool lvt_open;		/* unmasked when the program began */
+	bool finished;
+	u64 ctrl;		/* GLOBAL_CTRL while the program runs, the guard included */
+	u64 left_ctrl;		/* the same without it */
+	u64 seen;		/* status bits that stay although a PMI told of them */
+	u64 can_interrupt;	/* status bits that come with a PMI */
+	u32 guard;		/* as in struct skidproof_run */
+	u64 guard_bit;
+	u64 guard_start;	/* from where it counts to its overflow */
+	u64 fixed_ctrl, guard_select, guard_counter;	/* as found */
+	u64 deadline;		/* TSC */
+	u32 wild;		/* guard interrupts outside the code */
+	int error;
+	u64 breakpoints[5];	/* DB0 to DB3, DB7, as found */
+};
+
+struct traps {
+	gate_desc gates[IDT_ENTRIES];
+	u8 shift[32];		/* the kernel's own gate has no stack of its own */
+} __aligned(PAGE_SIZE);
+
+static DEFINE_PER_CPU(struct running *, now_running);
+static struct traps *traps;
+static struct desc_ptr our_idt, kernel_idt;
+u64 skidproof_kernel_nmi;	/* enter.S jumps there */
+static u64 kernel_entry[32];
+
+static __always_inline u64 read_status(u32 msr)
+{
+	u64 value = 0;
+
+	return skidproof_rdmsr(msr, &value) ? 0 : value;
+}
+
+static bool in_program(const struct running *run, u64 ip)
+{
+	u64 begin = (u64)(uintptr_t)run->code->address;
+
+	return ip >= begin && ip - begin < (u64)run->code->count * PAGE_SIZE;
+}
+
+static bool between(u64 ip, const char *begin, const char *end)
+{
+	return ip >= (u64)(uintptr_t)begin && ip < (u64)(uintptr_t)end;
+}
+
+/* Whether the counters were meant to count at that instruction. */
+static bool counting_at(const struct running *run, u64 ip)
+{
+	return in_program(run, ip) || ip < __START_KERNEL_map ||
+	       between(ip, skidproof_window_begin, skidproof_window_end) ||
+	       between(ip, skidproof_landing, skidproof_landing_end) ||
+	       between(ip, skidproof_landing_traced, skidproof_landing_traced_end);
+}
+
+static u64 field_at(u64 address, u32 bytes)
+{
+	if (!address)
+		return 0;
+	return bytes == 4 ? READ_ONCE(*(u32 *)(uintptr_t)address) :
+			    READ_ONCE(*(u64 *)(uintptr_t)address);
+}
+
+static void rewind_field(u64 index, u64 base, u32 bytes)
+{
+	if (!index || !base)
+		return;
+	if (bytes == 4)
+		WRITE_ONCE(*(u32 *)(uintptr_t)index, (u32)field_at(base, 4));
+	else
+		WRITE_ONCE(*(u64 *)(uintptr_t)index, field_at(base, 8));
+}
+
+static void start_guard(const struct running *run)
+{
+	if (run->guard == NO_GUARD)
+		return;
+	if (run->guard & FIXED_INDEX)
+		skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR0 + (run->guard & ~FIXED_INDEX),
+				run->guard_start);
+	else
+		skidproof_wrmsr(MSR_ARCH_PERFMON_PERFCTR0 + run->guard, run->guard_start);
+}
+
+/* Sends the interrupted program to where the driver goes on; the counters stay off. */
+static void leave(struct running *run, u64 *rip, u64 *rsp, u64 *rflags)
+{
+	*rip = (u64)(uintptr_t)skidproof_left;
+	*rsp = run->entry.kernel_sp;
+	*rflags = X86_EFLAGS_FIXED;
+}
+
+static void log_pmi(struct running *run, u64 tsc, u64 ip, u64 status, u64 ctrl)
+{
+	struct skidproof_run *plan = run->plan;
+	struct skidproof_pmi *pmi;
+
+	if (plan->pmis >= plan->log_capacity) {
+		plan->pmis_dropped++;
+		return;
+	}
+	pmi = &run->log[plan->pmis++];
+	pmi->tsc = tsc;
+	pmi->ip = ip;
+	pmi->global_status = status & ~run->guard_bit;
+	pmi->global_ctrl = ctrl & ~run->guard_bit;
+	pmi->pebs_index = field_at(plan->pebs_index_address, plan->field_bytes);
+	pmi->bts_index = field_at(plan->bts_index_address, plan->field_bytes);
+}
+
+/*
+ * Called by the stub with the counters off; what they are set to afterwards is
+ * in the frame. Not 0: someone else's NMI.
+ */
+u64 notrace skidproof_nmi(struct skidproof_frame *frame)
+{
+	struct running *run = this_cpu_read(now_running);
+	struct skidproof_run *plan;
+	struct skidproof_file *file;
+	u64 status, ctrl, tsc = rdtsc(), fresh, clear = 0;
+	bool guard_only, late;
+	u32 lvt, i;
+
+	if (!run)
+		return 1;
+	plan = run->plan;
+	file = run->file;
+	lvt = skidproof_lvt_read(file);
+	status = read_status(plan->status_msr);
+	/*
+	 * Delivery sets the mask bit. On a processor that forgets to, a new
+	 * overflow is a PMI as well.
+	 */
+	fresh = status & ~run->seen & run->can_interrupt;
+	if (!(run->lvt_open && (lvt & APIC_LVT_MASKED)) && !fresh) {
+		plan->foreign_nmis++;
+		return 1;
+	}
+
+	ctrl = frame->ctrl;
+	late = run->finished || !counting_at(run, frame->rip);
+	guard_only = (status & run->guard_bit) && !(fresh & ~run->guard_bit);
+	if (!guard_only) {
+		log_pmi(run, tsc, frame->rip, status, ctrl);
+		if (plan->pmi_flags & SKIDPROOF_PMI_CLEAR_STATUS) {
+			u64 keep = 0;
+
+			/* Clearing the bits of armed PEBS counters races with the record. */
+			if (!skidproof_rdmsr(PEBS_ENABLE, &keep))
+				keep &= plan->keep_status;
+			clear = status & ~keep;
+		}
+		if (plan->pmi_flags & SKIDPROOF_PMI_REWIND_PEBS)
+			rewind_field(plan->pebs_index_address, plan->pebs_base_address,
+				     plan->field_bytes);
+		if (plan->pmi_flags & SKIDPROOF_PMI_REWIND_BTS)
+			rewind_field(plan->bts_index_address, plan->bts_base_address,
+				     plan->field_bytes);
+		if (plan->pmi_flags & SKIDPROOF_PMI_RESTORE_CTRL)
+			ctrl = run->ctrl;
+	} else {
+		/* A freeze that our own interrupt brought about is not the plan's. */
+		clear = status & COUNTERS_FROZEN;
+		ctrl = run->ctrl;
+	}
+	clear |= status & run->guard_bit;
+	if (clear)
+		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_OVF_CTRL, clear);
+	run->seen = status & ~clear;
+	if (!guard_only) {
+		for (i = 0; i < plan->acknowledge_count; i++)
+			skidproof_msr_access(file, &run->acknowledge[i]);
+	}
+
+	/* The guard goes on where a freeze stopped the rest. */
+	ctrl = late ? 0 : ctrl | run->guard_bit;
+	if ((status & run->guard_bit) && !late) {
+		start_guard(run);
+		if (in_program(run, frame->rip)) {
+			run->frame = *frame;
+			run->frame.ctrl = ctrl;
+			run->ending = SLICED;
+			leave(run, &frame->rip, &frame->rsp, &frame->rflags);
+			frame->debugctl_low &= ~(u64)DEBUGCTL_RECORDS;
+			ctrl = 0;
+		} else {
+			run->wild++;
+		}
+	}
+	frame->ctrl = ctrl;
+	if (guard_only || (plan->pmi_flags & SKIDPROOF_PMI_UNMASK))
+		skidproof_lvt_write(file, lvt & ~APIC_LVT_MASKED);
+	else
+		run->lvt_open = false;
+	return 0;
+}
+
+/*
+ * Called by the stubs. Returns where the stub finds the registers and, behind
+ * them, where to go: the frame that it made, or a copy where the kernel's own
+ * entry expects it.
+ */
+struct skidproof_fault * notrace skidproof_fault(struct skidproof_fault *fault)
+{
+	struct running *run = this_cpu_read(now_running);
+	u32 vector = fault->vector;
+	bool has_error = BIT(vector) & 0x60227d00;
+	u64 *words = (u64 *)fault;
+	u64 target = kernel_entry[vector];
+	/* Words from the first register to SS, of what the kernel's entry finds. */
+	size_t count = sizeof(*fault) / 8;
+
+	/*
+	 * The program's own: raised in its code, or where only it can have gone
+	 * to. The kernel's image and modules lie above.
+	 */
+	if (run && run->inside && (in_program(run, fault->rip) || fault->rip < __START_KERNEL_map)) {
+		u64 debugctl;
+
+		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
+		if (!skidproof_rdmsr(MSR_IA32_DEBUGCTLMSR, &debugctl) &&
+		    (debugctl & DEBUGCTL_RECORDS))
+			skidproof_wrmsr(MSR_IA32_DEBUGCTLMSR, debugctl & ~(u64)DEBUGCTL_RECORDS);
+		run->ending = FAULTED;
+		run->inside = false;
+		run->plan->fault_ip = fault->rip;
+		run->plan->fault_vector = vector;
+		run->plan->fault_error = fault->error;
+		if (vector == X86_TRAP_PF)
+			asm volatile("mov %%cr2, %0" : "=r" (run->plan->fault_address));
+		leave(run, &fault->rip, &fault->rsp, &fault->rflags);
+		target = (u64)(uintptr_t)skidproof_iret;
+		has_error = false;
+	}
+	if (has_error) {
+		fault->vector = target;
+	} else {
+		/* No error code stands between the target and RIP then. */
+		memmove(words + 1, words, sizeof(fault->gpr));
+		words++;
+		count--;
+		words[ARRAY_SIZE(fault->gpr)] = target;
+	}
+	if (target != (u64)(uintptr_t)skidproof_iret && traps->shift[vector]) {
+		u64 *top = (u64 *)(uintptr_t)(fault->rsp & ~15ULL) - count;
+
+		memmove(top, words, count * 8);
+		words = top;
+	}
+	return (struct skidproof_fault *)words;
+}
+
+/* --- The IDT */
+
+static void set_gate(gate_desc *gate, u64 address, u32 ist)
+{
+	gate->offset_low = (u16)address;
+	gate->offset_middle = (u16)(address >> 16);
+	gate->offset_high = (u32)(address >> 32);
+	gate->bits.ist = ist;
+}
+
+int skidproof_run_init(void)
+{
+	/* #DE to #UD but NMI, #NM, #TS to #PF, #MF, #AC, #XM, #CP; #DF and #MC stay the kernel's. */
+	const u32 ours = 0x002b7cfb & ~BIT(X86_TRAP_NMI);
+	u32 vector, stack;
+
+	store_idt(&kernel_idt);
+	if (kernel_idt.size + 1 < sizeof(traps->gates))
+		return -EOPNOTSUPP;
+	traps = (struct traps *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, get_order(sizeof(*traps)));
+	if (!traps)
+		return -ENOMEM;
+	memcpy(traps->gates, (void *)kernel_idt.address, sizeof(traps->gates));
+	/* A program that ruins its stack pointer must not take the handler with it. */
+	stack = traps->gates[X86_TRAP_DF].bits.ist;
+	for (vector = 0; vector < 32; vector++) {
+		gate_desc *gate = &traps->gates[vector];
+		u64 stub = (u64)(uintptr_t)skidproof_fault_entries +
+			   vector * SKIDPROOF_FAULT_ENTRY_BYTES;
+
+		kernel_entry[vector] = gate_offset(gate);
+		if (!(ours & BIT(vector)) || !gate->bits.p)
+			continue;
+		traps->shift[vector] = !gate->bits.ist;
+		set_gate(gate, stub, gate->bits.ist ? gate->bits.ist : stack);
+	}
+	skidproof_kernel_nmi = kernel_entry[X86_TRAP_NMI];
+	set_gate(&traps->gates[X86_TRAP_NMI], (u64)(uintptr_t)skidproof_nmi_entry,
+		 traps->gates[X86_TRAP_NMI].bits.ist);
+	our_idt.size = kernel_idt.size;
+	our_idt.address = (unsigned long)traps->gates;
+	return 0;
+}
+
+void skidproof_run_exit(void)
+{
+	free_pages((unsigned long)traps, get_order(sizeof(*traps)));
+}
+
+/* --- The run */
+
+static u64 machine_checks(const struct skidproof_file *file)
+{
+	u64 sum = 0, status;
+	u32 bank;
+
+	for (bank = 0; bank < file->mc_banks; bank++) {
+		/* Valid errors, and how often a corrected one came. */
+		if (!skidproof_rdmsr(MSR_IA32_MCx_STATUS(bank), &status) && (status & MCI_STATUS_VAL))
+			sum += 1 + (status >> 38 & 0x7fff);
+	}
+	return sum;
+}
+
+static u64 smi_count(const struct skidproof_file *file)
+{
+	return file->smi_count ? read_status(MSR_SMI_COUNT) & 0xffffffff : 0;
+}
+
+static u64 mask_of(u32 width)
+{
+	return width >= 64 ? ~0ULL : BIT_ULL(width) - 1;
+}
+
+/* A counter that the plan leaves alone: a fixed one that counts cycles, else a general one. */
+static void choose_guard(struct running *run)
+{
+	const struct skidproof_file *file = run->file;
+	u64 ticks = (u64)tsc_khz * skidproof_limit_ms, select;
+	static const u32 order[] = { 2, 1, 0 };
+	int i;
+
+	run->guard = NO_GUARD;
+	run->guard_bit = 0;
+	if (!run->lvt_open)
+		return;
+	run->fixed_ctrl = read_status(MSR_CORE_PERF_FIXED_CTR_CTRL);
+	for (i = 0; i < ARRAY_SIZE(order) && run->guard == NO_GUARD; i++) {
+		u32 n = order[i];
+
+		if (n >= file->fixed_counters || run->fixed_ctrl >> (4 * n) & 0xf ||
+		    run->ctrl & BIT_ULL(32 + n))
+			continue;
+		run->guard = FIXED_INDEX | n;
+		run->guard_bit = BIT_ULL(32 + n);
+		run->guard_start = (0 - ticks) & mask_of(file->fixed_width);
+		run->guard_counter = read_status(MSR_CORE_PERF_FIXED_CTR0 + n);
+		skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR_CTRL,
+				run->fixed_ctrl | FIXED_GUARD << (4 * n));
+	}
+	for (i = file->gp_counters - 1; i >= 0 && run->guard == NO_GUARD; i--) {
+		if (run->ctrl & BIT_ULL(i) ||
+		    skidproof_rdmsr(MSR_ARCH_PERFMON_EVENTSEL0 + i, &select) || select)
+			continue;
+		run->guard = i;
+		run->guard_bit = BIT_ULL(i);
+		/* What a 32-bit write can say. */
+		run->guard_start = (u32)(0 - min_t(u64, ticks, 0x7fffffff));
+		run->guard_counter = read_status(MSR_ARCH_PERFMON_PERFCTR0 + i);
+		skidproof_wrmsr(MSR_ARCH_PERFMON_EVENTSEL0 + i, EVTSEL_GUARD);
+	}
+	run->ctrl |= run->guard_bit;
+	start_guard(run);
+}
+
+static void end_guard(struct running *run)
+{
+	u32 n = run->guard & ~FIXED_INDEX;
+
+	if (run->guard == NO_GUARD)
+		return;
+	if (run->guard & FIXED_INDEX) {
+		skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR_CTRL, run->fixed_ctrl);
+		skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR0 + n, run->guard_counter);
+	} else {
+		u32 alias = run->file->capabilities & BIT_ULL(13) ? 0x4c1 : MSR_ARCH_PERFMON_PERFCTR0;
+
+		skidproof_wrmsr(MSR_ARCH_PERFMON_EVENTSEL0 + n, 0);
+		skidproof_wrmsr(alias + n, run->guard_counter);
+	}
+	if (read_status(MSR_CORE_PERF_GLOBAL_STATUS) & run->guard_bit)
+		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_OVF_CTRL, run->guard_bit);
+}
+
+/* The status bits with which an interrupt comes, as the registers stand now. */
+static u64 interrupting(const struct skidproof_file *file)
+{
+	u64 fixed = read_status(MSR_CORE_PERF_FIXED_CTR_CTRL), bits = BUFFER_OVERFLOW;
+	u32 i;
+
+	for (i = 0; i < file->gp_counters; i++) {
+		if (read_status(MSR_ARCH_PERFMON_EVENTSEL0 + i) & ARCH_PERFMON_EVENTSEL_INT)
+			bits |= BIT_ULL(i);
+	}
+	for (i = 0; i < file->fixed_counters; i++) {
+		if (fixed >> (4 * i) & 8)
+			bits |= BIT_ULL(32 + i);
+	}
+	return bits;
+}
+
+static void fault_of(struct running *run, const struct skidproof_msr *access)
+{
+	if (access->fault && run->plan->outcome == SKIDPROOF_RETURNED) {
+		run->plan->outcome = SKIDPROOF_MSR_FAULT;
+		run->plan->fault_msr = access->msr;
+		run->plan->fault_value = access->value;
+	}
+}
+
+/* Goes on behind a fault: what stops the counters must not be left out. */
+static int write_all(struct running *run, struct skidproof_msr *list, u32 count)
+{
+	int first = 0;
+	u32 i;
+
+	for (i = 0; i < count; i++) {
+		int error = skidproof_msr_access(run->file, &list[i]);
+
+		if (!first)
+			first = error;
+		if (!error)
+			fault_of(run, &list[i]);
+	}
+	return first;
+}
+
+/* Everything above the baseline is zero when a program begins, its vectors too. */
+static void clear_vectors(void)
+{
+	if (boot_cpu_has(X86_FEATURE_AVX)) {
+		asm volatile("vzeroall");
+		return;
+	}
+	asm volatile("pxor %xmm0, %xmm0\n\tpxor %xmm1, %xmm1\n\tpxor %xmm2, %xmm2\n\t"
+		     "pxor %xmm3, %xmm3\n\tpxor %xmm4, %xmm4\n\tpxor %xmm5, %xmm5\n\t"
+		     "pxor %xmm6, %xmm6\n\tpxor %xmm7, %xmm7\n\tpxor %xmm8, %xmm8\n\t"
+		     "pxor %xmm9, %xmm9\n\tpxor %xmm10, %xmm10\n\tpxor %xmm11, %xmm11\n\t"
+		     "pxor %xmm12, %xmm12\n\tpxor %xmm13, %xmm13\n\tpxor %xmm14, %xmm14\n\t"
+		     "pxor %xmm15, %xmm15");
+}
+
+/* The program's stack: where it begins, where it returns to, what the landing needs. */
+static void prepare_stack(struct running *run, u64 debugctl_after)
+{
+	struct skidproof_block *stack = run->file->stack;
+	u64 *top = (u64 *)((char *)stack->address + stack->count * PAGE_SIZE - STACK_SLOTS);
+
+	top[0] = 0; /* the kernel's stack pointer, put there by enter.S */
+	top[1] = debugctl_after;
+	top[-1] = (u64)(uintptr_t)(run->entry.traced ? skidproof_landing_traced :
+							skidproof_landing);
+	top[-2] = run->plan->entry;
+	run->entry.slots = top;
+	run->entry.stack = (u64)(uintptr_t)(top - 2);
+	run->entry.iterations = run->plan->iterations;
+	run->entry.data = run->plan->data;
+	run->entry.frame = &run->frame;
+}
+
+/* An interrupt that is still on its way arrives here. */
+static void wait_for_late(const struct running *run)
+{
+	u64 until = rdtsc() + LATE_TICKS;
+	int looks = 0;
+
+	if (!run->lvt_open)
+		return;
+	while (READ_ONCE(run->lvt_open)) {
+		bool pending = read_status(MSR_CORE_PERF_GLOBAL_STATUS) & run->can_interrupt &
+			       ~run->seen;
+
+		cpu_relax();
+		if (++looks >= LATE_LOOKS && (!pending || rdtsc() > until))
+			break;
+	}
+}
+
+/*
+ * The NMI stub keeps registers in DB0 to DB3, which therefore must not be
+ * breakpoints meanwhile.
+ */
+static void take_breakpoints(struct running *run)
+{
+	asm volatile("mov %%db7, %0" : "=r" (run->breakpoints[4]));
+	asm volatile("mov %0, %%db7" : : "r" (0x400UL));
+	asm volatile("mov %%db0, %0" : "=r" (run->breakpoints[0]));
+	asm volatile("mov %%db1, %0" : "=r" (run->breakpoints[1]));
+	asm volatile("mov %%db2, %0" : "=r" (run->breakpoints[2]));
+	asm volatile("mov %%db3, %0" : "=r" (run->breakpoints[3]));
+}
+
+static void give_breakpoints(const struct running *run)
+{
+	asm volatile("mov %0, %%db0" : : "r" (run->breakpoints[0]));
+	asm volatile("mov %0, %%db1" : : "r" (run->breakpoints[1]));
+	asm volatile("mov %0, %%db2" : : "r" (run->breakpoints[2]));
+	asm volatile("mov %0, %%db3" : : "r" (run->breakpoints[3]));
+	asm volatile("mov %0, %%db7" : : "r" (run->breakpoints[4]));
+}
+
+/* Indirect branch tracking asks for an ENDBR where programs have none. */
+static u64 suspend_ibt(void)
+{
+#ifdef MSR_IA32_S_CET
+	u64 value;
+
+	if (boot_cpu_has(X86_FEATURE_IBT) && !skidproof_rdmsr(MSR_IA32_S_CET, &value) && value) {
+		skidproof_wrmsr(MSR_IA32_S_CET, 0);
+		return value;
+	}
+#endif
+	return 0;
+}
+
+static void resume_ibt(u64 value)
+{
+#ifdef MSR_IA32_S_CET
+	if (value)
+		skidproof_wrmsr(MSR_IA32_S_CET, value);
+#endif
+}
+
+/* In slices of at most the limit with interrupts off. They are off when this is called. */
+static void execute(struct running *run)
+{
+	u64 ibt = suspend_ibt();
+
+	for (;;) {
+		bool fresh = !run->plan->slices;
+
+		run->ending = RETURNED;
+		run->inside = true;
+		native_load_idt(&our_idt);
+		if (fresh)
+			skidproof_enter(&run->entry);
+		else
+			skidproof_resume(&run->entry);
+		run->inside = false;
+		if (run->entry.refused && run->plan->outcome == SKIDPROOF_RETURNED) {
+			run->plan->outcome = SKIDPROOF_MSR_FAULT;
+			run->plan->fault_msr = run->entry.refused;
+			run->plan->fault_value = run->entry.refused == MSR_IA32_DEBUGCTLMSR ?
+						 run->entry.debugctl : run->left_ctrl;
+		}
+		if (run->ending != SLICED)
+			break;
+		native_load_idt(&kernel_idt);
+		give_breakpoints(run);
+		resume_ibt(ibt);
+		run->plan->slices++;
+		local_irq_enable();
+		cpu_relax();
+		local_irq_disable();
+		take_breakpoints(run);
+		ibt = suspend_ibt();
+		if (fatal_signal_pending(run->task) || rdtsc() > run->deadline) {
+			run->plan->outcome = rdtsc() > run->deadline ? SKIDPROOF_TIMED_OUT :
+								       SKIDPROOF_INTERRUPTED;
+			run->plan->fault_ip = run->frame.rip;
+			native_load_idt(&our_idt);
+			break;
+		}
+	}
+	run->finished = true;
+	if (run->ending == FAULTED)
+		run->plan->outcome = SKIDPROOF_FAULTED;
+	resume_ibt(ibt);
+}
+
+/*
+ * The last write of GLOBAL_CTRL, and a write of DEBUGCTL before it that starts a
+ * trace, are left to enter.S, right before the program. How many are.
+ */
+static u32 take_last(struct running *run)
+{
+	const struct skidproof_run *plan = run->plan;
+	const struct skidproof_msr *last = run->enable + plan->enable_count - 1;
+
+	if (!plan->enable_count || last->msr != MSR_CORE_PERF_GLOBAL_CTRL)
+		return 0;
+	run->ctrl = last->value;
+	if (plan->enable_count < 2 || last[-1].msr != MSR_IA32_DEBUGCTLMSR ||
+	    !(last[-1].value & DEBUGCTL_RECORDS))
+		return 1;
+	run->entry.traced = 1;
+	run->entry.debugctl = last[-1].value;
+	return 2;
+}
+
+static const struct skidproof_msr *find(const struct skidproof_msr *list, u32 count, u32 msr)
+{
+	u32 i;
+
+	for (i = 0; i < count; i++) {
+		if (list[i].msr == msr)
+			return &list[i];
+	}
+	return NULL;
+}
+
+/* With interrupts off; 0 when the program may be entered. */
+static int prepare(struct running *run)
+{
+	struct skidproof_file *file = run->file;
+	struct skidproof_run *plan = run->plan;
+	const struct skidproof_msr *after;
+	u32 last = take_last(run);
+	u64 pebs = 0, debugctl;
+	int error;
+
+	error = write_all(run, run->enable, plan->enable_count - last);
+	if (error || plan->outcome != SKIDPROOF_RETURNED)
+		return error ?: -EIO;
+	if (!last)
+		run->ctrl = read_status(MSR_CORE_PERF_GLOBAL_CTRL);
+	run->left_ctrl = run->ctrl;
+	debugctl = run->entry.traced ? run->entry.debugctl : read_status(MSR_IA32_DEBUGCTLMSR);
+	if (run->ctrl)
+		pebs = read_status(PEBS_ENABLE);
+	if ((pebs || (debugctl & DEBUGCTL_TR_BTS) == DEBUGCTL_TR_BTS) &&
+	    !skidproof_ds_inside(file, read_status(MSR_IA32_DS_AREA), pebs,
+				 (debugctl & DEBUGCTL_TR_BTS) == DEBUGCTL_TR_BTS))
+		return -EPERM;
+	/* Whatever counts already stops while the rest is prepared. */
+	skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
+	run->lvt_open = !(skidproof_lvt_read(file) & APIC_LVT_MASKED);
+	run->seen = read_status(plan->status_msr);
+	choose_guard(run);
+	run->can_interrupt = interrupting(file);
+	run->entry.ctrl = run->ctrl;
+	after = find(run->disable, plan->disable_count, MSR_IA32_DEBUGCTLMSR);
+	prepare_stack(run, after ? after->value : debugctl & ~(u64)DEBUGCTL_RECORDS);
+	return 0;
+}
+
+static void run_here(void *data)
+{
+	struct running *run = data;
+	struct skidproof_file *file = run->file;
+	struct skidproof_run *plan = run->plan;
+	u64 begin, smis, checks;
+	u32 i;
+
+	smis = smi_count(file);
+	checks = machine_checks(file);
+	kernel_fpu_begin_mask(KFPU_387 | KFPU_MXCSR);
+	local_irq_disable();
+
+	file->lvt_open = false;
+	run->guard = NO_GUARD;
+	run->error = prepare(run);
+	if (!run->error) {
+		take_breakpoints(run);
+		clear_vectors();
+		begin = rdtsc_ordered();
+		run->deadline = begin + (u64)plan->deadline_ms * tsc_khz;
+		this_cpu_write(now_running, run);
+		execute(run);
+		plan->tsc = rdtsc_ordered() - begin;
+		wait_for_late(run);
+		native_load_idt(&kernel_idt);
+		give_breakpoints(run);
+		this_cpu_write(now_running, NULL);
+		plan->result = run->entry.result;
+		end_guard(run);
+	}
+	plan->guard = run->guard;
+	if (run->error) {
+		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
+	} else {
+		int error;
+
+		if (!find(run->disable, plan->disable_count, MSR_CORE_PERF_GLOBAL_CTRL))
+			skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, run->left_ctrl);
+		error = write_all(run, run->disable, plan->disable_count);
+		for (i = 0; i < plan->read_count && !error; i++) {
+			error = skidproof_msr_access(file, &run->read[i]);
+			fault_of(run, &run->read[i]);
+		}
+		run->error = error;
+	}
+	file->unmask_late = plan->pmi_flags & SKIDPROOF_PMI_UNMASK;
+	file->lvt_open = run->lvt_open && !(skidproof_lvt_read(file) & APIC_LVT_MASKED);
+
+	local_irq_enable();
+	kernel_fpu_end();
+	plan->smis = smi_count(file) - smis;
+	checks = machine_checks(file) - checks;
+	/* Linux' own poll may have cleared some meanwhile. */
+	plan->machine_checks = (s64)checks > 0 ? checks : 0;
+}
+
+/* --- From and to user space */
+
+static struct skidproof_msr *take_list(struct skidproof_file *file, u64 address, u32 count,
+				       bool write, int *error)
+{
+	struct skidproof_msr *list;
+	u32 i;
+
+	if (*error || !count)
+		return NULL;
+	if (count > SKIDPROOF_MAX_MSRS) {
+		*error = -E2BIG;
+		return NULL;
+	}
+	list = vmemdup_user(u64_to_user_ptr(address), (size_t)count * sizeof(*list));
+	if (IS_ERR(list)) {
+		*error = PTR_ERR(list);
+		return NULL;
+	}
+	for (i = 0; i < count; i++) {
+		if (list[i].write != write || list[i].fault)
+			*error = -EINVAL;
+		else if (skidproof_msr_listed(file, &list[i]))
+			*error = -EPERM;
+	}
+	return list;
+}
+
+static bool field_inside(struct skidproof_file *file, u64 address)
+{
+	const struct skidproof_block *block;
+
+	if (!address)
+		return true;
+	block = skidproof_block_at(file, address, 8);
+	return block && block->use == SKIDPROOF_DEBUG_STORE && !(address & 3);
+}
+
+static int check_plan(struct skidproof_file *file, const struct skidproof_run *plan)
+{
+	const struct skidproof_msr status = { .msr = plan->status_msr };
+
+	if (plan->reserved || plan->pmi_flags & ~SKIDPROOF_PMI_ALL ||
+	    (plan->field_bytes != 4 && plan->field_bytes != 8) || !plan->deadline_ms ||
+	    plan->deadline_ms > MAX_DEADLINE_MS)
+		return -EINVAL;
+	if (plan->log_capacity > SKIDPROOF_MAX_PMIS)
+		return -E2BIG;
+	if (skidproof_msr_listed(file, &status))
+		return -EPERM;
+	if (!field_inside(file, plan->pebs_index_address) ||
+	    !field_inside(file, plan->pebs_base_address) ||
+	    !field_inside(file, plan->bts_index_address) ||
+	    !field_inside(file, plan->bts_base_address))
+		return -EFAULT;
+	return 0;
+}
+
+static void clear_results(struct skidproof_run *plan)
+{
+	size_t from = offsetof(struct skidproof_run, outcome);
+
+	memset((char *)plan + from, 0, sizeof(*plan) - from);
+	plan->guard = NO_GUARD;
+}
+
+/* Under file->lock. What came of it is in `plan` and, where they fit, its lists. */
+int skidproof_do_run(struct skidproof_file *file, struct skidproof_run *plan)
+{
+	struct running *run;
+	int error = check_plan(file, plan);
+
+	if (error)
+		return error;
+	run = kzalloc(sizeof(*run), GFP_KERNEL_ACCOUNT);
+	if (!run)
+		return -ENOMEM;
+	clear_results(plan);
+	run->file = file;
+	run->plan = plan;
+	run->task = current;
+	run->code = skidproof_block_at(file, plan->entry, 1);
+	if (!run->code || run->code->use != SKIDPROOF_CODE)
+		error = -EFAULT;
+	run->enable = take_list(file, plan->enable, plan->enable_count, true, &error);
+	run->disable = take_list(file, plan->disable, plan->disable_count, true, &error);
+	run->acknowledge = take_list(file, plan->acknowledge, plan->acknowledge_count, true, &error);
+	run->read = take_list(file, plan->read, plan->read_count, false, &error);
+	if (!error && plan->log_capacity) {
+		run->log = kvcalloc(plan->log_capacity, sizeof(*run->log), GFP_KERNEL_ACCOUNT);
+		if (!run->log)
+			error = -ENOMEM;
+	}
+	if (!error)
+		error = skidproof_on_cpu(file, run_here, run);
+	if (!error)
+		error = run->error;
+	/* A write of the plan raised #GP: that is an outcome, not an error. */
+	if (error == -EIO && plan->outcome == SKIDPROOF_MSR_FAULT)
+		error = 0;
+	if (!error && plan->pmis &&
+	    copy_to_user(u64_to_user_ptr(plan->log), run->log, plan->pmis * sizeof(*run->log)))
+		error = -EFAULT;
+	if (!error && plan->read_count &&
+	    copy_to_user(u64_to_user_ptr(plan->read), run->read,
+			 plan->read_count * sizeof(*run->read)))
+		error = -EFAULT;
+	kvfree(run->enable);
+	kvfree(run->disable);
+	kvfree(run->acknowledge);
+	kvfree(run->read);
+	kvfree(run->log);
+	kfree(run);
+	return error;
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What the parts of the driver share. */
+#ifndef SKIDPROOF_PEBS_DIRECT_DRIVER_SKIDPROOF_H_
+#define SKIDPROOF_PEBS_DIRECT_DRIVER_SKIDPROOF_H_
+
+/* Offsets in struct skidproof_entry, for enter.S. */
+#define ENTRY_KERNEL_SP		0
+#define ENTRY_STACK		8
+#define ENTRY_ITERATIONS	16
+#define ENTRY_DATA		24
+#define ENTRY_CTRL		32
+#define ENTRY_DEBUGCTL		40
+#define ENTRY_RESULT		48
+#define ENTRY_SLOTS		56
+#define ENTRY_FRAME		64
+#define ENTRY_TRACED		72
+#define ENTRY_REFUSED		80
+
+/* Offsets in struct skidproof_frame. */
+#define FRAME_R15		0
+#define FRAME_R14		8
+#define FRAME_R13		16
+#define FRAME_R12		24
+#define FRAME_R11		32
+#define FRAME_R10		40
+#define FRAME_R9		48
+#define FRAME_R8		56
+#define FRAME_RDI		64
+#define FRAME_RSI		72
+#define FRAME_RBP		80
+#define FRAME_RBX		88
+#define FRAME_DEBUGCTL		96
+#define FRAME_CTRL		112
+#define FRAME_RDX		120
+#define FRAME_RCX		128
+#define FRAME_RAX		136
+#define FRAME_RIP		144
+
+/* Bits of IA32_DEBUGCTL that record branches: LBR, TR, BTS, BTINT. */
+#define DEBUGCTL_RECORDS	0x1c1
+
+/* The stubs of exceptions. */
+#define SKIDPROOF_FAULT_ENTRY_BYTES 16
+#define SKIDPROOF_FAULT_ENTRIES 32
+
+#ifndef __ASSEMBLER__
+
+#include <linux/cpumask.h>
+#include <linux/fs.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/types.h>
+
+#include "skidproof_uapi.h"
+
+#define SAVED_MSRS 192
+
+/* What a program finds when it is entered, and what it leaves. */
+struct skidproof_entry {
+	u64 kernel_sp;
+	u64 stack;
+	u64 iterations;
+	u64 data;
+	u64 ctrl;
+	u64 debugctl;
+	u64 result;
+	u64 *slots;	/* above the program's stack: kernel_sp, DEBUGCTL after it */
+	struct skidproof_frame *frame;
+	u64 traced;
+	u64 refused;	/* MSR whose write started nothing, but raised #GP */
+};
+
+/* What the NMI stub puts on its stack. */
+struct skidproof_frame {
+	u64 r15, r14, r13, r12, r11, r10, r9, r8, rdi, rsi, rbp, rbx;
+	u64 debugctl_low, debugctl_high;
+	u64 ctrl;
+	u64 rdx, rcx, rax;
+	u64 rip, cs, rflags, rsp, ss;
+};
+
+/* What the fault stubs put on theirs. */
+struct skidproof_fault {
+	u64 gpr[15];
+	u64 vector;
+	u64 error;
+	u64 rip, cs, rflags, rsp, ss;
+};
+
+struct skidproof_block {
+	struct list_head list;
+	struct page **pages;
+	void *address;
+	unsigned long count;	/* pages */
+	u64 offset;
+	u32 use;
+};
+
+struct skidproof_saved {
+	u32 msr;
+	u64 value;
+};
+
+struct skidproof_file {
+	struct mutex lock;		/* one ioctl at a time */
+	struct mutex blocks_lock;	/* the list; taken under mmap_lock */
+	struct list_head blocks;
+	unsigned long pages;
+	u64 next_offset;
+	int cpu;			/* -1: none */
+	bool lost;			/* the CPU went offline under us */
+	pid_t owner;
+
+	/* Facts of the CPU. */
+	u64 capabilities;
+	u32 gp_counters, fixed_counters, perfmon_version;
+	u32 gp_width, fixed_width;
+	u32 mc_banks;
+	bool smi_count;
+	bool x2apic;
+
+	/* Given back on release, in reverse order. */
+	struct skidproof_saved saved[SAVED_MSRS];
+	u32 saved_count;
+	u64 global_ctrl;		/* as found */
+	u32 lvt;			/* as found */
+
+	struct skidproof_block *stack;
+	bool lvt_open;			/* left unmasked: a mask bit says that a PMI came */
+	bool unmask_late;		/* what the handler of a late PMI does then */
+};
+
+/* main.c */
+int skidproof_on_cpu(struct skidproof_file *file, void (*function)(void *), void *data);
+extern unsigned int skidproof_limit_ms;
+
+/* cpu.c */
+int skidproof_claim_cpu(struct skidproof_file *file, struct skidproof_claim *claim);
+void skidproof_release_cpu(struct skidproof_file *file);
+int skidproof_msr_listed(const struct skidproof_file *file, const struct skidproof_msr *access);
+int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *access);
+bool skidproof_ds_inside(struct skidproof_file *file, u64 ds_area, bool pebs, bool bts);
+int skidproof_cpu_init(void);
+void skidproof_cpu_exit(void);
+void skidproof_forget_ds(struct skidproof_file *file, struct skidproof_block *block);
+u32 skidproof_lvt_read(const struct skidproof_file *file);
+void skidproof_lvt_write(const struct skidproof_file *file, u32 value);
+
+/* memory.c */
+struct skidproof_block *skidproof_block_new(struct skidproof_file *file, u64 bytes, u32 use);
+void skidproof_block_free(struct skidproof_file *file, struct skidproof_block *block);
+struct skidproof_block *skidproof_block_at(struct skidproof_file *file, u64 address, u64 bytes);
+void skidproof_blocks_free(struct skidproof_file *file);
+int skidproof_mmap(struct file *filp, struct vm_area_struct *vma);
+
+/* run.c */
+int skidproof_do_run(struct skidproof_file *file, struct skidproof_run *run);
+int skidproof_run_init(void);
+void skidproof_run_exit(void);
+u64 skidproof_nmi(struct skidproof_frame *frame);
+struct skidproof_fault *skidproof_fault(struct skidproof_fault *fault);
+
+/* enter.S */
+void skidproof_enter(struct skidproof_entry *entry);
+void skidproof_resume(struct skidproof_entry *entry);
+extern char skidproof_window_begin[], skidproof_window_end[];
+extern char skidproof_landing[], skidproof_landing_end[];
+extern char skidproof_landing_traced[], skidproof_landing_traced_end[];
+extern char skidproof_left[], skidproof_iret[], skidproof_nmi_entry[];
+extern char skidproof_fault_entries[];
+
+/* Own accessors: no tracing, no paravirtual call, #GP as a value on every kernel version. */
+static __always_inline int skidproof_rdmsr(u32 msr, u64 *value)
+{
+	u32 low = 0, high = 0;
+	int fault = 1;
+
+	asm volatile("1: rdmsr\n\t"
+		     "xor %[fault], %[fault]\n"
+		     "2:\n\t"
+		     _ASM_EXTABLE(1b, 2b)
+		     : "+a" (low), "+d" (high), [fault] "+r" (fault)
+		     : "c" (msr));
+	*value = low | (u64)high << 32;
+	return fault;
+}
+
+static __always_inline int skidproof_wrmsr(u32 msr, u64 value)
+{
+	int fault = 1;
+
+	asm volatile("1: wrmsr\n\t"
+		     "xor %[fault], %[fault]\n"
+		     "2:\n\t"
+		     _ASM_EXTABLE(1b, 2b)
+		     : [fault] "+r" (fault)
+		     : "c" (msr), "a" ((u32)value), "d" ((u32)(value >> 32))
+		     : "memory");
+	return fault;
+}
+
+#endif /* __ASSEMBLER__ */
+#endif /* SKIDPROOF_PEBS_DIRECT_DRIVER_SKIDPROOF_H_ */

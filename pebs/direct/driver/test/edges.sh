@@ -1,0 +1,61 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# What ends a claim from outside, in a guest with two CPUs: unloading, a second
+# claim, a CPU that goes offline, suspend, the NMI watchdog. Ends with the
+# module unloaded. `skidproof` is given as $1 or on the PATH.
+program=${1:-skidproof}
+run="$program run --machine direct --filter PebsSkid.*"
+failed=0
+# expect WHAT CONDITION...
+expect() {
+	what=$1
+	shift
+	if "$@"; then
+		echo "held    $what"
+	else
+		echo "failed  $what"
+		failed=1
+	fi
+}
+# begin: a run in the background that has claimed CPU 1 by now
+begin() {
+	$run >/tmp/background 2>&1 &
+	background=$!
+	usleep 900000
+}
+
+sleep 1000 </dev/skidproof &
+holder=$!
+expect "an open device keeps the module" sh -c '! rmmod skidproof 2>/dev/null'
+kill $holder
+wait $holder 2>/dev/null
+
+begin
+$run >/tmp/second 2>&1
+expect "a second claim is refused, and named" grep -q "claimed by process" /tmp/second
+wait $background
+expect "the first one is not disturbed" [ $? = 0 ]
+
+begin
+echo 0 >/sys/devices/system/cpu/cpu1/online
+expect "the claimed CPU goes offline" [ "$(cat /sys/devices/system/cpu/online)" = 0 ]
+wait $background
+expect "its run fails" [ $? != 0 ]
+echo 1 >/sys/devices/system/cpu/cpu1/online
+$run >/tmp/again 2>&1
+expect "the next one passes" [ $? = 0 ]
+
+begin
+expect "suspend is refused meanwhile" sh -c '! echo freeze 2>/dev/null >/sys/power/state'
+wait $background
+expect "and the run goes on" [ $? = 0 ]
+
+echo 1 >/proc/sys/kernel/nmi_watchdog
+$run >/tmp/watchdog 2>&1
+expect "the NMI watchdog's counter is named" grep -q "sysctl kernel.nmi_watchdog=0" /tmp/watchdog
+echo 0 >/proc/sys/kernel/nmi_watchdog
+$run >/tmp/again 2>&1
+expect "without it a run passes" [ $? = 0 ]
+
+expect "the module unloads" rmmod skidproof
+exit $failed
