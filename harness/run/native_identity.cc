@@ -163,6 +163,8 @@ Identity native_identity(int cpu) {
   set_signature(identity);
   identity.microcode = microcode_of(cpu);
   identity.hypervisor = hypervisor_signature();
+  // An emulated PC (ci/lab) says so in leaf 40000000H: nothing measured there is silicon's.
+  if (identity.hypervisor == "SkidproofLab") identity.provenance = Provenance::kVirtualLab;
   identity.core_type = core_type();
   if (identity.vendor == "GenuineIntel" && identity.family <= 0xFF) {
     identity.microarch =
