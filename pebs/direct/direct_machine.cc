@@ -102,8 +102,7 @@ tl::unexpected<Error> failed(const char* what, int error) {
   switch (error) {
     case ESHUTDOWN:
       // Not kNotAvailable: it was there, and what follows must not pass for a property of the machine.
-      return fail(ErrorCode::kIo,
-                  fmt::format("cannot {}: the claimed CPU went offline", what),
+      return fail(ErrorCode::kIo, fmt::format("cannot {}: the claimed CPU went offline", what),
                   "bring it online and start again");
     case ENOMEM:
     case ENOSPC:
