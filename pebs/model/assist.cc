@@ -92,8 +92,7 @@ bool DebugStore::store(const RecordData& data, const Registers& registers) {
   fields.put(layout.tx_information, data.tx_information);
   fields.put(layout.tsc, data.tsc);
   fields.put(layout.applicable_counters, data.applicable_counters);
-  const int more = behaviour_.generation.record_bytes_more;
-  return store(std::span(bytes).first(static_cast<size_t>(layout.bytes + more)));
+  return store(std::span(bytes).first(record_bytes_));
 }
 
 bool DebugStore::store(std::span<const std::byte> record) {
