@@ -14,6 +14,7 @@
 #include "harness/run/fault_trap.h"
 #include "harness/run/guarded_memory.h"
 #include "harness/run/native_identity.h"
+#include "kernels/jit/executable.h"
 
 namespace skidproof {
 
@@ -173,36 +174,8 @@ Expected<void> NativeMachine::check(const Program& program, const RunPlan& plan)
     return fail(ErrorCode::kNotAvailable, "a process runs in 64-bit mode only",
                 "run the program in Mode::kLong");
   }
-  for (Isa isa : program.needs) {
-    if (host_supports(isa)) continue;
-    return fail(
-        ErrorCode::kUnsupported,
-        fmt::format("{} needs {}, which this CPU does not offer", program.id(), name_of(isa)),
-        "choose other parameters, or a CPU that has it");
-  }
-  if (program.code.empty() || !blocks_->hold(program.code_address, program.code.size(), true)) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("the {} code bytes of {} at {:#x} are not inside a code block of this "
-                    "machine",
-                    program.code.size(), program.id(), program.code_address),
-        "allocate() a block for MemoryUse::kCode, keep its handle, and generate the program "
-        "for its address");
-  }
-  if (program.entry < program.code_address ||
-      program.entry - program.code_address >= program.code.size()) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("the entry {:#x} of {} lies outside its code", program.entry, program.id()));
-  }
-  if (program.data_bytes != 0 && !blocks_->hold(program.data_address, program.data_bytes, false)) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("the {} data bytes of {} at {:#x} are not inside a block of this machine",
-                    program.data_bytes, program.id(), program.data_address),
-        "allocate() a block that is large enough and keep its handle");
-  }
-  return {};
+  return check_executable(program, blocks_->hold(program.code_address, program.code.size(), true),
+                          blocks_->hold(program.data_address, program.data_bytes, false));
 }
 
 Expected<void> NativeMachine::pin() {

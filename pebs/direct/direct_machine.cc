@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/jit/executable.h"
 #include "pebs/arch/msr.h"
 #include "pebs/direct/driver/skidproof_uapi.h"
 
@@ -343,36 +344,9 @@ Expected<void> DirectMachine::check(const Program& program, const RunPlan& plan)
                 "the direct machine cannot bring about SMIs, machine checks or INIT",
                 "use a machine that can, for example --machine model:sandy-bridge");
   }
-  for (Isa isa : program.needs) {
-    if (host_supports(isa)) continue;
-    return fail(
-        ErrorCode::kUnsupported,
-        fmt::format("{} needs {}, which this CPU does not offer", program.id(), name_of(isa)),
-        "choose other parameters, or a CPU that has it");
-  }
   const Blocks::Block* code = blocks_->at(program.code_address, program.code.size());
-  if (program.code.empty() || code == nullptr || code->use != MemoryUse::kCode) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("the {} code bytes of {} at {:#x} are not inside a code block of this "
-                            "machine",
-                            program.code.size(), program.id(), program.code_address),
-                "allocate() a block for MemoryUse::kCode, keep its handle, and generate the "
-                "program for its address");
-  }
-  if (program.entry < program.code_address ||
-      program.entry - program.code_address >= program.code.size()) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("the entry {:#x} of {} lies outside its code", program.entry, program.id()));
-  }
-  if (program.data_bytes != 0 && blocks_->at(program.data_address, program.data_bytes) == nullptr) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("the {} data bytes of {} at {:#x} are not inside a block of this machine",
-                    program.data_bytes, program.id(), program.data_address),
-        "allocate() a block that is large enough and keep its handle");
-  }
-  return {};
+  return check_executable(program, code != nullptr && code->use == MemoryUse::kCode,
+                          blocks_->at(program.data_address, program.data_bytes) != nullptr);
 }
 
 std::vector<std::byte> DirectMachine::save_debug_store() const {
