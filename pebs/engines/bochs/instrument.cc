@@ -16,6 +16,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pebs/arch/reserved.h"
@@ -137,6 +138,11 @@ class Cpu final : public Host {
   void set_tsc(uint64_t value) override { cpu_.set_TSC(value); }
   uint32_t lvt() override { return cpu_.lapic->read_aligned(BX_LAPIC_LVT_PERFMON); }
   void set_lvt(uint32_t value) override { cpu_.lapic->set_lvt_entry(BX_LAPIC_LVT_PERFMON, value); }
+  // Bochs lets software set this bit of the entry, which is read-only.
+  void clear_delivery_status() {
+    constexpr uint32_t kDeliveryStatus = 1u << 12;
+    set_lvt(lvt() & ~kDeliveryStatus);
+  }
   void interrupt(uint32_t entry) override {
     cpu_.lapic->deliver(entry & 0xFF, entry >> 8 & 7, APIC_EDGE_TRIGGERED);
   }
@@ -276,6 +282,7 @@ struct Unit {
   Enumeration enumeration;
   unsigned mode = ~0u;  // as the processor knows it
   unsigned resets = 0;
+  bool lvt_touched = false;
 };
 
 std::vector<std::unique_ptr<Unit>> units;
@@ -374,6 +381,10 @@ void skidproof_lab_before(unsigned cpu) {
 
 void skidproof_lab_after(unsigned cpu, bxInstruction_c* i) {
   Unit& unit = *units[cpu];
+  if (std::exchange(unit.lvt_touched, false)) [[unlikely]] {
+    unit.cpu.clear_delivery_status();
+    if (!unit.processor.watching()) return look(cpu);
+  }
   constexpr unsigned kRep = 2;  // and above: a REP prefix, as Bochs has it decoded
   const bool repeats = i->lockRepUsedValue() >= kRep;
   // An interrupt between two repetitions: the instruction has not retired.
@@ -399,6 +410,13 @@ void skidproof_lab_wrmsr(unsigned cpu, unsigned msr, Bit64u value) {
   constexpr Bit64u kEnable = 0x800;
   // Bochs takes a local APIC that was disabled once for one that cannot be enabled again.
   if (msr == kApicBase && (value & kEnable) != 0) BX_CPU(cpu)->msr.apicbase |= kEnable;
+}
+
+// An access at the offset of the local APIC's entry for performance counters: look at it behind this instruction.
+void skidproof_lab_may_write_lvt(unsigned cpu, bx_phy_address address) {
+  if (!BX_CPU(cpu)->lapic->is_selected(address)) return;
+  units[cpu]->lvt_touched = true;
+  skidproof_lab_watching[cpu] = true;
 }
 
 void skidproof_lab_output(unsigned port, unsigned bytes, unsigned value) {
