@@ -210,6 +210,12 @@ bool restarts(const RunPlan& plan) {
                      [](const MsrWrite& w) { return w.msr == IA32_PERF_GLOBAL_OVF_CTRL; });
 }
 
+// Whether a core has more than one logical processor, be they online or not. [SDM vol. 2, CPUID, leaf 0BH]
+bool has_siblings(const DirectOptions& options) {
+  constexpr uint32_t kTopology = 0xB;
+  return options.cpuid(0, 0).eax >= kTopology && (options.cpuid(kTopology, 0).ebx & 0xFFFF) > 1;
+}
+
 class DirectMachine final : public Machine {
  public:
   DirectMachine(std::shared_ptr<Device> device, DirectOptions options, const skidproof_claim& claim)
@@ -217,6 +223,7 @@ class DirectMachine final : public Machine {
     blocks_->device = device_;
     identity_.pmu = true;
     identity_.modes = {Mode::kLong};
+    identity_.sibling_thread = has_siblings(options_);
     if (claim.microcode != 0) identity_.microcode = claim.microcode;
     if (claim.core_type == 0x40) identity_.core_type = "P";
     if (claim.core_type == 0x20) identity_.core_type = "E";

@@ -125,8 +125,9 @@ class DirectMachineTest : public ::testing::Test {
     DirectOptions options;
     options.cpu = 3;
     options.host = host_;
-    options.cpuid = [](uint32_t leaf, uint32_t) {
-      return Machine::CpuidResult{.eax = leaf + 1, .ebx = 0, .ecx = 0, .edx = 0};
+    options.cpuid = [highest = highest_leaf_, threads = threads_a_core_](uint32_t leaf, uint32_t) {
+      if (leaf == 0) return Machine::CpuidResult{.eax = highest};
+      return Machine::CpuidResult{.eax = leaf + 1, .ebx = leaf == 0xB ? threads : 0};
     };
     return make_direct_machine(device_, options);
   }
@@ -148,6 +149,7 @@ class DirectMachineTest : public ::testing::Test {
   }
 
   Identity host_;
+  uint32_t highest_leaf_ = 0xB, threads_a_core_ = 1;
   std::shared_ptr<FakeDevice> device_ = std::make_shared<FakeDevice>();
   Memory code_;
 };
@@ -166,6 +168,16 @@ TEST_F(DirectMachineTest, ClaimsTheCpuAndReleasesIt) {
     EXPECT_EQ(device_->releases, 0);
   }
   EXPECT_EQ(device_->releases, 1);
+}
+
+TEST_F(DirectMachineTest, KnowsOfASecondThread) {
+  EXPECT_FALSE(machine()->identity().sibling_thread);
+  threads_a_core_ = 2;
+  const auto opened = machine();
+  EXPECT_TRUE(opened->identity().sibling_thread);
+  EXPECT_FALSE(opened->identity().sibling_busy) << "nobody knows what it does";
+  highest_leaf_ = 0xA;
+  EXPECT_FALSE(machine()->identity().sibling_thread) << "no leaf says so";
 }
 
 TEST_F(DirectMachineTest, ADifferentHypervisorIsNoLab) {

@@ -81,11 +81,14 @@ constexpr uint32_t kFirstCccr = 0x360, kLastCccr = 0x371;
 Expected<Configuration> configuration_from_environment() {
   Configuration c;
   c.microarch = SKIDPROOF_TRY(find_microarch(variable("SKIDPROOF_LAB_MICROARCH", "sandy-bridge")));
-  c.behaviour = SKIDPROOF_TRY(
-      model::behaviour_with(*c.microarch, words(variable("SKIDPROOF_LAB_DEFECTS", ""))));
+  c.behaviour = SKIDPROOF_TRY(behaviour_with(*c.microarch, variable("SKIDPROOF_LAB_DEFECTS", "")));
   c.seed = SKIDPROOF_TRY(number("SKIDPROOF_LAB_SEED", 1));
   c.sibling_thread = SKIDPROOF_TRY(number("SKIDPROOF_LAB_SIBLING", 0)) != 0;
   return c;
+}
+
+Expected<model::Behaviour> behaviour_with(const Microarch& microarch, std::string_view defects) {
+  return model::behaviour_with(microarch, words(defects));
 }
 
 Processor::Processor(const Configuration& configuration, unsigned number, Host& host)
@@ -105,7 +108,7 @@ void Processor::make_models(uint64_t seed) {
                model::Topology{.sibling_thread = configuration_.sibling_thread}, host_,
                configuration_.behaviour, seed);
   pmu_->set_user(user_);
-  observer_.reset();
+  observer_.reset(configuration_.behaviour.core);
   lvt_seen_ = pmu_->rdmsr(IA32_X2APIC_LVT_PMI).value_or(0);
   stretch_ = quiet_ = 0;
 }
@@ -117,6 +120,12 @@ void Processor::start_again(uint64_t seed) {
 }
 
 void Processor::reset() { start_again(configuration_.seed); }
+
+void Processor::become(const model::Behaviour& behaviour, bool sibling_thread) {
+  configuration_.behaviour = behaviour;
+  configuration_.sibling_thread = sibling_thread;
+  reset();
+}
 
 void Processor::init() {
   flush();
@@ -229,6 +238,12 @@ void Processor::take_lvt() {
   if (entry == lvt_seen_) return;
   lvt_seen_ = entry;
   static_cast<void>(pmu_->wrmsr(IA32_X2APIC_LVT_PMI, entry));
+}
+
+void Processor::lvt_written() {
+  take_lvt();
+  lvt_seen_ = pmu_->rdmsr(IA32_X2APIC_LVT_PMI).value_or(lvt_seen_);
+  host_.set_lvt(static_cast<uint32_t>(lvt_seen_));
 }
 
 void Processor::look_for_interrupt() {

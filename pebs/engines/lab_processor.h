@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct Configuration {
   bool sibling_thread = false;
 };
 Expected<Configuration> configuration_from_environment();
+// Ids of defects, separated by commas.
+Expected<model::Behaviour> behaviour_with(const arch::Microarch& microarch,
+                                          std::string_view defects);
 
 // What a processor asks of the emulated CPU that it belongs to.
 class Host : public model::Bus, public engines::CodeMemory {
@@ -72,6 +76,8 @@ class Processor {
 
   Answer rdmsr(uint32_t msr, uint64_t& value);
   Answer wrmsr(uint32_t msr, uint64_t value);
+  // Software wrote the LVT entry, which keeps what the model lets it keep.
+  void lvt_written();
   std::optional<uint64_t> rdpmc(uint32_t index, bool user, bool cr4_pce);
   // The emulated CPU's TSC takes up the time of the core model.
   void bring_tsc_up_to_date();
@@ -81,6 +87,9 @@ class Processor {
   void init();
   // As after power-on, with other choices of chance: what makes a case in the lab the same as one in process.
   void start_again(uint64_t seed);
+  // Another processor of the same microarch, as after power-on: broken otherwise or not at all, with a sibling
+  // thread or without.
+  void become(const model::Behaviour& behaviour, bool sibling_thread);
 
   const Configuration& configuration() const { return configuration_; }
   uint64_t retired() const { return retired_; }  // while watching
@@ -96,7 +105,7 @@ class Processor {
 
   static constexpr size_t kMostAccesses = 8;
 
-  const Configuration configuration_;
+  Configuration configuration_;
   const unsigned number_;
   Host& host_;
   std::optional<model::Core> core_;

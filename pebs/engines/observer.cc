@@ -50,7 +50,13 @@ Observer::Observer(model::Core& core, const arch::Microarch& microarch,
                    const model::CoreBehaviour& behaviour, CodeMemory& memory)
     : core_(core), microarch_(microarch), behaviour_(behaviour), memory_(memory) {}
 
-void Observer::reset() {
+void Observer::reset(const model::CoreBehaviour& behaviour) {
+  behaviour_ = behaviour;
+  forget();
+}
+
+// Code and where it was.
+void Observer::forget() {
   blocks_.clear();
   interrupted_.clear();
   cursor_ = {};
@@ -60,7 +66,7 @@ void Observer::reset() {
 void Observer::set_mode(Mode mode) {
   if (mode == mode_) return;
   mode_ = mode;
-  reset();
+  forget();
 }
 
 // The instructions that stand from `ip` on, up to a branch, to bytes that are none, or to the longest block.

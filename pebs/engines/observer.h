@@ -59,8 +59,8 @@ class Observer {
   // Code may have changed, or other code stand at the same addresses: what is known of a block is compared
   // with its bytes before it is used again.
   void suspect_code() { ++generation_; }
-  // Back to the beginning, with the core.
-  void reset();
+  // Back to the beginning, with the core, and from now on as this behaviour has it.
+  void reset(const model::CoreBehaviour& behaviour);
 
   // One instruction in a stretch of several: adds what it does whatever the data to `counts`, and its time
   // to `clock`. The stretch begins at core.clock(), and ends with core.settle().
@@ -97,11 +97,12 @@ class Observer {
   uint64_t reach(const model::InstructionFacts& facts, const Executed& executed, uint64_t now);
   uint64_t branch(const model::InstructionFacts& facts, const Executed& executed);
   void move_on();
+  void forget();
   void resume(uint64_t ip);
 
   model::Core& core_;
   const arch::Microarch& microarch_;
-  const model::CoreBehaviour behaviour_;
+  model::CoreBehaviour behaviour_;
   CodeMemory& memory_;
   Mode mode_ = Mode::kLong;
   std::unordered_map<uint64_t, std::unique_ptr<Block>> blocks_;

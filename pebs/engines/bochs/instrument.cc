@@ -16,6 +16,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,11 +31,12 @@ namespace {
 
 // What the guest writes to these ports the host takes. The guest's side is ci/lab.d/port.c.
 enum Port : unsigned {
-  kExit = 0xF4,       // the command's status
-  kOutput = 0x5E1,    // its standard output …
-  kError = 0x5E2,     // … and error, byte by byte
-  kResults = 0x5E3,   // a tar archive of what it left behind
-  kNewModels = 0x5E4  // 32 bits: every processor's models begin again with this seed
+  kExit = 0xF4,        // the command's status
+  kOutput = 0x5E1,     // its standard output …
+  kError = 0x5E2,      // … and error, byte by byte
+  kResults = 0x5E3,    // a tar archive of what it left behind
+  kNewModels = 0x5E4,  // 32 bits: every processor's models begin again with this seed
+  kDefects = 0x5E5     // a line: every processor's models begin again, broken like that
 };
 
 constexpr int kHarnessFailed = 2, kBadUsage = 64;
@@ -138,11 +140,6 @@ class Cpu final : public Host {
   void set_tsc(uint64_t value) override { cpu_.set_TSC(value); }
   uint32_t lvt() override { return cpu_.lapic->read_aligned(BX_LAPIC_LVT_PERFMON); }
   void set_lvt(uint32_t value) override { cpu_.lapic->set_lvt_entry(BX_LAPIC_LVT_PERFMON, value); }
-  // Bochs lets software set this bit of the entry, which is read-only.
-  void clear_delivery_status() {
-    constexpr uint32_t kDeliveryStatus = 1u << 12;
-    set_lvt(lvt() & ~kDeliveryStatus);
-  }
   void interrupt(uint32_t entry) override {
     cpu_.lapic->deliver(entry & 0xFF, entry >> 8 & 7, APIC_EDGE_TRIGGERED);
   }
@@ -209,6 +206,8 @@ class Enumeration final : public bx_cpuid_t {
       return;
     }
     original_->get_cpuid_leaf(function, subfunction, leaf);
+    const model::EnumerationBehaviour& wrong = processor_.configuration().behaviour.enumeration;
+    const bool sibling = processor_.configuration().sibling_thread;
     auto set = [](Bit32u& word, unsigned n, bool value) {
       word = (word & ~(1u << n)) | (Bit32u{value} << n);
     };
@@ -226,6 +225,16 @@ class Enumeration final : public bx_cpuid_t {
         set(leaf->edx, 22, false);  // thermal monitor: nobody answers for its registers
         set(leaf->edx, 29, false);
         set(leaf->ecx, 8, false);
+        if (sibling) {
+          set(leaf->edx, 28, true);
+          leaf->ebx = (leaf->ebx & ~0xFF0000u) | 2u << 16;
+        }
+        leaf->ecx ^= wrong.wrong_features_ecx;
+        leaf->edx ^= wrong.wrong_features_edx;
+        break;
+      case 0xB:
+        // Two threads a core.
+        if (sibling && subfunction == 0) *leaf = {1, 2, 1u << 8, leaf->edx};
         break;
       case 0x6:
         // Nobody answers for thermal sensors, APERF and MPERF, or the energy bias; the timer always runs.
@@ -235,7 +244,7 @@ class Enumeration final : public bx_cpuid_t {
         *leaf = {};
         if (!m.architectural_perfmon()) break;
         const auto perfmon = arch::perfmon_leaf(m, processor_.configuration().sibling_thread);
-        *leaf = {perfmon.eax, perfmon.ebx, perfmon.ecx, perfmon.edx};
+        *leaf = {perfmon.eax, perfmon.ebx, perfmon.ecx, perfmon.edx ^ wrong.wrong_perfmon_edx};
         break;
       }
       default:
@@ -323,6 +332,27 @@ BxExecutePtr_tR own(Member member) {
   return static_cast<BxExecutePtr_tR>(member);
 }
 
+// One more character of a line: ids of defects, separated by commas, behind "sibling " where a second thread is to
+// share the core.
+void take_defects(char c) {
+  static std::string line;
+  if (c != '\n') {
+    line.push_back(c);
+    return;
+  }
+  constexpr std::string_view kSibling = "sibling ";
+  const std::string whole = std::exchange(line, {});
+  std::string_view defects = whole;
+  const bool sibling = defects.starts_with(kSibling);
+  if (sibling) defects.remove_prefix(kSibling.size());
+  const auto behaviour = behaviour_with(*configuration().microarch, defects);
+  if (!behaviour) stop(behaviour.error().text().c_str(), kBadUsage);
+  for (unsigned n = 0; n < units.size(); ++n) {
+    units[n]->processor.become(*behaviour, sibling);
+    look(n);
+  }
+}
+
 // What the code is that retires next.
 void tell_modes(Unit& unit) {
   const unsigned mode = unit.cpu.mode() << 1 | unit.cpu.is_32_bit();
@@ -382,7 +412,7 @@ void skidproof_lab_before(unsigned cpu) {
 void skidproof_lab_after(unsigned cpu, bxInstruction_c* i) {
   Unit& unit = *units[cpu];
   if (std::exchange(unit.lvt_touched, false)) [[unlikely]] {
-    unit.cpu.clear_delivery_status();
+    unit.processor.lvt_written();
     if (!unit.processor.watching()) return look(cpu);
   }
   constexpr unsigned kRep = 2;  // and above: a REP prefix, as Bochs has it decoded
@@ -433,6 +463,9 @@ void skidproof_lab_output(unsigned port, unsigned bytes, unsigned value) {
         units[n]->processor.start_again(value);
         look(n);
       }
+      break;
+    case kDefects:
+      for (unsigned n = 0; n < bytes; ++n) take_defects(static_cast<char>(value >> (8 * n)));
       break;
     case kExit:
       Outlet::get().finish("status", std::to_string(value & 0xFF));
