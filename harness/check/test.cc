@@ -191,8 +191,10 @@ void Test::histogram(std::string_view key, std::string_view unit,
 
 void Test::stop(const Error& error, const char* what, const char* file, int line) {
   const std::string subject = *what == '\0' ? std::string() : fmt::format("{}: ", what);
-  // What this machine does not have is neither its failure nor ours.
-  if (error.code == ErrorCode::kNotAvailable && !HasFailure()) {
+  // What this machine does not have is neither its failure nor ours. A model has everything that a test
+  // asks of it; where it has not, the test shall ask first.
+  if (error.code == ErrorCode::kNotAvailable && !HasFailure() &&
+      machine().identity().provenance != Provenance::kModel) {
     throw SkipTest{SkipCategory::kMachineLimit, subject + error.message};
   }
   harness_error(file, line, subject + error.text());
