@@ -52,12 +52,12 @@ void OverheadMeter::wrote() {
   if (in_handler_) return;  // it stops them, and lets them go on
   if (counters_ != 0) {
     state_ = State::kEntering;
-    resumed_ = false;
     count_ = 0;
     return;
   }
   if (state_ == State::kLeaving) figures_.after.add(count_);
   state_ = State::kIdle;
+  recorded_ = false;
 }
 
 void OverheadMeter::retired(uint64_t ip, bool user) {
@@ -79,7 +79,6 @@ void OverheadMeter::retired(uint64_t ip, bool user) {
       if (program) {
         figures_.before.add(count_);
         state_ = State::kProgram;
-        if (!resumed_) recorded_ = false;
       } else {
         ++count_;
       }
@@ -119,9 +118,8 @@ void OverheadMeter::record() {
 }
 
 void OverheadMeter::interrupt_return() {
-  if (!in_handler_) {
-    resumed_ = true;
-  } else if (nested_ > 0) {
+  if (!in_handler_) return;
+  if (nested_ > 0) {
     --nested_;
   } else {
     returns_ = true;

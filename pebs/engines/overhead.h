@@ -69,7 +69,6 @@ class OverheadMeter {
   bool wrote_ = false;
   uint64_t counters_ = 0;
   uint64_t count_ = 0;
-  bool resumed_ = false;   // where a run was interrupted, not from its beginning
   bool recorded_ = false;  // this run has a record …
   uint64_t calls_ = 0;     // … and these system calls have come since
 

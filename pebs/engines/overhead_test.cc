@@ -176,11 +176,7 @@ TEST_F(OverheadTest, FailsASystemCallBetweenTwoRecordsOfARun) {
   meter.interrupt_return();
   at(kDriver);
   meter.system_call();
-  write(1);
-  at(kDriver, 3);
-  meter.interrupt_return();
-  at(kDriver);
-  at(kCode, 10);
+  begin();
   meter.record();
   EXPECT_EQ(figures.system_calls, 1);
   EXPECT_FALSE(held());
