@@ -37,6 +37,7 @@ struct Identity {
   bool pmu = false;                            // the MSRs answer
   bool sibling_thread = false;                 // a second logical processor shares the core
   bool sibling_busy = false;                // … and is known to execute code while programs run
+  bool instant_handler = false;             // PMIs are handled between two instructions
   std::vector<std::string> capabilities;    // ISA and PMU words for reports
   std::vector<Mode> modes = {Mode::kLong};  // of the programs that it runs
 

@@ -182,10 +182,10 @@ SKIDPROOF_COMMON_TEST_OVER(BtsRecords, ShowAnInterrupt, over::words(kModeWords),
   SKIDPROOF_REQUIRE(machine().identity().runs(mode), SkipCategory::kMachineLimit, kNoSuchCode);
   const Program& code = program("straight_line", "instructions=500", mode);
   SessionPlan plan = trace_plan({}, mode);
-  interrupt_after(plan, uarch(), code.total(5).instructions);
+  interrupt_after(plan, uarch(), code.total(1).instructions / 2);
   Session session = need(Session::open(machine(), plan));
 
-  const SessionRun run = need(session.run(code, 10));
+  const SessionRun run = need(session.run(code, 1));
 
   VERIFY_EQ(run.log.pmis.size(), 1u);
   if (run.log.pmis.empty()) return;
@@ -196,7 +196,7 @@ SKIDPROOF_COMMON_TEST_OVER(BtsRecords, ShowAnInterrupt, over::words(kModeWords),
   evidence("interrupt-records", entries);
   VERIFY_EQ(entries, 1u);
   const auto expected =
-      taken_branches(code, looping(code, 10, [](const Instruction&, uint64_t) { return false; }));
+      taken_branches(code, looping(code, 1, [](const Instruction&, uint64_t) { return false; }));
   const Trace trace = trace_of(code, session.branch_records());
   VERIFY_EQ(agreeing(expected, trace.branches), expected.size());
 }

@@ -183,7 +183,8 @@ SKIDPROOF_TEST_OVER(PebsInterrupts, ComeAfterTheRecordForAPebsCounterWithInt,
   }
 }
 
-// The record that reaches the threshold gives two: the threshold's, then the overflow's.
+// The record that reaches the threshold gives two: the threshold's, then the overflow's. Where the
+// handler of the first takes time, the second may come while the entry is masked, and is lost.
 SKIDPROOF_TEST_OVER(PebsInterrupts, AreTwoForAPebsCounterWithIntAtTheThreshold,
                     over::counters({0, 1, 2, 3}), clause::R34, clause::R44) {
   const auto counter = static_cast<unsigned>(param().number());
@@ -197,15 +198,19 @@ SKIDPROOF_TEST_OVER(PebsInterrupts, AreTwoForAPebsCounterWithIntAtTheThreshold,
 
   Sampled sampled = need(sample(machine(), plan, code, period + 6));
 
+  const std::vector<Pmi>& pmis = sampled.run.log.pmis;
+  evidence("interrupts", pmis.size());
   VERIFY_EQ(sampled.records().size(), 1u);
-  VERIFY_EQ(sampled.run.log.pmis.size(), 2u);
-  for (const Pmi& pmi : sampled.run.log.pmis) {
+  VERIFY_GE(pmis.size(), machine().identity().instant_handler ? 2u : 1u);
+  VERIFY_LE(pmis.size(), 2u);
+  for (const Pmi& pmi : pmis) {
     VERIFY_EQ(pmi.pebs_index, sampled.session.threshold()) << "the assist came first";
   }
-  if (sampled.run.log.pmis.size() != 2) return;
-  VERIFY_EQ(sampled.run.log.pmis.front().global_status & kOvfBuffer, kOvfBuffer)
-      << "the threshold's comes first";
-  evidence("status-of-the-second", results::hex(sampled.run.log.pmis.back().global_status));
+  if (pmis.empty()) return;
+  VERIFY_EQ(pmis.front().global_status & kOvfBuffer, kOvfBuffer) << "the threshold's comes first";
+  if (pmis.size() == 2) {
+    evidence("status-of-the-second", results::hex(pmis.back().global_status));
+  }
 }
 
 // Software may meet an interrupt with nothing in the status (R55); each threshold is announced by
@@ -279,7 +284,8 @@ SKIDPROOF_TEST(PebsPdirInCompany, RecordsTheOverflowingEventWithTheFreezeArmed, 
   const auto pdir = static_cast<unsigned>(__builtin_ctz(uarch().pdir_counter));
   const arch::Event* distribution = facility_event(uarch(), EventKind::kPdir);
   SKIDPROOF_REQUIRE(distribution != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("store"));
+  // A loop in which few of the overflows come at the fused pair that closes it.
+  const Program& code = program("sparse_event", sparse_parameters("store", 68));
   constexpr uint64_t kPeriod = 200, kRecords = 100;
   SessionPlan plan = one_counter(pdir, *distribution, kPeriod, 2 * kRecords);
   plan.fixed = {{.counter = 0}};  // instructions retired

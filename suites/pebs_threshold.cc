@@ -19,6 +19,7 @@ using arch::status::kOvfBuffer;
 
 constexpr size_t kRoom = 12;  // records up to the maximum
 constexpr uint64_t kWishedPeriod = 40;
+constexpr uint64_t kPeriodWithHandlers = 500;
 
 constexpr char kNoEvent[] = "no precise load event on PMC0";
 
@@ -68,13 +69,15 @@ SKIDPROOF_TEST_OVER(PebsThreshold, InterruptsWithTheThresholdRecordAndNotBefore,
   }
 }
 
-// The threshold one record above the base, and a handler that takes the record away (D7).
+// The threshold one record above the base, and a handler that takes the record away (D7). What the
+// handlers load with the counters on is less than half a period in sum.
 SKIDPROOF_TEST(PebsThreshold, InterruptsOnceForEachRecordThatTheHandlerTakes, clause::R44,
                clause::D7, clause::R49) {
   const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
   SessionPlan plan = threshold_plan(uarch(), *event, 1);
+  plan.counters[0].period = usable_period(uarch(), kPeriodWithHandlers);
   plan.pmi.rewind_index = true;
 
   Sampled sampled = need(sample_records(machine(), plan, code, 20));

@@ -48,6 +48,7 @@ Identity identity_of(const Microarch& microarch, const ModelOptions& options) {
   id.pmu = true;
   id.modes = {Mode::kLong, Mode::kProtected32, Mode::kReal};
   id.sibling_thread = id.sibling_busy = options.sibling_thread;
+  id.instant_handler = true;
   id.capabilities = {"pebs", "ds"};
   if (microarch.dtes64) id.capabilities.push_back("dtes64");
   if (microarch.architectural_perfmon()) id.capabilities.push_back("pdcm");

@@ -155,6 +155,11 @@ class Cpu final : public Host {
   void set_tsc(uint64_t value) override { cpu_.set_TSC(value); }
   uint32_t lvt() override { return cpu_.lapic->read_aligned(BX_LAPIC_LVT_PERFMON); }
   void set_lvt(uint32_t value) override { cpu_.lapic->set_lvt_entry(BX_LAPIC_LVT_PERFMON, value); }
+  // Bochs lets software set this bit of the entry, which is read-only.
+  void clear_delivery_status() {
+    constexpr uint32_t kDeliveryStatus = 1u << 12;
+    set_lvt(lvt() & ~kDeliveryStatus);
+  }
   void interrupt(uint32_t entry) override {
     interrupted_ = true;
     cpu_.lapic->deliver(entry & 0xFF, entry >> 8 & 7, APIC_EDGE_TRIGGERED);
@@ -307,8 +312,9 @@ struct Unit {
   Enumeration enumeration;
   unsigned mode = ~0u;  // as the processor knows it
   unsigned resets = 0;
+  bool lvt_touched = false;
 
-  // The instruction that is being executed, while the meter watches.
+  // The instruction that is being executed, while somebody watches.
   uint64_t ip = 0;
   bool user = false;
 };
@@ -430,6 +436,7 @@ void skidproof_lab_before(unsigned cpu) {
 
 void skidproof_lab_after(unsigned cpu, bxInstruction_c* i) {
   Unit& unit = *units[cpu];
+  if (std::exchange(unit.lvt_touched, false)) [[unlikely]] unit.cpu.clear_delivery_status();
   constexpr unsigned kRep = 2;  // and above: a REP prefix, as Bochs has it decoded
   const bool repeats = i->lockRepUsedValue() >= kRep;
   // An interrupt between two repetitions: the instruction has not retired.
@@ -470,6 +477,13 @@ void skidproof_lab_far_branch(unsigned cpu, unsigned what) {
   OverheadMeter& meter = units[cpu]->cpu.meter();
   if (what == BX_INSTR_IS_IRET) meter.interrupt_return();
   if (what == BX_INSTR_IS_SYSCALL || what == BX_INSTR_IS_SYSENTER) meter.system_call();
+}
+
+// An access at the offset of the local APIC's entry for performance counters: look at it behind this instruction.
+void skidproof_lab_may_write_lvt(unsigned cpu, bx_phy_address address) {
+  if (!BX_CPU(cpu)->lapic->is_selected(address)) return;
+  units[cpu]->lvt_touched = true;
+  skidproof_lab_watching[cpu] = true;
 }
 
 void skidproof_lab_output(unsigned port, unsigned bytes, unsigned value) {

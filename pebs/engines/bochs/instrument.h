@@ -24,6 +24,7 @@ void skidproof_lab_wrmsr(unsigned cpu, unsigned msr, Bit64u value);
 void skidproof_lab_hardware_interrupt(unsigned cpu, unsigned vector);
 void skidproof_lab_exception(unsigned cpu);
 void skidproof_lab_far_branch(unsigned cpu, unsigned what);
+void skidproof_lab_may_write_lvt(unsigned cpu, bx_phy_address address);
 void skidproof_lab_output(unsigned port, unsigned bytes, unsigned value);
 
 #define BX_INSTR_INIT_ENV()
@@ -81,8 +82,10 @@ void skidproof_lab_output(unsigned port, unsigned bytes, unsigned value);
     if (skidproof_lab_watching[cpu_id]) skidproof_lab_repetition(cpu_id); \
   } while (0)
 
+// A write has not yet taken place.
 #define BX_INSTR_LIN_ACCESS(cpu_id, lin, phy, len, memtype, rw)                     \
   do {                                                                              \
+    if (((phy)&0xFFF) == 0x340) skidproof_lab_may_write_lvt(cpu_id, (phy));         \
     if (skidproof_lab_watching[cpu_id]) skidproof_lab_access(cpu_id, lin, len, rw); \
   } while (0)
 #define BX_INSTR_PHY_ACCESS(cpu_id, phy, len, memtype, rw)
