@@ -9,6 +9,7 @@
 #include <linux/module.h>
 #include <linux/security.h>
 #include <linux/suspend.h>
+#include <linux/sysfs.h>
 #include <asm/apic.h>
 #include <asm/msr.h>
 #include <asm/nmi.h>
@@ -215,6 +216,17 @@ static int save(struct skidproof_file *file, u32 msr)
 	return 0;
 }
 
+/* Counters change although nobody writes to them. */
+static void save_counters(struct skidproof_file *file)
+{
+	u32 n;
+
+	for (n = 0; n < file->gp_counters; n++)
+		save(file, MSR_ARCH_PERFMON_PERFCTR0 + n);
+	for (n = 0; n < file->fixed_counters; n++)
+		save(file, MSR_CORE_PERF_FIXED_CTR0 + n);
+}
+
 /* Executes one listed access on the CPU; #GP is in access->fault. */
 int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *access)
 {
@@ -403,6 +415,7 @@ static void probe_here(void *data)
 		return;
 	}
 	skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
+	save_counters(file);
 	if (!counter_lives(claim)) {
 		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, file->global_ctrl);
 		return;
@@ -556,6 +569,24 @@ void skidproof_release_cpu(struct skidproof_file *file)
 	file->lost = false;
 	mutex_unlock(&claims);
 	cpus_read_unlock();
+}
+
+/* A line for each owned CPU: its number, the process that claimed it, whether a run goes on. */
+ssize_t skidproof_show_owners(char *buffer)
+{
+	unsigned int cpu;
+	int bytes = 0;
+
+	mutex_lock(&claims);
+	for_each_possible_cpu(cpu) {
+		const struct skidproof_file *file = owners[cpu];
+
+		if (file)
+			bytes += sysfs_emit_at(buffer, bytes, "%u %d %s\n", cpu, file->owner,
+					       READ_ONCE(file->running) ? "running" : "claimed");
+	}
+	mutex_unlock(&claims);
+	return bytes;
 }
 
 /* --- CPUs that go, and the computer that goes to sleep */

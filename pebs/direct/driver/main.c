@@ -9,6 +9,7 @@
  */
 #include <linux/capability.h>
 #include <linux/cpu.h>
+#include <linux/device.h>
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
@@ -212,8 +213,11 @@ static long do_run(struct skidproof_file *file, void __user *user)
 	if (IS_ERR(run))
 		return PTR_ERR(run);
 	error = check_owner(file);
-	if (!error)
+	if (!error) {
+		WRITE_ONCE(file->running, true);
 		error = skidproof_do_run(file, run);
+		WRITE_ONCE(file->running, false);
+	}
 	if (!error && copy_to_user(user, run, sizeof(*run)))
 		error = -EFAULT;
 	kfree(run);
@@ -323,7 +327,7 @@ static int skidproof_close(struct inode *inode, struct file *filp)
 
 	release(file);
 	skidproof_blocks_free(file);
-	kfree(file);
+	kfree_rcu(file, rcu);
 	return 0;
 }
 
@@ -335,10 +339,20 @@ static const struct file_operations skidproof_operations = {
 	.mmap = skidproof_mmap,
 };
 
+static ssize_t owners_show(struct device *device, struct device_attribute *attribute, char *buffer)
+{
+	return skidproof_show_owners(buffer);
+}
+static DEVICE_ATTR_RO(owners);
+
+static struct attribute *skidproof_attrs[] = { &dev_attr_owners.attr, NULL };
+ATTRIBUTE_GROUPS(skidproof);
+
 static struct miscdevice skidproof_device = {
 	.minor = MISC_DYNAMIC_MINOR,
 	.name = "skidproof",
 	.fops = &skidproof_operations,
+	.groups = skidproof_groups,
 	.mode = 0600,
 };
 

@@ -49,6 +49,7 @@
 #include <linux/fs.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
+#include <linux/rcupdate.h>
 #include <linux/types.h>
 
 #include "skidproof_uapi.h"
@@ -102,6 +103,7 @@ struct skidproof_saved {
 };
 
 struct skidproof_file {
+	struct rcu_head rcu;		/* an NMI handler may still look at it */
 	struct mutex lock;		/* one ioctl at a time */
 	struct mutex blocks_lock;	/* the list; taken under mmap_lock */
 	struct list_head blocks;
@@ -109,6 +111,7 @@ struct skidproof_file {
 	u64 next_offset;
 	int cpu;			/* -1: none */
 	bool lost;			/* the CPU went offline under us */
+	bool running;
 	pid_t owner;
 
 	/* Facts of the CPU. */
@@ -137,6 +140,7 @@ extern unsigned int skidproof_limit_ms;
 /* cpu.c */
 int skidproof_claim_cpu(struct skidproof_file *file, struct skidproof_claim *claim);
 void skidproof_release_cpu(struct skidproof_file *file);
+ssize_t skidproof_show_owners(char *buffer);
 int skidproof_msr_listed(const struct skidproof_file *file, const struct skidproof_msr *access);
 int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *access);
 bool skidproof_ds_inside(struct skidproof_file *file, u64 ds_area, bool pebs, bool bts);

@@ -11,20 +11,25 @@
 // clang-format on
 #include <unistd.h>
 
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "pebs/arch/msr.h"
 #include "pebs/arch/reserved.h"
 #include "pebs/engines/lab_processor.h"
+#include "pebs/engines/overhead.h"
 
-// Not in a namespace: Bochs' macros name it.
+// Not in a namespace: Bochs' macros name them.
 bool skidproof_lab_watching[BX_MAX_SMP_THREADS_SUPPORTED];
+bool skidproof_lab_metering = false;
 
 namespace skidproof::lab {
 namespace {
@@ -63,13 +68,16 @@ class Outlet {
     line.push_back(static_cast<char>(byte));
     if (byte == '\n' || line.size() >= 4096) flush(port == kOutput ? 3 : 4, line);
   }
+  void leave(const char* name, const std::string& text) {
+    std::FILE* file = open(name);
+    std::fputs(text.c_str(), file);
+    if (std::fclose(file) != 0) stop((std::string(name) + " could not be written").c_str());
+  }
   [[noreturn]] void finish(const char* file, const std::string& text) {
     flush(3, output_);
     flush(4, error_);
     if (results_ != nullptr && std::fclose(results_) != 0) stop("results.tar could not be written");
-    std::FILE* status = open(file);
-    std::fprintf(status, "%s\n", text.c_str());
-    if (std::fclose(status) != 0) stop("the status could not be written");
+    leave(file, text + "\n");
     std::fflush(nullptr);
     _exit(0);
   }
@@ -97,6 +105,13 @@ class Outlet {
 
 constexpr uint64_t kPage = 4096;
 
+// Where Linux has its own IDT, whatever the CPU. [Documentation/x86/x86_64/mm.rst: cpu_entry_area mapping]
+constexpr bool is_of_linux(uint64_t idt) {
+  return idt >= 0xFFFF'FE00'0000'0000 && idt < 0xFFFF'FE80'0000'0000;
+}
+
+Overhead overhead;
+
 // One emulated CPU as a processor sees it.
 class Cpu final : public Host {
  public:
@@ -108,6 +123,8 @@ class Cpu final : public Host {
     });
   }
   bool write(uint64_t address, std::span<const std::byte> from) override {
+    constexpr size_t kField = 8;  // of the DS area: what is longer is a record
+    if (from.size() > kField) meter_.record();
     std::vector<std::byte> copy(from.begin(),
                                 from.end());  // Bochs takes a pointer to what it may change
     return in_pages(address, copy.size(), [&](bx_phy_address at, size_t begin, unsigned bytes) {
@@ -141,6 +158,7 @@ class Cpu final : public Host {
   uint32_t lvt() override { return cpu_.lapic->read_aligned(BX_LAPIC_LVT_PERFMON); }
   void set_lvt(uint32_t value) override { cpu_.lapic->set_lvt_entry(BX_LAPIC_LVT_PERFMON, value); }
   void interrupt(uint32_t entry) override {
+    interrupted_ = true;
     cpu_.lapic->deliver(entry & 0xFF, entry >> 8 & 7, APIC_EDGE_TRIGGERED);
   }
   void hold_interrupts() override { cpu_.inhibit_interrupts(BX_INHIBIT_INTERRUPTS); }
@@ -150,6 +168,12 @@ class Cpu final : public Host {
   unsigned mode() const { return cpu_.get_cpu_mode(); }
   bool is_32_bit() const { return cpu_.sregs[BX_SEG_REG_CS].cache.u.segment.d_b; }
   BX_CPU_C& bochs() { return cpu_; }
+
+  OverheadMeter& meter() { return meter_; }
+  // An NMI is delivered: as a performance monitoring interrupt when one was sent.
+  void non_maskable_interrupt() {
+    if (std::exchange(interrupted_, false)) meter_.interrupt(!is_of_linux(cpu_.idtr.base));
+  }
 
  private:
   // Calls `piece` with each page's part: physical address, offset, bytes. False: not all of it is mapped, and
@@ -169,13 +193,15 @@ class Cpu final : public Host {
   }
 
   BX_CPU_C& cpu_;
+  OverheadMeter meter_{overhead};
+  bool interrupted_ = false;
 };
 
 // The emulated CPU's own CPUID and MSRs, with performance monitoring as the microarch has it.
 class Enumeration final : public bx_cpuid_t {
  public:
-  Enumeration(BX_CPU_C* cpu_of_it, bx_cpuid_t* original, Processor& processor)
-      : bx_cpuid_t(cpu_of_it), original_(original), processor_(processor) {
+  Enumeration(BX_CPU_C* cpu_of_it, bx_cpuid_t* original, Processor& processor, OverheadMeter& meter)
+      : bx_cpuid_t(cpu_of_it), original_(original), processor_(processor), meter_(meter) {
     for (unsigned n = 0; n < BX_ISA_EXTENSION_LAST; ++n) {
       if (original->is_cpu_extension_supported(n)) {
         ia_extensions_bitmask[n / 32] |= 1u << (n % 32);
@@ -262,7 +288,10 @@ class Enumeration final : public bx_cpuid_t {
   int wrmsr(Bit32u index, Bit64u value) override {
     const Answer answer = processor_.wrmsr(index, value);
     if (answer == Answer::kNotMine) return original_->wrmsr(index, value);
-    skidproof_lab_watching[cpu->which_cpu()] = processor_.watching();
+    if (skidproof_lab_metering && index == arch::IA32_PERF_GLOBAL_CTRL && answer == Answer::kDone) {
+      meter_.enabled(value);
+    }
+    skidproof_lab_watching[cpu->which_cpu()] = processor_.watching() || meter_.watching();
     return answer == Answer::kDone;
   }
 
@@ -276,13 +305,14 @@ class Enumeration final : public bx_cpuid_t {
 
   bx_cpuid_t* original_;
   Processor& processor_;
+  OverheadMeter& meter_;
 };
 
 struct Unit {
   explicit Unit(const Configuration& configuration, unsigned number)
       : cpu(*BX_CPU(number)),
         processor(configuration, number, cpu),
-        enumeration(BX_CPU(number), BX_CPU(number)->cpuid, processor) {
+        enumeration(BX_CPU(number), BX_CPU(number)->cpuid, processor, cpu.meter()) {
     BX_CPU(number)->cpuid = &enumeration;
   }
 
@@ -292,6 +322,10 @@ struct Unit {
   unsigned mode = ~0u;  // as the processor knows it
   unsigned resets = 0;
   bool lvt_touched = false;
+
+  // The instruction that is being executed, while somebody watches.
+  uint64_t ip = 0;
+  bool user = false;
 };
 
 std::vector<std::unique_ptr<Unit>> units;
@@ -305,7 +339,24 @@ const Configuration& configuration() {
   return chosen;
 }
 
-void look(unsigned cpu) { skidproof_lab_watching[cpu] = units[cpu]->processor.watching(); }
+// SKIDPROOF_LAB_OVERHEAD=AROUND,HANDLER: the driver's instructions are counted, and judged by this.
+const std::optional<OverheadBounds>& overhead_bounds() {
+  static const std::optional<OverheadBounds> chosen = []() -> std::optional<OverheadBounds> {
+    const char* value = std::getenv("SKIDPROOF_LAB_OVERHEAD");
+    if (value == nullptr) return std::nullopt;
+    OverheadBounds bounds;
+    if (std::sscanf(value, "%" SCNu64 ",%" SCNu64, &bounds.around, &bounds.handler) != 2) {
+      stop("SKIDPROOF_LAB_OVERHEAD is not of the form AROUND,HANDLER", kBadUsage);
+    }
+    return bounds;
+  }();
+  return chosen;
+}
+
+void look(unsigned cpu) {
+  skidproof_lab_watching[cpu] =
+      units[cpu]->processor.watching() || units[cpu]->cpu.meter().watching();
+}
 
 // Instructions that Bochs executes otherwise, as members of its CPU class: nothing is added to an object.
 struct OwnInstructions : BX_CPU_C {
@@ -372,6 +423,7 @@ void tell_modes(Unit& unit) {
 using namespace skidproof::lab;
 
 void skidproof_lab_initialize(unsigned cpu) {
+  skidproof_lab_metering = overhead_bounds().has_value();
   if (units.size() <= cpu) units.resize(cpu + 1);
   units[cpu] = std::make_unique<Unit>(configuration(), cpu);
 }
@@ -405,8 +457,11 @@ void skidproof_lab_code_changed(unsigned cpu) { units[cpu]->processor.code_chang
 
 void skidproof_lab_before(unsigned cpu) {
   Unit& unit = *units[cpu];
+  unit.ip = unit.cpu.ip();
+  unit.user = unit.cpu.user();
+  if (!unit.processor.watching()) return;
   tell_modes(unit);
-  unit.processor.before(unit.cpu.ip(), unit.cpu.user());
+  unit.processor.before(unit.ip, unit.user);
 }
 
 void skidproof_lab_after(unsigned cpu, bxInstruction_c* i) {
@@ -422,7 +477,10 @@ void skidproof_lab_after(unsigned cpu, bxInstruction_c* i) {
     unit.processor.interrupted_repetition();
     return;
   }
-  unit.processor.after(unit.cpu.ip(), repeats);
+  if (unit.processor.watching()) unit.processor.after(unit.cpu.ip(), repeats);
+  if (unit.cpu.meter().watching() && !(repeats && unit.ip == unit.cpu.ip())) {
+    unit.cpu.meter().retired(unit.ip, unit.user);
+  }
   look(cpu);
 }
 
@@ -440,6 +498,18 @@ void skidproof_lab_wrmsr(unsigned cpu, unsigned msr, Bit64u value) {
   constexpr Bit64u kEnable = 0x800;
   // Bochs takes a local APIC that was disabled once for one that cannot be enabled again.
   if (msr == kApicBase && (value & kEnable) != 0) BX_CPU(cpu)->msr.apicbase |= kEnable;
+}
+
+void skidproof_lab_hardware_interrupt(unsigned cpu, unsigned vector) {
+  constexpr unsigned kNmi = 2;
+  if (vector == kNmi) units[cpu]->cpu.non_maskable_interrupt();
+  look(cpu);
+}
+void skidproof_lab_exception(unsigned cpu) { units[cpu]->cpu.meter().exception(); }
+void skidproof_lab_far_branch(unsigned cpu, unsigned what) {
+  OverheadMeter& meter = units[cpu]->cpu.meter();
+  if (what == BX_INSTR_IS_IRET) meter.interrupt_return();
+  if (what == BX_INSTR_IS_SYSCALL || what == BX_INSTR_IS_SYSENTER) meter.system_call();
 }
 
 // An access at the offset of the local APIC's entry for performance counters: look at it behind this instruction.
@@ -468,6 +538,8 @@ void skidproof_lab_output(unsigned port, unsigned bytes, unsigned value) {
       for (unsigned n = 0; n < bytes; ++n) take_defects(static_cast<char>(value >> (8 * n)));
       break;
     case kExit:
+      if (skidproof_lab_metering)
+        Outlet::get().leave("overhead", overhead.report(*overhead_bounds()));
       Outlet::get().finish("status", std::to_string(value & 0xFF));
     default:
       break;

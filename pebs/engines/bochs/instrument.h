@@ -5,8 +5,10 @@
 
 class bxInstruction_c;
 
-// At [n]: CPU n's instructions matter to its PMU.
+// At [n]: CPU n's instructions matter to its PMU, or to who counts the driver's.
 extern bool skidproof_lab_watching[];
+// Somebody counts the driver's instructions.
+extern bool skidproof_lab_metering;
 
 void skidproof_lab_initialize(unsigned cpu);
 void skidproof_lab_reset(unsigned cpu, unsigned type);
@@ -19,6 +21,9 @@ void skidproof_lab_halted(unsigned cpu);
 void skidproof_lab_branch_taken(unsigned cpu);
 void skidproof_lab_access(unsigned cpu, bx_address address, unsigned bytes, unsigned how);
 void skidproof_lab_wrmsr(unsigned cpu, unsigned msr, Bit64u value);
+void skidproof_lab_hardware_interrupt(unsigned cpu, unsigned vector);
+void skidproof_lab_exception(unsigned cpu);
+void skidproof_lab_far_branch(unsigned cpu, unsigned what);
 void skidproof_lab_may_write_lvt(unsigned cpu, bx_phy_address address);
 void skidproof_lab_output(unsigned port, unsigned bytes, unsigned value);
 
@@ -41,14 +46,23 @@ void skidproof_lab_output(unsigned port, unsigned bytes, unsigned value);
   } while (0)
 #define BX_INSTR_CNEAR_BRANCH_NOT_TAKEN(cpu_id, branch_eip)
 #define BX_INSTR_UCNEAR_BRANCH(cpu_id, what, branch_eip, new_eip)
-#define BX_INSTR_FAR_BRANCH(cpu_id, what, prev_cs, prev_eip, new_cs, new_eip)
+#define BX_INSTR_FAR_BRANCH(cpu_id, what, prev_cs, prev_eip, new_cs, new_eip) \
+  do {                                                                        \
+    if (skidproof_lab_metering) skidproof_lab_far_branch(cpu_id, what);       \
+  } while (0)
 
 // Bytes were decoded anew: they may be other ones than before.
 #define BX_INSTR_OPCODE(cpu_id, i, opcode, len, is32, is64) skidproof_lab_decoded(cpu_id, i)
 
-#define BX_INSTR_EXCEPTION(cpu_id, vector, error_code)
+#define BX_INSTR_EXCEPTION(cpu_id, vector, error_code)           \
+  do {                                                           \
+    if (skidproof_lab_metering) skidproof_lab_exception(cpu_id); \
+  } while (0)
 #define BX_INSTR_INTERRUPT(cpu_id, vector)
-#define BX_INSTR_HWINTERRUPT(cpu_id, vector, cs, eip)
+#define BX_INSTR_HWINTERRUPT(cpu_id, vector, cs, eip)                             \
+  do {                                                                            \
+    if (skidproof_lab_metering) skidproof_lab_hardware_interrupt(cpu_id, vector); \
+  } while (0)
 
 #define BX_INSTR_CLFLUSH(cpu_id, laddr, paddr)
 #define BX_INSTR_CACHE_CNTRL(cpu_id, what)

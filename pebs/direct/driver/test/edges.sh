@@ -4,7 +4,8 @@
 # claim, a CPU that goes offline, suspend, the NMI watchdog. Ends with the
 # module unloaded. `skidproof` is given as $1 or on the PATH.
 program=${1:-skidproof}
-run="$program run --machine direct --filter PebsSkid.*"
+run="$program run --machine direct --filter PebsPeriods*"
+owners=/sys/class/misc/skidproof/owners
 failed=0
 # expect WHAT CONDITION...
 expect() {
@@ -17,11 +18,11 @@ expect() {
 		failed=1
 	fi
 }
-# begin: a run in the background that has claimed CPU 1 by now
+# begin: a run in the background that has claimed a CPU by now
 begin() {
 	$run >/tmp/background 2>&1 &
 	background=$!
-	usleep 900000
+	while ! grep -q . $owners && kill -0 $background; do usleep 10000; done
 }
 
 sleep 1000 </dev/skidproof &

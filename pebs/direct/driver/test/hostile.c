@@ -1,35 +1,74 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Random and hostile calls of the driver: hostile [COUNT [SEED]]. With the
- * argument `registers` it prints what CPU 0 holds instead.
+ * Random and hostile calls of the driver: hostile [COUNT [SEED]].
  *
- * Wrong sizes, unmapped pointers, unlisted registers, buffers that are not the
- * caller's, calls that race with one another and with close(). Every one must
- * answer 0 or an errno; afterwards the registers must be as they were. Meant
- * for a kernel that panics on warnings. Exits 1 when a call did what it must
- * not.
+ * hostile registers prints what the CPUs' registers hold instead; hostile long
+ * N has N programs sampled on CPU 0 that run for long, each with a claim and
+ * memory of its own, for whoever wants to kill it meanwhile.
+ *
+ * Wrong sizes, unmapped pointers, unlisted registers, debug stores that lie
+ * elsewhere, programs that fault or never end, calls that race with one another
+ * and with close(), by two processes of which each also has a file of the
+ * other's; meanwhile attempts to unload the module, and, where there are two
+ * CPUs, one that goes offline and comes back. Every call must answer 0 or an
+ * errno that a driver may answer; afterwards the registers must be as they
+ * were. Meant for a kernel that panics on warnings. Exits 1 when a call did
+ * what it must not.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../skidproof_uapi.h"
 
+#define PROCESSES 2
 #define FILES 4
+#define SHARED 0 /* this file both processes have */
 #define BLOCKS 8
-#define THREADS 3
+#define RACERS 2
+#define REPORT_EVERY 50000
+#define OFFLINE_EVERY 20000
+
+enum kind {
+	CLAIM, RELEASE, MSRS, ALLOC, FREE, RUN, RDPMC, JUNK, UNMAPPED, SAMPLING, ENDLESS,
+	RACING_MSRS, RACING_CLAIM, KINDS
+};
+
+static const char *const names[KINDS] = {
+	"claim", "release", "msrs", "alloc", "free", "run", "rdpmc", "nobody's command",
+	"run from nowhere", "sampling run", "endless run", "racing msrs", "racing claim",
+};
+
+/* What both processes count. */
+static struct counts {
+	unsigned long done[KINDS], failed[KINDS];
+	unsigned long wrong, closes, faults, timeouts, pmis, outside;
+} *counts;
 
 static int files[FILES];
 static struct skidproof_alloc blocks[FILES][BLOCKS];
 static void *views[FILES][BLOCKS];
-static unsigned long done[64], failed[64];
-static unsigned long long wrong;
+static int owner = -1; /* the file that claimed a CPU the last time */
+
+static void add(unsigned long *to, unsigned long n)
+{
+	__atomic_add_fetch(to, n, __ATOMIC_RELAXED);
+}
+
+static void complain(const char *what, long long value)
+{
+	fprintf(stderr, "hostile: wrong: %s: %lld\n", what, value);
+	add(&counts->wrong, 1);
+}
 
 static unsigned long long next(unsigned long long *state)
 {
@@ -105,16 +144,33 @@ static unsigned long long pointer(unsigned long long *state, void *good)
 	}
 }
 
-static int call(int file, unsigned long request, void *argument, unsigned int kind)
+/* The errors that the calls have, those of a file that was just closed among them. */
+static int expected(int error)
+{
+	static const int list[] = {
+		EPERM, ENXIO, EINTR, E2BIG, EBADF, ENOMEM, EFAULT, EBUSY, ENODEV, EINVAL, ENOTTY,
+		ENOSPC, ESHUTDOWN,
+	};
+	unsigned int i;
+
+	for (i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
+		if (list[i] == error)
+			return 1;
+	}
+	return 0;
+}
+
+static int call(int file, unsigned long request, void *argument, enum kind kind)
 {
 	int result = ioctl(files[file], request, argument);
 
-	if (result == 0)
-		__atomic_add_fetch(&done[kind], 1, __ATOMIC_RELAXED);
-	else
-		__atomic_add_fetch(&failed[kind], 1, __ATOMIC_RELAXED);
-	if (result != 0 && result != -1)
-		wrong++;
+	add(result == 0 ? &counts->done[kind] : &counts->failed[kind], 1);
+	if (result > 0)
+		complain(names[kind], result);
+	else if (result < 0 && !expected(errno))
+		complain(names[kind], errno);
+	else if (result == 0 && request == SKIDPROOF_IOC_CLAIM)
+		owner = file;
 	return result;
 }
 
@@ -134,13 +190,43 @@ static void random_msrs(unsigned long long *state, int file)
 		msrs.count = next(state);
 	msrs.list = pointer(state, list);
 	msrs.done = spoiled(state, 16);
-	if (call(file, SKIDPROOF_IOC_MSRS, &msrs, 3) == 0) {
+	if (call(file, SKIDPROOF_IOC_MSRS, &msrs, MSRS) == 0) {
 		for (i = 0; i < msrs.done && i < 8; i++) {
 			/* Never let through. */
 			if (list[i].msr == 0x10 || list[i].msr == 0x79 || list[i].msr >= 0xc0000000)
-				wrong++;
+				complain("an unlisted MSR was accessed", list[i].msr);
 		}
 	}
+}
+
+/* A block and a view of it. */
+static int take(int file, unsigned int n, unsigned int use, unsigned long long bytes)
+{
+	struct skidproof_alloc *block = &blocks[file][n];
+
+	*block = (struct skidproof_alloc){ .use = use, .bytes = bytes };
+	if (call(file, SKIDPROOF_IOC_ALLOC, block, ALLOC)) {
+		memset(block, 0, sizeof(*block));
+		return -1;
+	}
+	views[file][n] = mmap(NULL, block->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, files[file],
+			      block->offset);
+	if (views[file][n] == MAP_FAILED)
+		views[file][n] = NULL;
+	return views[file][n] ? 0 : -1;
+}
+
+static void give(int file, unsigned int n)
+{
+	struct skidproof_alloc *block = &blocks[file][n];
+	struct skidproof_free given = { .address = block->address };
+
+	if (block->address)
+		call(file, SKIDPROOF_IOC_FREE, &given, FREE);
+	if (views[file][n])
+		munmap(views[file][n], block->bytes);
+	memset(block, 0, sizeof(*block));
+	views[file][n] = NULL;
 }
 
 static void random_memory(unsigned long long *state, int file)
@@ -158,7 +244,8 @@ static void random_memory(unsigned long long *state, int file)
 			munmap(views[file][n], block->bytes);
 			views[file][n] = NULL;
 		}
-		if (call(file, SKIDPROOF_IOC_FREE, &given, 5) == 0 && given.address == block->address) {
+		if (call(file, SKIDPROOF_IOC_FREE, &given, FREE) == 0 &&
+		    given.address == block->address) {
 			/* The view outlives the block. */
 			if (views[file][n]) {
 				*(volatile char *)views[file][n] = 1;
@@ -172,7 +259,7 @@ static void random_memory(unsigned long long *state, int file)
 	block->use = spoil ? below(state, 4) : below(state, 3);
 	block->bytes = spoiled(state, 4) ? value(state, file) : 8 + below(state, 65536);
 	block->reserved = spoiled(state, 16);
-	if (call(file, SKIDPROOF_IOC_ALLOC, block, 4) != 0) {
+	if (call(file, SKIDPROOF_IOC_ALLOC, block, ALLOC) != 0) {
 		memset(block, 0, sizeof(*block));
 		return;
 	}
@@ -189,13 +276,26 @@ static void random_memory(unsigned long long *state, int file)
 	}
 }
 
+/* RET; UD2; a load from 8; DEC RDI, JNZ back, RET; JMP to itself. */
+static const unsigned char code[][8] = {
+	{ 0xc3 }, { 0x0f, 0x0b }, { 0x48, 0x8b, 0x04, 0x25, 8, 0, 0, 0 },
+	{ 0x48, 0xff, 0xcf, 0x75, 0xfb, 0xc3 }, { 0xeb, 0xfe },
+};
+
+#define LOOP 3
+#define FOREVER 4
+
+static void count_run(const struct skidproof_run *run)
+{
+	add(&counts->faults, run->outcome == SKIDPROOF_FAULTED);
+	add(&counts->timeouts, run->outcome == SKIDPROOF_TIMED_OUT);
+	add(&counts->pmis, run->pmis);
+	if (run->outcome > SKIDPROOF_INTERRUPTED)
+		complain("an outcome that there is not", run->outcome);
+}
+
 static void random_run(unsigned long long *state, int file)
 {
-	/* RET; UD2; a load from 8; DEC RDI, JNZ back, RET. */
-	static const unsigned char code[][8] = {
-		{ 0xc3 }, { 0x0f, 0x0b }, { 0x48, 0x8b, 0x04, 0x25, 8, 0, 0, 0 },
-		{ 0x48, 0xff, 0xcf, 0x75, 0xfb, 0xc3 },
-	};
 	struct skidproof_msr enable[4], disable[4], read[4], acknowledge[2];
 	struct skidproof_pmi log[4];
 	struct skidproof_run run;
@@ -217,7 +317,7 @@ static void random_run(unsigned long long *state, int file)
 		n = (n + 1) % BLOCKS;
 	if (blocks[file][n].use == SKIDPROOF_CODE && views[file][n] && blocks[file][n].address &&
 	    blocks[file][n].bytes >= 8) {
-		memcpy(views[file][n], code[below(state, 4)], 8);
+		memcpy(views[file][n], code[below(state, FOREVER)], 8);
 		run.entry = blocks[file][n].address;
 	} else {
 		run.entry = below(state, 2) ? 0 : next(state);
@@ -244,7 +344,133 @@ static void random_run(unsigned long long *state, int file)
 	run.deadline_ms = spoiled(state, 8) ? value(state, file) : 20;
 	if (spoiled(state, 16))
 		run.enable_count = next(state);
-	call(file, SKIDPROOF_IOC_RUN, &run, 6);
+	if (call(file, SKIDPROOF_IOC_RUN, &run, RUN) == 0)
+		count_run(&run);
+}
+
+/* The DS area in 64-bit mode, and where in the same block the PEBS buffer begins. */
+struct debug_store {
+	unsigned long long bts[4], pebs_base, pebs_index, pebs_maximum, pebs_threshold, reset[4];
+};
+
+#define DS_BYTES 16384
+#define BUFFER 4096
+
+/*
+ * PEBS of conditional branches in a loop, an interrupt every few records: what
+ * the driver is for. Unless it shall be right, one plan in four has its debug
+ * store elsewhere, which must be refused. 0: it returned, and was interrupted.
+ */
+static int sampling_run(unsigned long long *state, int file, unsigned int cpu, unsigned long iterations,
+			unsigned long period, int right)
+{
+	struct skidproof_claim claim = { .abi = SKIDPROOF_ABI, .cpu = cpu };
+	unsigned long long area, buffer;
+	struct skidproof_pmi log[16];
+	struct debug_store *store;
+	struct skidproof_run run;
+	int elsewhere = -1;
+
+	call(file, SKIDPROOF_IOC_CLAIM, &claim, CLAIM);
+	give(file, 0);
+	give(file, 1);
+	if (take(file, 0, SKIDPROOF_CODE, 4096) || take(file, 1, SKIDPROOF_DEBUG_STORE, DS_BYTES))
+		return -1;
+	memcpy(views[file][0], code[LOOP], 8);
+	area = blocks[file][1].address;
+	buffer = area + BUFFER;
+	store = views[file][1];
+	memset(store, 0, sizeof(*store));
+	store->pebs_base = store->pebs_index = buffer;
+	store->pebs_maximum = area + DS_BYTES;
+	store->pebs_threshold = buffer + (1 + below(state, 4)) * 64;
+	store->reset[0] = (1ULL << 48) - period;
+	if (!right && below(state, 4) == 0) {
+		elsewhere = below(state, 5);
+		switch (elsewhere) {
+		case 0:
+			store->pebs_maximum = area + DS_BYTES + 1 + below(state, 1 << 20);
+			break;
+		case 1:
+			store->pebs_index = area + DS_BYTES + 1 + below(state, 1 << 20);
+			break;
+		case 2:
+			store->pebs_index = buffer - BUFFER - 1 - below(state, 1 << 20);
+			break;
+		case 3:
+			store->pebs_base = blocks[file][0].address;
+			break;
+		default:
+			area = below(state, 2) ? blocks[file][0].address : 0xffffffff81000000ULL;
+		}
+	}
+
+	struct skidproof_msr enable[] = {
+		{ 0x38f, 1, 0, 0 }, { 0x3f1, 1, 0, 0 }, { 0x1d9, 1, 0, 0 }, { 0x834, 1, 0, 0x400 },
+		{ 0x38d, 1, 0, 0 }, { 0x390, 1, 0, 0x400000070000000fULL }, { 0x600, 1, 0, area },
+		{ 0x186, 1, 0, 0x4301c4 }, { 0x4c1, 1, 0, (1ULL << 48) - period },
+		{ 0x3f1, 1, 0, 1 }, { 0x38f, 1, 0, 1 },
+	};
+	struct skidproof_msr disable[] = { { 0x38f, 1, 0, 0 }, { 0x3f1, 1, 0, 0 } };
+	struct skidproof_msr read[] = { { 0xc1, 0, 0, 0 }, { 0x38e, 0, 0, 0 } };
+
+	run = (struct skidproof_run){
+		.entry = blocks[file][0].address,
+		.iterations = iterations,
+		.enable = (unsigned long long)enable, .enable_count = 11,
+		.disable = (unsigned long long)disable, .disable_count = 2,
+		.read = (unsigned long long)read, .read_count = 2,
+		.log = (unsigned long long)log, .log_capacity = 16,
+		.pmi_flags = SKIDPROOF_PMI_ALL & ~SKIDPROOF_PMI_REWIND_BTS,
+		.status_msr = 0x38e,
+		.field_bytes = 8,
+		.pebs_index_address = blocks[file][1].address + offsetof(struct debug_store, pebs_index),
+		.pebs_base_address = blocks[file][1].address + offsetof(struct debug_store, pebs_base),
+		.keep_status = 0xff,
+		.deadline_ms = 10000,
+	};
+	if (call(file, SKIDPROOF_IOC_RUN, &run, SAMPLING)) {
+		add(&counts->outside, elsewhere >= 0 && errno == EPERM);
+		return -1;
+	}
+	if (run.outcome == SKIDPROOF_RETURNED && elsewhere >= 0) {
+		complain("ran with a debug store elsewhere", elsewhere);
+	} else {
+		count_run(&run);
+	}
+	return run.outcome == SKIDPROOF_RETURNED && run.pmis > 0 ? 0 : -1;
+}
+
+/* A loop without an end: the guard, the slices and the deadline end it. */
+static void endless_run(unsigned long long *state, int file)
+{
+	struct skidproof_claim claim = { .abi = SKIDPROOF_ABI, .cpu = below(state, 2) };
+	struct skidproof_run run;
+
+	call(file, SKIDPROOF_IOC_CLAIM, &claim, CLAIM);
+	give(file, 0);
+	if (take(file, 0, SKIDPROOF_CODE, 4096))
+		return;
+	memcpy(views[file][0], code[FOREVER], 8);
+
+	/* Nothing else may interrupt, or take every counter: the guard would be lost. */
+	struct skidproof_msr enable[] = {
+		{ 0x38f, 1, 0, 0 }, { 0x3f1, 1, 0, 0 }, { 0x1d9, 1, 0, 0 }, { 0x834, 1, 0, 0x400 },
+		{ 0x38d, 1, 0, 0 }, { 0x186, 1, 0, 0x4300c0 }, { 0x38f, 1, 0, 1 },
+	};
+
+	run = (struct skidproof_run){
+		.entry = blocks[file][0].address,
+		.enable = (unsigned long long)enable, .enable_count = 7,
+		.status_msr = 0x38e,
+		.field_bytes = 8,
+		.deadline_ms = 1 + below(state, 30),
+	};
+	if (call(file, SKIDPROOF_IOC_RUN, &run, ENDLESS))
+		return;
+	count_run(&run);
+	if (run.outcome == SKIDPROOF_RETURNED)
+		complain("an endless program ended", run.outcome);
 }
 
 /* A mapping keeps its file open. */
@@ -268,149 +494,293 @@ static void random_call(unsigned long long *state)
 	char junk[512];
 	unsigned int i;
 
+	/* Most of what there is to go wrong needs a CPU. */
+	if (owner >= 0 && below(state, 2))
+		file = owner;
 	spoil = below(state, 3) == 0;
-	switch (below(state, 16)) {
+	for (i = 0; i < sizeof(junk); i++)
+		junk[i] = next(state);
+	switch (below(state, 32)) {
 	case 0:
+	case 1:
 		if (spoiled(state, 4))
 			claim.abi = next(state);
 		if (spoiled(state, 4))
 			claim.cpu = next(state);
-		call(file, SKIDPROOF_IOC_CLAIM, &claim, 1);
-		break;
-	case 1:
-		if (below(state, 16) == 0)
-			call(file, SKIDPROOF_IOC_RELEASE, NULL, 2);
+		call(file, SKIDPROOF_IOC_CLAIM, &claim, CLAIM);
 		break;
 	case 2:
-		call(file, SKIDPROOF_IOC_RDPMC, &rdpmc, 7);
+		if (below(state, 2) == 0)
+			call(file, SKIDPROOF_IOC_RELEASE, NULL, RELEASE);
 		break;
 	case 3:
-		/* Sizes and numbers that are nobody's, and pointers that lead nowhere. */
-		for (i = 0; i < sizeof(junk); i++)
-			junk[i] = next(state);
-		call(file, below(state, 2) ? next(state) : _IOC(below(state, 4), SKIDPROOF_IOC_MAGIC,
-								below(state, 16), below(state, 512)),
-		     (void *)pointer(state, junk), 8);
-		break;
 	case 4:
-		call(file, _IOWR(SKIDPROOF_IOC_MAGIC, 6, struct skidproof_run),
-		     (void *)pointer(state, junk), 9);
+		call(file, SKIDPROOF_IOC_RDPMC, &rdpmc, RDPMC);
 		break;
 	case 5:
-		if (below(state, 256) == 0) {
+		/* Sizes and numbers that are nobody's, and pointers that lead nowhere. */
+		call(file, below(state, 2) ? next(state) : _IOC(below(state, 4), SKIDPROOF_IOC_MAGIC,
+								below(state, 16), below(state, 512)),
+		     (void *)pointer(state, junk), JUNK);
+		break;
+	case 6:
+		spoil = 1;
+		call(file, SKIDPROOF_IOC_RUN, (void *)pointer(state, junk), UNMAPPED);
+		break;
+	case 7:
+		if (below(state, 8) == 0) {
 			/* Another one takes the number at once; the threads find it closed meanwhile. */
 			close(files[file]);
 			unmap_all(file);
 			files[file] = open(SKIDPROOF_DEVICE, O_RDWR | O_CLOEXEC);
+			add(&counts->closes, 1);
 		}
 		break;
-	case 6:
-	case 7:
 	case 8:
-		random_memory(state, file);
-		break;
 	case 9:
 	case 10:
 	case 11:
+	case 12:
+		random_memory(state, file);
+		break;
+	case 13:
+	case 14:
+	case 15:
+	case 16:
+	case 17:
+	case 18:
 		random_run(state, file);
+		break;
+	case 19:
+		sampling_run(state, file, below(state, 2), 1 + below(state, 2000), 4 + below(state, 60), 0);
+		break;
+	case 20:
+		if (below(state, 32) == 0)
+			endless_run(state, file);
 		break;
 	default:
 		random_msrs(state, file);
 	}
 }
 
+static unsigned long calls(void)
+{
+	unsigned long sum = 0;
+	int i;
+
+	for (i = 0; i < KINDS; i++)
+		sum += counts->done[i] + counts->failed[i];
+	return sum;
+}
+
+static unsigned long racing(void)
+{
+	return counts->done[RACING_MSRS] + counts->failed[RACING_MSRS] +
+	       counts->done[RACING_CLAIM] + counts->failed[RACING_CLAIM];
+}
+
+static unsigned long wanted;
+
 /* Calls on the same files while the main thread works with them, and closes them. */
 static void *racer(void *argument)
 {
 	unsigned long long state = (unsigned long long)argument;
-	unsigned long count = state >> 32, i;
+	unsigned int i;
 
-	for (i = 0; i < count; i++) {
-		int file = below(&state, FILES);
-		struct skidproof_msr one = { .msr = 0x38e };
-		struct skidproof_msrs msrs = { .list = (unsigned long long)&one, .count = 1 };
-		struct skidproof_claim claim = { .abi = SKIDPROOF_ABI, .cpu = below(&state, 3) };
+	while (calls() < wanted) {
+		/* The mix is the main thread's to decide. */
+		if (racing() > calls() / 8) {
+			usleep(1000);
+			continue;
+		}
+		for (i = 0; i < 4; i++) {
+			int file = below(&state, FILES);
+			struct skidproof_msr one = { .msr = 0x38e };
+			struct skidproof_msrs msrs = { .list = (unsigned long long)&one, .count = 1 };
+			struct skidproof_claim claim = { .abi = SKIDPROOF_ABI, .cpu = below(&state, 3) };
 
-		if (below(&state, 4))
-			call(file, SKIDPROOF_IOC_MSRS, &msrs, 10);
-		else
-			call(file, SKIDPROOF_IOC_CLAIM, &claim, 11);
+			if (below(&state, 4))
+				call(file, SKIDPROOF_IOC_MSRS, &msrs, RACING_MSRS);
+			else
+				call(file, SKIDPROOF_IOC_CLAIM, &claim, RACING_CLAIM);
+		}
 	}
 	return NULL;
 }
 
-/* The registers that a released CPU must have got back. */
-static int snapshot(unsigned long long *values)
+static void be_hostile(unsigned long long state)
 {
-	static const unsigned int list[] = { 0xc1, 0xc2, 0xc3, 0xc4, 0x186, 0x187, 0x188, 0x189, 0x1d9,
-					     0x309, 0x30a, 0x30b, 0x38d, 0x38e, 0x3f1, 0x600, 0x834 };
-	struct skidproof_claim claim = { .abi = SKIDPROOF_ABI };
-	struct skidproof_msr reads[17];
-	struct skidproof_msrs msrs = { .list = (unsigned long long)reads, .count = 17 };
-	int file = open(SKIDPROOF_DEVICE, O_RDWR | O_CLOEXEC), i;
+	pthread_t racers[RACERS];
+	int i;
 
-	memset(reads, 0, sizeof(reads));
-	for (i = 0; i < 17; i++)
-		reads[i].msr = list[i];
-	if (file < 0 || ioctl(file, SKIDPROOF_IOC_CLAIM, &claim)) {
-		perror("claim CPU 0");
-		return -1;
+	for (i = 0; i < FILES; i++) {
+		if (i != SHARED)
+			files[i] = open(SKIDPROOF_DEVICE, O_RDWR | O_CLOEXEC);
 	}
-	if (ioctl(file, SKIDPROOF_IOC_MSRS, &msrs)) {
-		perror("read the registers");
-		return -1;
+	for (i = 0; i < RACERS; i++)
+		pthread_create(&racers[i], NULL, racer, (void *)next(&state));
+	while (calls() < wanted) {
+		for (i = 0; i < 16; i++)
+			random_call(&state);
 	}
-	for (i = 0; i < 17; i++)
-		values[i] = reads[i].value;
-	close(file);
+	for (i = 0; i < RACERS; i++)
+		pthread_join(racers[i], NULL);
+	_exit(0);
+}
+
+/* The registers that a released CPU must have got back. */
+#define REGISTERS 17
+#define CPUS 2
+
+static const unsigned int registers[REGISTERS] = {
+	0xc1, 0xc2, 0xc3, 0xc4, 0x186, 0x187, 0x188, 0x189, 0x1d9,
+	0x309, 0x30a, 0x30b, 0x38d, 0x38e, 0x3f1, 0x600, 0x834,
+};
+
+/* Of each CPU that there is; -1 with the reason on standard error. */
+static int snapshot(unsigned long long values[CPUS][REGISTERS])
+{
+	unsigned int cpu, i;
+
+	memset(values, 0, sizeof(unsigned long long) * CPUS * REGISTERS);
+	for (cpu = 0; cpu < CPUS; cpu++) {
+		struct skidproof_claim claim = { .abi = SKIDPROOF_ABI, .cpu = cpu };
+		struct skidproof_msr reads[REGISTERS];
+		struct skidproof_msrs msrs = { .list = (unsigned long long)reads, .count = REGISTERS };
+		int file = open(SKIDPROOF_DEVICE, O_RDWR | O_CLOEXEC);
+
+		memset(reads, 0, sizeof(reads));
+		for (i = 0; i < REGISTERS; i++)
+			reads[i].msr = registers[i];
+		if (file < 0 || ioctl(file, SKIDPROOF_IOC_CLAIM, &claim)) {
+			if (file >= 0)
+				close(file);
+			if (file >= 0 && cpu > 0 && errno == ENXIO)
+				return 0;
+			fprintf(stderr, "hostile: cannot claim CPU %u: %s\n", cpu, strerror(errno));
+			return -1;
+		}
+		if (ioctl(file, SKIDPROOF_IOC_MSRS, &msrs)) {
+			perror("hostile: cannot read the registers");
+			return -1;
+		}
+		for (i = 0; i < REGISTERS; i++)
+			values[cpu][i] = reads[i].value;
+		close(file);
+	}
 	return 0;
+}
+
+static int run_long(unsigned long times)
+{
+	unsigned long long state = times;
+	int failed = 0;
+
+	while (times-- && !failed) {
+		files[0] = open(SKIDPROOF_DEVICE, O_RDWR | O_CLOEXEC);
+		failed = sampling_run(&state, 0, 0, 2000000, 5000, 1);
+		unmap_all(0);
+		close(files[0]);
+	}
+	return failed ? 1 : 0;
+}
+
+/* Brings CPU 1 there or away; 0 where there is none, or it is in use just now. */
+static int bring(int online)
+{
+	int file = open("/sys/devices/system/cpu/cpu1/online", O_WRONLY | O_CLOEXEC), done;
+
+	if (file < 0)
+		return 0;
+	done = write(file, online ? "1" : "0", 1) == 1;
+	close(file);
+	return done;
+}
+
+/* What goes on outside of the two processes, and how far they are. */
+static unsigned long look_after(void)
+{
+	unsigned long report = REPORT_EVERY, offline = OFFLINE_EVERY, times = 0;
+	int status, running = PROCESSES;
+
+	while (running > 0) {
+		while (waitpid(-1, &status, WNOHANG) > 0) {
+			running--;
+			if (!WIFEXITED(status) || WEXITSTATUS(status))
+				complain("a process ended with status", status);
+		}
+		usleep(100000);
+		/* Files are open, so it must stay. */
+		if (!syscall(SYS_delete_module, "skidproof", O_NONBLOCK) ||
+		    (errno != EWOULDBLOCK && errno != EBUSY))
+			complain("unloading the module while it is in use", errno);
+		if (calls() >= offline) {
+			offline += OFFLINE_EVERY;
+			times += bring(0);
+			usleep(20000);
+			bring(1);
+		}
+		if (calls() >= report) {
+			report += REPORT_EVERY;
+			printf("hostile: %lu calls, %lu wrong\n", calls(), counts->wrong);
+			fflush(stdout);
+		}
+	}
+	return times;
 }
 
 int main(int argc, char **argv)
 {
-	unsigned long count = argc > 1 ? strtoul(argv[1], NULL, 0) : 100000, i;
 	unsigned long long seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1, state = seed;
-	unsigned long long before[17], after[17];
-	pthread_t racers[THREADS];
-	unsigned long sum = 0;
+	unsigned long long before[CPUS][REGISTERS], after[CPUS][REGISTERS];
+	unsigned long offline;
+	int i, cpu;
 
+	counts = mmap(NULL, sizeof(*counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (counts == MAP_FAILED)
+		return 2;
+	if (argc > 2 && !strcmp(argv[1], "long"))
+		return run_long(strtoul(argv[2], NULL, 0));
 	if (snapshot(before))
 		return 2;
 	if (argc > 1 && !strcmp(argv[1], "registers")) {
-		for (i = 0; i < 17; i++)
-			printf("%llx%c", before[i], i == 16 ? '\n' : ' ');
+		for (i = 0; i < CPUS * REGISTERS; i++)
+			printf("%llx ", before[i / REGISTERS][i % REGISTERS]);
+		printf("\n");
 		return 0;
 	}
-	for (i = 0; i < FILES; i++)
-		files[i] = open(SKIDPROOF_DEVICE, O_RDWR | O_CLOEXEC);
-	for (i = 0; i < THREADS; i++) {
-		unsigned long long share = count / 8 / THREADS;
+	wanted = argc > 1 ? strtoul(argv[1], NULL, 0) : 100000;
+	files[SHARED] = open(SKIDPROOF_DEVICE, O_RDWR | O_CLOEXEC);
+	for (i = 0; i < PROCESSES; i++) {
+		unsigned long long own = next(&state);
+		pid_t child = fork();
 
-		pthread_create(&racers[i], NULL, racer,
-			       (void *)(share << 32 | (next(&state) & 0xffffffff)));
+		if (child < 0) {
+			perror("fork");
+			return 2;
+		}
+		if (!child)
+			be_hostile(own);
 	}
-	for (i = 0; i < count - count / 8; i++)
-		random_call(&state);
-	for (i = 0; i < THREADS; i++)
-		pthread_join(racers[i], NULL);
-	for (i = 0; i < FILES; i++) {
-		close(files[i]);
-		unmap_all(i);
-	}
+	offline = look_after();
+	close(files[SHARED]);
 	if (snapshot(after))
 		return 2;
-	for (i = 0; i < 17; i++) {
-		if (before[i] != after[i]) {
-			printf("register %lu was %llx and is %llx\n", i, before[i], after[i]);
-			wrong++;
+	for (cpu = 0; cpu < CPUS; cpu++) {
+		for (i = 0; i < REGISTERS; i++) {
+			if (before[cpu][i] == after[cpu][i])
+				continue;
+			fprintf(stderr, "hostile: wrong: CPU %d, MSR %x was %llx and is %llx\n", cpu,
+				registers[i], before[cpu][i], after[cpu][i]);
+			counts->wrong++;
 		}
 	}
 	printf("hostile: seed %llu\n", seed);
-	for (i = 0; i < 12; i++) {
-		sum += done[i] + failed[i];
-		if (done[i] + failed[i])
-			printf("  kind %2lu: %lu answered, %lu refused\n", i, done[i], failed[i]);
-	}
-	printf("hostile: %lu calls, %llu wrong\n", sum, wrong);
-	return wrong != 0;
+	for (i = 0; i < KINDS; i++)
+		printf("  %-16s %8lu answered %8lu refused\n", names[i], counts->done[i], counts->failed[i]);
+	printf("  %lu closes, CPU 1 offline %lu times; runs: %lu PMIs, %lu faults, %lu timeouts; "
+	       "%lu debug stores elsewhere refused\n", counts->closes, offline, counts->pmis, counts->faults,
+	       counts->timeouts, counts->outside);
+	printf("hostile: %lu calls, %lu wrong\n", calls(), counts->wrong);
+	return counts->wrong != 0;
 }

@@ -1,0 +1,100 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# Everything that must not hurt the driver, in a guest with two CPUs: torture.sh CALLS KILLS SEED.
+#
+# Wrong calls one by one, random calls, kill -9 at random moments, what ends a
+# claim from outside. Then everything must have been given back: memory of the
+# driver's in no slab and no mapping, and as many free pages as before. Boot with
+# panic_on_warn=1 slub_debug=FZPU. Needs refusals, hostile, kill9.sh, edges.sh
+# and skidproof on the PATH, and the module loaded. Ends with it unloaded.
+calls=$1
+kills=$2
+seed=$3
+failed=0
+
+# part NAME COMMAND...
+part() {
+	name=$1
+	shift
+	echo "== $name (at $(cut -d ' ' -f 1 /proc/uptime) s)"
+	if "$@"; then
+		echo "held    $name"
+	else
+		echo "failed  $name: $?"
+		failed=1
+	fi
+}
+field() { awk -v name="$1:" '$1 == name { print $2 }' /proc/meminfo; }
+# What is cached, and what RCU frees later, goes first.
+settle() {
+	rm -rf /tmp/torture/*
+	sync
+	sleep 1
+	for again in 1 2 3; do
+		echo 3 >/proc/sys/vm/drop_caches
+		for cache in /sys/kernel/slab/*/shrink; do echo 1 >"$cache"; done
+		sleep 1
+	done 2>/dev/null
+}
+figures() { echo "$(($(field MemTotal) - $(field MemFree))) $(field Slab) $(field SUnreclaim) $(field VmallocUsed) $(field PageTables)"; }
+# compare NAME BEFORE AFTER MOST: that it did not grow by more than MOST kB
+compare() {
+	echo "  $1: $2 kB before, $3 kB after"
+	[ $(($3 - $2)) -le "$4" ] || { echo "failed  $1 grew by $(($3 - $2)) kB"; failed=1; }
+}
+# Calls through the module, in the traces of who allocated what that slub_debug keeps. The module is gone, and its
+# functions have no names any more.
+leaked() {
+	for cache in /sys/kernel/debug/slab/*; do
+		# What describes a mapping goes on to describe free addresses.
+		case $cache in */vmap_area) continue ;; esac
+		grep -H -B 8 ' 0xffffffffc0' $cache/alloc_traces
+	done 2>/dev/null
+}
+
+mkdir -p /tmp/torture
+cd /tmp/torture || exit 2
+for option in panic_on_warn=1 slub_debug=FZPU; do
+	grep -q $option /proc/cmdline || echo "note: the kernel was booted without $option"
+done
+# What every part needs once for good, as the traces of slub_debug, is there before it is measured.
+hostile 2000 "$seed" >/dev/null || failed=1
+kill9.sh 2 hostile long 2 >/dev/null || failed=1
+skidproof run --machine direct --filter 'PebsReload*' >/dev/null 2>&1 || failed=1
+settle
+before=$(figures)
+
+part "wrong calls" sh -c 'refusals >refusals; code=$?; grep -E "^failed|^refusals" refusals; exit $code'
+part "random calls" hostile "$calls" "$seed"
+part "kills of a program that runs for long" kill9.sh $((kills / 2)) hostile long 3
+part "kills of suites" kill9.sh $((kills - kills / 2)) skidproof run --machine direct --filter 'PebsReload*'
+settle
+after=$(figures)
+echo "== memory (at $(cut -d ' ' -f 1 /proc/uptime) s)"
+if grep skidproof_block /proc/vmallocinfo; then
+	echo "failed  blocks are still mapped"
+	failed=1
+fi
+set -- $before $after
+compare "memory in use" "$1" "$6" 1024
+compare Slab "$2" "$7" 512
+compare SUnreclaim "$3" "$8" 512
+compare VmallocUsed "$4" "$9" 64
+compare PageTables "$5" "${10}" 64
+part "a claim that is ended from outside" edges.sh
+if [ -r /sys/kernel/debug/slab/kmalloc-64/alloc_traces ]; then
+	settle
+	leaked >leaked
+	if grep -q . leaked; then
+		sed 's#^/sys/kernel/debug/slab/#  #' leaked
+		echo "failed  the module allocated in slabs what is not freed: above, each with where"
+		failed=1
+	fi
+fi
+# Of some complaints the kernel makes no warning: a slab that was overwritten, a CPU or a task that is stuck.
+if dmesg | grep -E "BUG|WARNING|INFO: (task|rcu)|rcu.*stall|lockup|Oops|Object (freed|already)"; then
+	echo "failed  the kernel complained"
+	failed=1
+fi
+[ $failed = 0 ] && echo "torture: held" || echo "torture: failed"
+exit $failed
