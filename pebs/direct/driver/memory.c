@@ -144,7 +144,8 @@ struct skidproof_block *skidproof_block_at(struct skidproof_file *file, u64 addr
 		u64 begin = (u64)(uintptr_t)block->address;
 		u64 size = (u64)block->count * PAGE_SIZE;
 
-		if (address >= begin && address - begin <= size && bytes <= size - (address - begin))
+		if (address >= begin && address - begin <= size &&
+		    bytes <= size - (address - begin))
 			return block;
 	}
 	return NULL;

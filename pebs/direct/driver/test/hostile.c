@@ -312,7 +312,7 @@ static void random_run(unsigned long long *state, int file)
 		disable[0] = (struct skidproof_msr){ 0x38f, 1, 0, 0 };
 	}
 	acknowledge[0] = (struct skidproof_msr){ msr(state), 1, 0, 0 };
-	/* Only code that was put there is entered: at its beginning, or somewhere that is refused. */
+	/* Only code that was put there is entered, at its beginning, or what is refused. */
 	for (i = 0; i < BLOCKS && blocks[file][n].use != SKIDPROOF_CODE; i++)
 		n = (n + 1) % BLOCKS;
 	if (blocks[file][n].use == SKIDPROOF_CODE && views[file][n] && blocks[file][n].address &&
@@ -361,11 +361,11 @@ struct debug_store {
  * the driver is for. Unless it shall be right, one plan in four has its debug
  * store elsewhere, which must be refused. 0: it returned, and was interrupted.
  */
-static int sampling_run(unsigned long long *state, int file, unsigned int cpu, unsigned long iterations,
-			unsigned long period, int right)
+static int sampling_run(unsigned long long *state, int file, unsigned int cpu,
+			unsigned long iterations, unsigned long period, int right)
 {
 	struct skidproof_claim claim = { .abi = SKIDPROOF_ABI, .cpu = cpu };
-	unsigned long long area, buffer;
+	unsigned long long fields, area, buffer;
 	struct skidproof_pmi log[16];
 	struct debug_store *store;
 	struct skidproof_run run;
@@ -377,7 +377,7 @@ static int sampling_run(unsigned long long *state, int file, unsigned int cpu, u
 	if (take(file, 0, SKIDPROOF_CODE, 4096) || take(file, 1, SKIDPROOF_DEBUG_STORE, DS_BYTES))
 		return -1;
 	memcpy(views[file][0], code[LOOP], 8);
-	area = blocks[file][1].address;
+	fields = area = blocks[file][1].address;
 	buffer = area + BUFFER;
 	store = views[file][1];
 	memset(store, 0, sizeof(*store));
@@ -424,8 +424,8 @@ static int sampling_run(unsigned long long *state, int file, unsigned int cpu, u
 		.pmi_flags = SKIDPROOF_PMI_ALL & ~SKIDPROOF_PMI_REWIND_BTS,
 		.status_msr = 0x38e,
 		.field_bytes = 8,
-		.pebs_index_address = blocks[file][1].address + offsetof(struct debug_store, pebs_index),
-		.pebs_base_address = blocks[file][1].address + offsetof(struct debug_store, pebs_base),
+		.pebs_index_address = fields + offsetof(struct debug_store, pebs_index),
+		.pebs_base_address = fields + offsetof(struct debug_store, pebs_base),
 		.keep_status = 0xff,
 		.deadline_ms = 10000,
 	};
@@ -491,6 +491,7 @@ static void random_call(unsigned long long *state)
 	int file = below(state, FILES);
 	struct skidproof_rdpmc rdpmc = { .index = value(state, file), .cr4_pce = below(state, 3) };
 	struct skidproof_claim claim = { .abi = SKIDPROOF_ABI, .cpu = below(state, 4) };
+	unsigned long request;
 	char junk[512];
 	unsigned int i;
 
@@ -519,9 +520,8 @@ static void random_call(unsigned long long *state)
 		break;
 	case 5:
 		/* Sizes and numbers that are nobody's, and pointers that lead nowhere. */
-		call(file, below(state, 2) ? next(state) : _IOC(below(state, 4), SKIDPROOF_IOC_MAGIC,
-								below(state, 16), below(state, 512)),
-		     (void *)pointer(state, junk), JUNK);
+		request = _IOC(below(state, 4), SKIDPROOF_IOC_MAGIC, below(state, 16), below(state, 512));
+		call(file, below(state, 2) ? next(state) : request, (void *)pointer(state, junk), JUNK);
 		break;
 	case 6:
 		spoil = 1;
@@ -529,7 +529,7 @@ static void random_call(unsigned long long *state)
 		break;
 	case 7:
 		if (below(state, 8) == 0) {
-			/* Another one takes the number at once; the threads find it closed meanwhile. */
+			/* Another takes the number at once; threads find it closed meanwhile. */
 			close(files[file]);
 			unmap_all(file);
 			files[file] = open(SKIDPROOF_DEVICE, O_RDWR | O_CLOEXEC);
@@ -552,7 +552,8 @@ static void random_call(unsigned long long *state)
 		random_run(state, file);
 		break;
 	case 19:
-		sampling_run(state, file, below(state, 2), 1 + below(state, 2000), 4 + below(state, 60), 0);
+		sampling_run(state, file, below(state, 2), 1 + below(state, 2000),
+			     4 + below(state, 60), 0);
 		break;
 	case 20:
 		if (below(state, 32) == 0)
@@ -596,8 +597,10 @@ static void *racer(void *argument)
 		for (i = 0; i < 4; i++) {
 			int file = below(&state, FILES);
 			struct skidproof_msr one = { .msr = 0x38e };
-			struct skidproof_msrs msrs = { .list = (unsigned long long)&one, .count = 1 };
-			struct skidproof_claim claim = { .abi = SKIDPROOF_ABI, .cpu = below(&state, 3) };
+			struct skidproof_msrs msrs = { (unsigned long long)&one, 1, 0 };
+			struct skidproof_claim claim = { .abi = SKIDPROOF_ABI };
+
+			claim.cpu = below(&state, 3);
 
 			if (below(&state, 4))
 				call(file, SKIDPROOF_IOC_MSRS, &msrs, RACING_MSRS);
@@ -628,25 +631,43 @@ static void be_hostile(unsigned long long state)
 	_exit(0);
 }
 
-/* The registers that a released CPU must have got back. */
-#define REGISTERS 17
+/*
+ * The registers that a released CPU must have got back: all that the driver lets
+ * through for writing, but those that a claim sets, only take a 1, or go on to
+ * change while branches are recorded. Absent ones read as 0 whenever they do.
+ */
+#define REGISTERS 46
 #define CPUS 2
 
-static const unsigned int registers[REGISTERS] = {
-	0xc1, 0xc2, 0xc3, 0xc4, 0x186, 0x187, 0x188, 0x189, 0x1d9,
-	0x309, 0x30a, 0x30b, 0x38d, 0x38e, 0x3f1, 0x600, 0x834,
-};
+static unsigned int registers[REGISTERS];
+
+static void list_registers(void)
+{
+	static const unsigned int ranges[][2] = {
+		{ 0xc1, 0xc8 }, { 0x186, 0x18d }, { 0x1a0, 0x1a0 }, { 0x1a6, 0x1a7 }, { 0x1c8, 0x1c8 },
+		{ 0x1d9, 0x1d9 }, { 0x309, 0x310 }, { 0x345, 0x345 }, { 0x38d, 0x38e },
+		{ 0x3f1, 0x3f2 }, { 0x3f6, 0x3f7 }, { 0x4c1, 0x4c8 }, { 0x600, 0x600 },
+		{ 0x834, 0x834 },
+	};
+	unsigned int range, at, n = 0;
+
+	for (range = 0; range < sizeof(ranges) / sizeof(ranges[0]); range++) {
+		for (at = ranges[range][0]; at <= ranges[range][1]; at++)
+			registers[n++] = at;
+	}
+}
 
 /* Of each CPU that there is; -1 with the reason on standard error. */
 static int snapshot(unsigned long long values[CPUS][REGISTERS])
 {
 	unsigned int cpu, i;
 
+	list_registers();
 	memset(values, 0, sizeof(unsigned long long) * CPUS * REGISTERS);
 	for (cpu = 0; cpu < CPUS; cpu++) {
 		struct skidproof_claim claim = { .abi = SKIDPROOF_ABI, .cpu = cpu };
 		struct skidproof_msr reads[REGISTERS];
-		struct skidproof_msrs msrs = { .list = (unsigned long long)reads, .count = REGISTERS };
+		struct skidproof_msrs msrs = { (unsigned long long)reads, REGISTERS, 0 };
 		int file = open(SKIDPROOF_DEVICE, O_RDWR | O_CLOEXEC);
 
 		memset(reads, 0, sizeof(reads));
@@ -736,7 +757,8 @@ int main(int argc, char **argv)
 	unsigned long offline;
 	int i, cpu;
 
-	counts = mmap(NULL, sizeof(*counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	counts = mmap(NULL, sizeof(*counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		      -1, 0);
 	if (counts == MAP_FAILED)
 		return 2;
 	if (argc > 2 && !strcmp(argv[1], "long"))
@@ -770,17 +792,18 @@ int main(int argc, char **argv)
 		for (i = 0; i < REGISTERS; i++) {
 			if (before[cpu][i] == after[cpu][i])
 				continue;
-			fprintf(stderr, "hostile: wrong: CPU %d, MSR %x was %llx and is %llx\n", cpu,
-				registers[i], before[cpu][i], after[cpu][i]);
+			fprintf(stderr, "hostile: wrong: CPU %d, MSR %x was %llx and is %llx\n",
+				cpu, registers[i], before[cpu][i], after[cpu][i]);
 			counts->wrong++;
 		}
 	}
 	printf("hostile: seed %llu\n", seed);
 	for (i = 0; i < KINDS; i++)
-		printf("  %-16s %8lu answered %8lu refused\n", names[i], counts->done[i], counts->failed[i]);
-	printf("  %lu closes, CPU 1 offline %lu times; runs: %lu PMIs, %lu faults, %lu timeouts; "
-	       "%lu debug stores elsewhere refused\n", counts->closes, offline, counts->pmis, counts->faults,
-	       counts->timeouts, counts->outside);
+		printf("  %-16s %8lu answered %8lu refused\n", names[i], counts->done[i],
+		       counts->failed[i]);
+	printf("  %lu closes, CPU 1 offline %lu times\n", counts->closes, offline);
+	printf("  runs: %lu PMIs, %lu faults, %lu timeouts; %lu debug stores elsewhere refused\n",
+	       counts->pmis, counts->faults, counts->timeouts, counts->outside);
 	printf("hostile: %lu calls, %lu wrong\n", calls(), counts->wrong);
 	return counts->wrong != 0;
 }
