@@ -36,14 +36,17 @@ settle() {
 		sleep 1
 	done 2>/dev/null
 }
-figures() { echo "$(($(field MemTotal) - $(field MemFree))) $(field Slab) $(field SUnreclaim) $(field VmallocUsed) $(field PageTables)"; }
+figures() {
+	echo $(($(field MemTotal) - $(field MemFree)))
+	for name in Slab SUnreclaim VmallocUsed PageTables; do field $name; done
+}
 # compare NAME BEFORE AFTER MOST: that it did not grow by more than MOST kB
 compare() {
 	echo "  $1: $2 kB before, $3 kB after"
 	[ $(($3 - $2)) -le "$4" ] || { echo "failed  $1 grew by $(($3 - $2)) kB"; failed=1; }
 }
-# Calls through the module, in the traces of who allocated what that slub_debug keeps. The module is gone, and its
-# functions have no names any more.
+# Calls through the module, in the traces of who allocated what that slub_debug
+# keeps. The module is gone, and its functions have no names any more.
 leaked() {
 	for cache in /sys/kernel/debug/slab/*; do
 		# What describes a mapping goes on to describe free addresses.
@@ -91,6 +94,8 @@ if [ -r /sys/kernel/debug/slab/kmalloc-64/alloc_traces ]; then
 		echo "failed  the module allocated in slabs what is not freed: above, each with where"
 		failed=1
 	fi
+else
+	echo "note: this kernel keeps no traces of who allocated what; only the figures above speak of leaks"
 fi
 # Of some complaints the kernel makes no warning: a slab that was overwritten, a CPU or a task that is stuck.
 if dmesg | grep -E "BUG|WARNING|INFO: (task|rcu)|rcu.*stall|lockup|Oops|Object (freed|already)"; then
