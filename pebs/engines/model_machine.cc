@@ -279,7 +279,7 @@ Expected<void> ModelMachine::execute(const RunPlan& plan, RunLog& log) {
       SKIDPROOF_CHECK(interpreter.step(retired));
       pmu_.retire(retired);
     }
-    if (pmu_.take_interrupt()) handle_interrupt(plan, log);
+    if (pmu_.between_instructions() && pmu_.take_interrupt()) handle_interrupt(plan, log);
     executed += count;
     until_look -= count;
     if (until_look == 0) {
