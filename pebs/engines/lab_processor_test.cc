@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -392,6 +393,49 @@ TEST(LabProcessor, WatchesWhileSoftwareLetsSomethingCount) {
   EXPECT_FALSE(lab.processor.watching());
   ASSERT_EQ(lab.processor.wrmsr(IA32_PERF_GLOBAL_CTRL, 0), Answer::kDone);
   EXPECT_FALSE(lab.processor.watching());
+}
+
+TEST(LabProcessor, BeginsAgainAsAfterPowerOn) {
+  Idle lab("sandy-bridge");
+  ASSERT_EQ(lab.processor.wrmsr(IA32_FIXED_CTR_CTRL, fixed_ctrl::kOs), Answer::kDone);
+  ASSERT_EQ(lab.processor.wrmsr(IA32_PERF_GLOBAL_CTRL, bit(32)), Answer::kDone);
+  lab.retire(400);
+  lab.processor.start_again(7);
+  EXPECT_FALSE(lab.processor.watching());
+  EXPECT_EQ(lab.read(IA32_FIXED_CTR0), 0u);
+  EXPECT_EQ(lab.read(IA32_FIXED_CTR_CTRL), 0u);
+  Idle fresh("sandy-bridge");
+  EXPECT_EQ(lab.read(IA32_PERF_GLOBAL_CTRL), fresh.read(IA32_PERF_GLOBAL_CTRL));
+}
+
+TEST(LabProcessor, KeepsAJournalOfWhatIsNotTheProgram) {
+  const std::string path = ::testing::TempDir() + "lab_processor_test.journal";
+  {
+    auto journal = JournalWriter::create(path).value();
+    Idle lab("sandy-bridge");
+    lab.processor.keep(*journal);
+    lab.processor.start_again(7);
+    ASSERT_EQ(lab.processor.wrmsr(IA32_FIXED_CTR_CTRL, fixed_ctrl::kOs | fixed_ctrl::kUsr),
+              Answer::kDone);
+    ASSERT_EQ(lab.processor.wrmsr(IA32_PERF_GLOBAL_CTRL, bit(32)), Answer::kDone);
+    lab.retire(2, true);  // below the kernel's space
+    lab.processor.before(0xFFFF'C900'0000'0000, false);
+    lab.processor.after(0xFFFF'C900'0000'0001, false);
+    ASSERT_EQ(lab.processor.wrmsr(IA32_PERF_GLOBAL_CTRL, 0), Answer::kDone);
+  }
+  const std::vector<Journal> journals = read_journals(path).value();
+  ASSERT_EQ(journals.size(), 1u);
+  EXPECT_EQ(journals[0].seed, 7u);
+  using Kind = JournalEntry::Kind;
+  std::vector<Kind> kinds;
+  for (const JournalEntry& entry : journals[0].entries) kinds.push_back(entry.kind);
+  EXPECT_EQ(kinds, (std::vector<Kind>{Kind::kWrite, Kind::kWrite, Kind::kWatching,
+                                      Kind::kInstruction, Kind::kInstruction, Kind::kWrite}));
+  EXPECT_EQ(journals[0].entries[1].msr, IA32_PERF_GLOBAL_CTRL);
+  EXPECT_EQ(journals[0].entries[1].value, bit(32));
+  EXPECT_EQ(journals[0].entries[4].executed.ip, 0x1001u);
+  EXPECT_EQ(journals[0].entries[4].executed.next_ip, 0x1002u);
+  std::remove(path.c_str());
 }
 
 TEST(LabProcessor, TimeGoesOnWhileTheProcessorIsHalted) {
