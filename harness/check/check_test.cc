@@ -134,6 +134,12 @@ TEST(Listener, SkipsCarryTheirCategory) {
             "reading: no such thing here");
 }
 
+TEST(Listener, AModelThatLacksSomethingIsAnError) {
+  const SelfTest self = run_self_test("Must.BeInErrorWhereAModelLacksSomething");
+  EXPECT_EQ(self.exit, kExitHarnessFailed);
+  EXPECT_EQ(self.row("Must.BeInErrorWhereAModelLacksSomething")["status"], "error");
+}
+
 TEST(Listener, AnAnsweredGeneralProtectionIsSomethingExecuted) {
   EXPECT_EQ(run_self_test("Must.CountGeneralProtection*").exit, kExitHeld);
 }

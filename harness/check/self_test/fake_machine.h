@@ -27,6 +27,7 @@ class FakeMachine final : public Machine {
     return values_[msr];
   }
   Expected<void> wrmsr(uint32_t msr, uint64_t value) override {
+    if (msr == kNoModel) identity_.provenance = Provenance::kVirtualLab;
     values_[msr] = value;
     return {};
   }
@@ -38,6 +39,7 @@ class FakeMachine final : public Machine {
   static constexpr uint32_t kAbsent = 0xBAD;
   static constexpr uint32_t kUnreachable = 0xFAA;
   static constexpr uint32_t kNotHere = 0xFAB;
+  static constexpr uint32_t kNoModel = 0xFAC;  // whoever writes it makes the machine no model
 
  private:
   Identity identity_;

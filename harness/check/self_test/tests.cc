@@ -70,6 +70,12 @@ SKIDPROOF_TEST(Must, Skip, clause::R1) {
 
 SKIDPROOF_TEST(Must, SkipWhatTheMachineDoesNotHave, clause::R1) {
   VERIFY_EQ(need(machine().rdmsr(kMsr)), 0u);
+  need(machine().wrmsr(FakeMachine::kNoModel, 1));
+  need(machine().rdmsr(FakeMachine::kNotHere), "reading");
+  ADD_FAILURE() << "need() must not return";
+}
+
+SKIDPROOF_TEST(Must, BeInErrorWhereAModelLacksSomething, clause::R1) {
   need(machine().rdmsr(FakeMachine::kNotHere), "reading");
   ADD_FAILURE() << "need() must not return";
 }
