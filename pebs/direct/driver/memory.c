@@ -21,9 +21,12 @@ module_param(memory_mib, uint, 0644);
 MODULE_PARM_DESC(memory_mib, "most memory of one open file, in MiB (default 1024)");
 
 #define MAX_BLOCKS 4096
-/* Where programs find what is not the debug store: as far above as in the file. */
+/*
+ * Where programs find what is not the debug store: as far above as in the file.
+ * Linux has no process' memory there unless it is asked to.
+ */
 #define BLOCKS_BEGIN (1ULL << 46)
-#define BLOCKS_SPAN (1ULL << 46)
+#define BLOCKS_SPAN (1ULL << 44)
 
 static void put_pages(struct skidproof_block *block)
 {
