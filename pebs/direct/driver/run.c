@@ -127,7 +127,7 @@ static bool in_program(const struct running *run, u64 ip)
 	return ip >= begin && ip - begin < (u64)run->code->count * PAGE_SIZE;
 }
 
-/* Whether the kernel's code was interrupted, by the code segment that was. */
+/* Whether a code segment is ring 3's. */
 static bool of_user(u64 cs)
 {
 	return cs & 3;
@@ -245,9 +245,14 @@ u64 notrace skidproof_nmi(struct skidproof_frame *frame)
 	fresh = status & ~run->seen & run->can_interrupt;
 	if (!(run->lvt_open && (lvt & APIC_LVT_MASKED)) && !fresh) {
 		plan->foreign_nmis++;
-		/* The kernel's entry would take ring 3 for a process, and its stack for empty. */
-		if (run->inside && (of_user(frame->cs) || in_program(run, frame->rip)))
+		/*
+		 * The kernel's entry would take ring 3 for a process, and its
+		 * stack for empty; its handler may look at the process' memory.
+		 */
+		if (run->inside && (of_user(frame->cs) || in_program(run, frame->rip))) {
 			suspend(run, frame, frame->ctrl, PASSED_ON);
+			skidproof_space_leave(&run->space);
+		}
 		return 1;
 	}
 
@@ -330,6 +335,7 @@ static void suspend_at_fault(struct running *run, struct skidproof_fault *fault)
 	};
 	run->ending = PASSED_ON;
 	leave(run, &fault->rip);
+	skidproof_space_leave(&run->space);
 }
 
 /*
@@ -754,8 +760,10 @@ static void execute(struct running *run)
 			run->plan->fault_value = run->entry.refused == MSR_IA32_DEBUGCTLMSR ?
 						 run->entry.debugctl : run->left_ctrl;
 		}
-		if (run->ending == PASSED_ON)
+		if (run->ending == PASSED_ON) {
+			enter_space(run);
 			continue;
+		}
 		if (run->ending != SLICED)
 			break;
 		native_load_idt(&kernel_idt);

@@ -53,7 +53,7 @@ static const char *const names[KINDS] = {
 /* What both processes count. */
 static struct counts {
 	unsigned long done[KINDS], failed[KINDS];
-	unsigned long wrong, closes, faults, timeouts, pmis, outside, user;
+	unsigned long wrong, closes, faults, timeouts, pmis, outside, user, nmis;
 } *counts;
 
 static int files[FILES];
@@ -293,6 +293,7 @@ static void count_run(const struct skidproof_run *run)
 	add(&counts->timeouts, run->outcome == SKIDPROOF_TIMED_OUT);
 	add(&counts->pmis, run->pmis);
 	add(&counts->user, run->ring == 3);
+	add(&counts->nmis, run->foreign_nmis);
 	if (run->outcome > SKIDPROOF_INTERRUPTED)
 		complain("an outcome that there is not", run->outcome);
 }
@@ -750,6 +751,8 @@ static int run_long(unsigned long times)
 		unmap_all(0);
 		close(files[0]);
 	}
+	printf("hostile: long runs, %lu at ring 3: %lu PMIs, %lu NMIs of others\n", counts->user,
+	       counts->pmis, counts->nmis);
 	return failed ? 1 : 0;
 }
 
