@@ -89,12 +89,12 @@ static long do_claim(struct skidproof_file *file, void __user *user)
 		return -EFAULT;
 	if (claim.abi != SKIDPROOF_ABI || claim.reserved)
 		return -EINVAL;
-	claim.core_type = claim.microcode = 0;
-	claim.detail = claim.ppin = claim.tsc_khz = claim.limit_us = 0;
+	claim = (struct skidproof_claim){ .abi = claim.abi, .cpu = claim.cpu };
 	error = skidproof_claim_cpu(file, &claim);
 	if (!error && !file->stack) {
-		struct skidproof_block *stack = skidproof_block_new(file, STACK_BYTES, SKIDPROOF_DATA);
+		struct skidproof_block *stack;
 
+		stack = skidproof_block_new(file, STACK_BYTES, SKIDPROOF_DATA);
 		if (IS_ERR(stack)) {
 			skidproof_release_cpu(file);
 			return PTR_ERR(stack);
@@ -206,7 +206,8 @@ static long do_free(struct skidproof_file *file, void __user *user)
 	if (copy_from_user(&given, user, sizeof(given)))
 		return -EFAULT;
 	block = skidproof_block_at(file, given.address, 0);
-	if (!block || block == file->stack || block == file->landing || block->address != given.address)
+	if (!block || block == file->stack || block == file->landing ||
+	    block->address != given.address)
 		return -EINVAL;
 	skidproof_forget_ds(file, block);
 	skidproof_block_free(file, block);

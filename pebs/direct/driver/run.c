@@ -191,7 +191,8 @@ static void leave(const struct running *run, u64 *interrupted)
 }
 
 /* The same, with all that it needs to go on later. */
-static void suspend(struct running *run, struct skidproof_frame *frame, u64 ctrl, enum ending ending)
+static void suspend(struct running *run, struct skidproof_frame *frame, u64 ctrl,
+		    enum ending ending)
 {
 	run->frame = *frame;
 	run->frame.ctrl = ctrl;

@@ -153,7 +153,8 @@ struct skidproof_run {
 	__u32 fault_vector;
 	__u32 fault_error;
 	__u32 fault_msr;
-	__u32 guard;		/* 40000000H + n: fixed counter n bounds the run; n: IA32_PMCn; ~0: none */
+	/* What bounds the run: 40000000H + n: fixed counter n; n: IA32_PMCn; ~0: nothing. */
+	__u32 guard;
 	__u64 fault_value;
 };
 

@@ -58,7 +58,8 @@ static int add(struct skidproof_file *file, const struct skidproof_block *block)
 {
 	u64 no_execute = boot_cpu_has(X86_FEATURE_NX) ? _PAGE_NX : 0;
 	/* User space writes code through its own mapping. */
-	u64 flags = block->use == SKIDPROOF_CODE ? PAGE : PAGE | _PAGE_RW | _PAGE_DIRTY | no_execute;
+	u64 data = PAGE | _PAGE_RW | _PAGE_DIRTY | no_execute;
+	u64 flags = block->use == SKIDPROOF_CODE ? PAGE : data;
 	unsigned long i;
 
 	for (i = 0; i < block->count; i++) {

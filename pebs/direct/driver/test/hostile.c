@@ -316,7 +316,7 @@ static void random_run(unsigned long long *state, int file)
 		disable[0] = (struct skidproof_msr){ 0x38f, 1, 0, 0 };
 	}
 	acknowledge[0] = (struct skidproof_msr){ msr(state), 1, 0, 0 };
-	/* Only code that was put there is entered: at its beginning, or somewhere that is refused. */
+	/* Only code that was put there is entered, at its beginning, or what is refused. */
 	for (i = 0; i < BLOCKS && blocks[file][n].use != SKIDPROOF_CODE; i++)
 		n = (n + 1) % BLOCKS;
 	if (blocks[file][n].use == SKIDPROOF_CODE && views[file][n] && blocks[file][n].address &&
@@ -366,11 +366,11 @@ struct debug_store {
  * the driver is for. Unless it shall be right, one plan in four has its debug
  * store elsewhere, which must be refused. 0: it returned, and was interrupted.
  */
-static int sampling_run(unsigned long long *state, int file, unsigned int cpu, unsigned long iterations,
-			unsigned long period, int right)
+static int sampling_run(unsigned long long *state, int file, unsigned int cpu,
+			unsigned long iterations, unsigned long period, int right)
 {
 	struct skidproof_claim claim = { .abi = SKIDPROOF_ABI, .cpu = cpu };
-	unsigned long long area, buffer;
+	unsigned long long fields, area, buffer;
 	struct skidproof_pmi log[16];
 	struct debug_store *store;
 	struct skidproof_run run;
@@ -382,7 +382,7 @@ static int sampling_run(unsigned long long *state, int file, unsigned int cpu, u
 	if (take(file, 0, SKIDPROOF_CODE, 4096) || take(file, 1, SKIDPROOF_DEBUG_STORE, DS_BYTES))
 		return -1;
 	memcpy(views[file][0], code[LOOP], 8);
-	area = blocks[file][1].address;
+	fields = area = blocks[file][1].address;
 	buffer = area + BUFFER;
 	store = views[file][1];
 	memset(store, 0, sizeof(*store));
@@ -429,8 +429,8 @@ static int sampling_run(unsigned long long *state, int file, unsigned int cpu, u
 		.pmi_flags = SKIDPROOF_PMI_ALL & ~SKIDPROOF_PMI_REWIND_BTS,
 		.status_msr = 0x38e,
 		.field_bytes = 8,
-		.pebs_index_address = blocks[file][1].address + offsetof(struct debug_store, pebs_index),
-		.pebs_base_address = blocks[file][1].address + offsetof(struct debug_store, pebs_base),
+		.pebs_index_address = fields + offsetof(struct debug_store, pebs_index),
+		.pebs_base_address = fields + offsetof(struct debug_store, pebs_base),
 		.keep_status = 0xff,
 		.deadline_ms = 10000,
 		.ring = below(state, 2) * 3,
@@ -462,9 +462,9 @@ static void any_program(unsigned long long *state, unsigned char *text, size_t b
 		{ { 0x8e, 0xd8, 0x8e, 0xc0 }, 4 },	/* MOV DS, AX; MOV ES, AX */
 		{ { 0xb8, 0x2b, 0, 0, 0 }, 5 },		/* MOV EAX, 2BH */
 		{ { 0x31, 0xc0 }, 2 },			/* XOR EAX, EAX */
-		{ { 0x9c, 0x66, 0x81, 0x0c, 0x24, 0x00, 0x44, 0x9d }, 8 },	/* RFLAGS |= NT, DF */
-		{ { 0x9c, 0x80, 0x4c, 0x24, 0x02, 0x04, 0x9d }, 7 },		/* RFLAGS |= AC */
-		{ { 0x9c, 0x80, 0x4c, 0x24, 0x01, 0x01, 0x9d }, 7 },		/* RFLAGS |= TF */
+		{ { 0x9c, 0x80, 0x4c, 0x24, 0x01, 0x44, 0x9d }, 7 },	/* RFLAGS |= NT, DF */
+		{ { 0x9c, 0x80, 0x4c, 0x24, 0x02, 0x04, 0x9d }, 7 },	/* RFLAGS |= AC */
+		{ { 0x9c, 0x80, 0x4c, 0x24, 0x01, 0x01, 0x9d }, 7 },	/* RFLAGS |= TF */
 		{ { 0x8c, 0xd0, 0x8e, 0xd0 }, 4 },	/* MOV SS, itself */
 		{ { 0x0f, 0x05 }, 2 },			/* SYSCALL */
 		{ { 0xcd, 0x80 }, 2 },			/* INT 80H */
@@ -481,14 +481,15 @@ static void any_program(unsigned long long *state, unsigned char *text, size_t b
 		{ { 0x48, 0xcf }, 2 },			/* IRETQ */
 		{ { 0xc3 }, 1 },			/* RET */
 	};
+	const size_t known = sizeof(pieces) / sizeof(pieces[0]);
 	size_t i = 0;
 
 	while (i < bytes) {
-		size_t n = below(state, 2 * sizeof(pieces) / sizeof(pieces[0])), count = 1 + below(state, 6);
+		size_t n = below(state, 2 * known), count = 1 + below(state, 6);
 		unsigned long long random = next(state);
 		const void *from = &random;
 
-		if (n < sizeof(pieces) / sizeof(pieces[0]) - (i < 16)) {
+		if (n < known) {
 			from = pieces[n].bytes;
 			count = pieces[n].count;
 		}
@@ -558,6 +559,7 @@ static void random_call(unsigned long long *state)
 	struct skidproof_rdpmc rdpmc = { .index = value(state, file), .cr4_pce = below(state, 3),
 					 .ring = below(state, 2) * 3 };
 	struct skidproof_claim claim = { .abi = SKIDPROOF_ABI, .cpu = below(state, 4) };
+	unsigned long request;
 	char junk[512];
 	unsigned int i;
 
@@ -586,9 +588,8 @@ static void random_call(unsigned long long *state)
 		break;
 	case 5:
 		/* Sizes and numbers that are nobody's, and pointers that lead nowhere. */
-		call(file, below(state, 2) ? next(state) : _IOC(below(state, 4), SKIDPROOF_IOC_MAGIC,
-								below(state, 16), below(state, 512)),
-		     (void *)pointer(state, junk), JUNK);
+		request = _IOC(below(state, 4), SKIDPROOF_IOC_MAGIC, below(state, 16), below(state, 512));
+		call(file, below(state, 2) ? next(state) : request, (void *)pointer(state, junk), JUNK);
 		break;
 	case 6:
 		spoil = 1;
@@ -596,7 +597,7 @@ static void random_call(unsigned long long *state)
 		break;
 	case 7:
 		if (below(state, 8) == 0) {
-			/* Another one takes the number at once; the threads find it closed meanwhile. */
+			/* Another takes the number at once; threads find it closed meanwhile. */
 			close(files[file]);
 			unmap_all(file);
 			files[file] = open(SKIDPROOF_DEVICE, O_RDWR | O_CLOEXEC);
@@ -619,7 +620,8 @@ static void random_call(unsigned long long *state)
 		random_run(state, file);
 		break;
 	case 19:
-		sampling_run(state, file, below(state, 2), 1 + below(state, 2000), 4 + below(state, 60), 0);
+		sampling_run(state, file, below(state, 2), 1 + below(state, 2000),
+			     4 + below(state, 60), 0);
 		break;
 	case 20:
 		if (below(state, 32) == 0)
@@ -665,8 +667,10 @@ static void *racer(void *argument)
 		for (i = 0; i < 4; i++) {
 			int file = below(&state, FILES);
 			struct skidproof_msr one = { .msr = 0x38e };
-			struct skidproof_msrs msrs = { .list = (unsigned long long)&one, .count = 1 };
-			struct skidproof_claim claim = { .abi = SKIDPROOF_ABI, .cpu = below(&state, 3) };
+			struct skidproof_msrs msrs = { (unsigned long long)&one, 1, 0 };
+			struct skidproof_claim claim = { .abi = SKIDPROOF_ABI };
+
+			claim.cpu = below(&state, 3);
 
 			if (below(&state, 4))
 				call(file, SKIDPROOF_IOC_MSRS, &msrs, RACING_MSRS);
@@ -697,25 +701,43 @@ static void be_hostile(unsigned long long state)
 	_exit(0);
 }
 
-/* The registers that a released CPU must have got back. */
-#define REGISTERS 17
+/*
+ * The registers that a released CPU must have got back: all that the driver lets
+ * through for writing, but those that a claim sets, only take a 1, or go on to
+ * change while branches are recorded. Absent ones read as 0 whenever they do.
+ */
+#define REGISTERS 46
 #define CPUS 2
 
-static const unsigned int registers[REGISTERS] = {
-	0xc1, 0xc2, 0xc3, 0xc4, 0x186, 0x187, 0x188, 0x189, 0x1d9,
-	0x309, 0x30a, 0x30b, 0x38d, 0x38e, 0x3f1, 0x600, 0x834,
-};
+static unsigned int registers[REGISTERS];
+
+static void list_registers(void)
+{
+	static const unsigned int ranges[][2] = {
+		{ 0xc1, 0xc8 }, { 0x186, 0x18d }, { 0x1a0, 0x1a0 }, { 0x1a6, 0x1a7 }, { 0x1c8, 0x1c8 },
+		{ 0x1d9, 0x1d9 }, { 0x309, 0x310 }, { 0x345, 0x345 }, { 0x38d, 0x38e },
+		{ 0x3f1, 0x3f2 }, { 0x3f6, 0x3f7 }, { 0x4c1, 0x4c8 }, { 0x600, 0x600 },
+		{ 0x834, 0x834 },
+	};
+	unsigned int range, at, n = 0;
+
+	for (range = 0; range < sizeof(ranges) / sizeof(ranges[0]); range++) {
+		for (at = ranges[range][0]; at <= ranges[range][1]; at++)
+			registers[n++] = at;
+	}
+}
 
 /* Of each CPU that there is; -1 with the reason on standard error. */
 static int snapshot(unsigned long long values[CPUS][REGISTERS])
 {
 	unsigned int cpu, i;
 
+	list_registers();
 	memset(values, 0, sizeof(unsigned long long) * CPUS * REGISTERS);
 	for (cpu = 0; cpu < CPUS; cpu++) {
 		struct skidproof_claim claim = { .abi = SKIDPROOF_ABI, .cpu = cpu };
 		struct skidproof_msr reads[REGISTERS];
-		struct skidproof_msrs msrs = { .list = (unsigned long long)reads, .count = REGISTERS };
+		struct skidproof_msrs msrs = { (unsigned long long)reads, REGISTERS, 0 };
 		int file = open(SKIDPROOF_DEVICE, O_RDWR | O_CLOEXEC);
 
 		memset(reads, 0, sizeof(reads));
@@ -762,7 +784,7 @@ static int run_any(unsigned long times, unsigned long long state)
 	files[0] = open(SKIDPROOF_DEVICE, O_RDWR | O_CLOEXEC);
 	while (times--)
 		endless_run(&state, 0, 1);
-	printf("hostile: any programs at ring 3: %lu ran, %lu faulted, %lu did not end, %lu wrong\n",
+	printf("hostile: any programs: %lu at ring 3, %lu faulted, %lu did not end, %lu wrong\n",
 	       counts->user, counts->faults, counts->timeouts, counts->wrong);
 	unmap_all(0);
 	close(files[0]);
@@ -813,20 +835,26 @@ static unsigned long look_after(void)
 	return times;
 }
 
+static unsigned long long seed_of(int argc, char **argv, int n)
+{
+	return argc > n ? strtoull(argv[n], NULL, 0) : 1;
+}
+
 int main(int argc, char **argv)
 {
-	unsigned long long seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1, state = seed;
+	unsigned long long seed = seed_of(argc, argv, 2), state = seed;
 	unsigned long long before[CPUS][REGISTERS], after[CPUS][REGISTERS];
 	unsigned long offline;
 	int i, cpu;
 
-	counts = mmap(NULL, sizeof(*counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	counts = mmap(NULL, sizeof(*counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		      -1, 0);
 	if (counts == MAP_FAILED)
 		return 2;
 	if (argc > 2 && !strcmp(argv[1], "long"))
 		return run_long(strtoul(argv[2], NULL, 0));
 	if (argc > 2 && !strcmp(argv[1], "any"))
-		return run_any(strtoul(argv[2], NULL, 0), argc > 3 ? strtoull(argv[3], NULL, 0) : 1);
+		return run_any(strtoul(argv[2], NULL, 0), seed_of(argc, argv, 3));
 	if (snapshot(before))
 		return 2;
 	if (argc > 1 && !strcmp(argv[1], "registers")) {
@@ -856,17 +884,19 @@ int main(int argc, char **argv)
 		for (i = 0; i < REGISTERS; i++) {
 			if (before[cpu][i] == after[cpu][i])
 				continue;
-			fprintf(stderr, "hostile: wrong: CPU %d, MSR %x was %llx and is %llx\n", cpu,
-				registers[i], before[cpu][i], after[cpu][i]);
+			fprintf(stderr, "hostile: wrong: CPU %d, MSR %x was %llx and is %llx\n",
+				cpu, registers[i], before[cpu][i], after[cpu][i]);
 			counts->wrong++;
 		}
 	}
 	printf("hostile: seed %llu\n", seed);
 	for (i = 0; i < KINDS; i++)
-		printf("  %-16s %8lu answered %8lu refused\n", names[i], counts->done[i], counts->failed[i]);
-	printf("  %lu closes, CPU 1 offline %lu times; runs: %lu at ring 3, %lu PMIs, %lu faults, %lu timeouts; "
-	       "%lu debug stores elsewhere refused\n", counts->closes, offline, counts->user, counts->pmis,
-	       counts->faults, counts->timeouts, counts->outside);
+		printf("  %-16s %8lu answered %8lu refused\n", names[i], counts->done[i],
+		       counts->failed[i]);
+	printf("  %lu closes, CPU 1 offline %lu times\n", counts->closes, offline);
+	printf("  runs: %lu at ring 3, %lu PMIs, %lu faults, %lu timeouts; "
+	       "%lu debug stores elsewhere refused\n",
+	       counts->user, counts->pmis, counts->faults, counts->timeouts, counts->outside);
 	printf("hostile: %lu calls, %lu wrong\n", calls(), counts->wrong);
 	return counts->wrong != 0;
 }

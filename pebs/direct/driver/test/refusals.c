@@ -90,8 +90,10 @@ static void commands(int file)
 {
 	char bytes[512] = { 0 };
 
-	expect(ioctl(file, _IO(SKIDPROOF_IOC_MAGIC, 99), bytes), ENOTTY, "a command that there is not");
-	expect(ioctl(file, _IOWR(SKIDPROOF_IOC_MAGIC, 6, char[8]), bytes), ENOTTY, "RUN of another size");
+	expect(ioctl(file, _IO(SKIDPROOF_IOC_MAGIC, 99), bytes), ENOTTY,
+	       "a command that there is not");
+	expect(ioctl(file, _IOWR(SKIDPROOF_IOC_MAGIC, 6, char[8]), bytes), ENOTTY,
+	       "RUN of another size");
 	expect(ioctl(file, _IOWR(SKIDPROOF_IOC_MAGIC, 1, char[511]), bytes), ENOTTY,
 	       "CLAIM of another size");
 	expect(ioctl(file, _IOW('x', 1, struct skidproof_claim), bytes), ENOTTY, "another magic");
@@ -126,7 +128,8 @@ static void pointers(int file)
 	}
 	frozen->bytes = 4096;
 	mprotect(frozen, 4096, PROT_READ);
-	expect(ioctl(file, SKIDPROOF_IOC_ALLOC, frozen), EFAULT, "ALLOC where the answer cannot be written");
+	expect(ioctl(file, SKIDPROOF_IOC_ALLOC, frozen), EFAULT,
+	       "ALLOC where the answer cannot be written");
 	munmap(edge, 4096);
 	munmap(frozen, 4096);
 }
@@ -200,7 +203,8 @@ static void claims(int file)
 		set_online(0);
 		expect(read_msr(other, 0x38f), ESHUTDOWN, "MSRS when the claimed CPU went offline");
 		set_online(1);
-		expect(ioctl(other, SKIDPROOF_IOC_RELEASE, NULL), 0, "RELEASE of a CPU that was lost");
+		expect(ioctl(other, SKIDPROOF_IOC_RELEASE, NULL), 0,
+		       "RELEASE of a CPU that was lost");
 	}
 	expect(claim(file, 0, &refusal), 0, "CLAIM");
 	expect(claim(file, 0, &refusal), EBUSY, "CLAIM again by the same file");
@@ -250,7 +254,8 @@ static void registers(int file)
 	list[0] = (struct skidproof_msr){ 0xc1, 1, 0, 77 };
 	list[1].msr = 0x10;
 	msrs.count = 2;
-	expect(ioctl(file, SKIDPROOF_IOC_MSRS, &msrs), EPERM, "an unlisted MSR behind a listed one");
+	expect(ioctl(file, SKIDPROOF_IOC_MSRS, &msrs), EPERM,
+	       "an unlisted MSR behind a listed one");
 	access_msr(file, 0xc1, 0, &value, NULL);
 	expect_value(value == 77, 0, "… of which nothing was executed");
 	memset(list, 0, sizeof(list));
@@ -268,7 +273,8 @@ static void registers(int file)
 	expect(ioctl(file, SKIDPROOF_IOC_MSRS, &msrs), EFAULT, "MSRS whose list is nowhere");
 	msrs = (struct skidproof_msrs){ ADDRESS(list), 1, 0 };
 	list[0].write = 2;
-	expect(ioctl(file, SKIDPROOF_IOC_MSRS, &msrs), EINVAL, "an access that neither reads nor writes");
+	expect(ioctl(file, SKIDPROOF_IOC_MSRS, &msrs), EINVAL,
+	       "an access that neither reads nor writes");
 	list[0].write = 0;
 	list[0].fault = 1;
 	expect(ioctl(file, SKIDPROOF_IOC_MSRS, &msrs), EINVAL, "an access that has faulted before");
@@ -280,7 +286,8 @@ static void registers(int file)
 	expect(write_msr(file, 0x834, 0x100000400ULL), EPERM, "an LVT entry of more than 32 bits");
 	value = 0;
 	access_msr(file, 0x1a0, 0, &value, NULL);
-	expect(write_msr(file, 0x1a0, value ^ 1), EPERM, "IA32_MISC_ENABLE with another bit changed");
+	expect(write_msr(file, 0x1a0, value ^ 1), EPERM,
+	       "IA32_MISC_ENABLE with another bit changed");
 }
 
 static void counters(int file)
@@ -303,7 +310,8 @@ static void counters(int file)
 	expect_value(read.fault, 1, "… is #GP, as data");
 }
 
-static int allocate(int file, unsigned long long bytes, unsigned int use, struct skidproof_alloc *block)
+static int allocate(int file, unsigned long long bytes, unsigned int use,
+		    struct skidproof_alloc *block)
 {
 	*block = (struct skidproof_alloc){ .bytes = bytes, .use = use };
 	return ioctl(file, SKIDPROOF_IOC_ALLOC, block);
@@ -316,7 +324,8 @@ static int release(int file, unsigned long long address)
 	return ioctl(file, SKIDPROOF_IOC_FREE, &given);
 }
 
-static int map(int file, unsigned long long bytes, int protection, int flags, unsigned long long offset)
+static int map(int file, unsigned long long bytes, int protection, int flags,
+	       unsigned long long offset)
 {
 	void *view = mmap(NULL, bytes, protection, flags, file, offset);
 
@@ -350,13 +359,15 @@ static void memory(int file)
 	expect(map(file, 4096, PROT_READ, MAP_PRIVATE, block.offset), EINVAL, "a private mapping");
 	expect(map(file, 4096, PROT_READ | PROT_EXEC, MAP_SHARED, block.offset), EPERM,
 	       "a mapping that can be executed");
-	expect(map(file, 8192, PROT_READ, MAP_SHARED, block.offset), EINVAL, "a mapping of another length");
+	expect(map(file, 8192, PROT_READ, MAP_SHARED, block.offset), EINVAL,
+	       "a mapping of another length");
 	expect(map(file, 4096, PROT_READ, MAP_SHARED, block.offset + (1ULL << 40)), EINVAL,
 	       "a mapping of no block");
 	expect(allocate(file, 4096, SKIDPROOF_DATA, &other), 0, "another block");
 	expect(release(file, block.address), 0, "FREE");
 	expect(release(file, block.address), EINVAL, "FREE a second time");
-	expect(map(file, 4096, PROT_READ, MAP_SHARED, block.offset), EINVAL, "a mapping of a block that is gone");
+	expect(map(file, 4096, PROT_READ, MAP_SHARED, block.offset), EINVAL,
+	       "a mapping of a block that is gone");
 	release(file, other.address);
 	close(another);
 }
@@ -378,8 +389,12 @@ struct bench {
 
 static struct skidproof_run plan(const struct bench *b)
 {
-	return (struct skidproof_run){ .entry = b->code.address, .status_msr = 0x38e, .field_bytes = 8,
-				       .deadline_ms = 20 };
+	return (struct skidproof_run){
+		.entry = b->code.address,
+		.status_msr = 0x38e,
+		.field_bytes = 8,
+		.deadline_ms = 20,
+	};
 }
 
 static int run(const struct bench *b, struct skidproof_run *run)
@@ -414,10 +429,12 @@ static void plans(const struct bench *b)
 		{ FIELD(read_count), 1, EFAULT, "reads from nowhere" },
 		{ FIELD(enable_count), SKIDPROOF_MAX_MSRS + 1, E2BIG, "too many writes before" },
 		{ FIELD(read_count), ~0U, E2BIG, "too many reads" },
-		{ FIELD(pebs_index_address), 0xffffffff81000000ULL, EFAULT, "a PEBS index in the kernel" },
+		{ FIELD(pebs_index_address), 0xffffffff81000000ULL, EFAULT,
+		  "a PEBS index in the kernel" },
 		{ FIELD(pebs_base_address), 8, EFAULT, "a PEBS base in user space" },
 		{ FIELD(bts_index_address), ~0ULL, EFAULT, "a BTS index at the end of everything" },
-		{ FIELD(bts_base_address), 0xffff888000000000ULL, EFAULT, "a BTS base in other memory" },
+		{ FIELD(bts_base_address), 0xffff888000000000ULL, EFAULT,
+		  "a BTS base in other memory" },
 #undef FIELD
 	};
 	struct skidproof_run one;
@@ -511,7 +528,8 @@ static void escapes(const struct bench *b)
 		{ "MOV from CR3", CODE("\x0f\x20\xd8"), 13 },
 		{ "MOV to DR0", CODE("\x0f\x23\xc0"), 13 },
 		{ "SWAPGS", CODE("\x0f\x01\xf8"), 13 },
-		{ "IRETQ of nothing", CODE("\x6a\x00\x6a\x00\x6a\x02\x6a\x00\x6a\x00\x48\xcf"), 13 },
+		{ "IRETQ of nothing",
+		  CODE("\x6a\x00\x6a\x00\x6a\x02\x6a\x00\x6a\x00\x48\xcf"), 13 },
 		{ "DIV by 0", CODE("\x31\xc9\xf7\xf1"), 0 },
 		{ "a load from the kernel", CODE("\x48\x8b\x04\x25\x00\x00\x00\x81"), 14 },
 		{ "a jump to the kernel", CODE("\x48\xc7\xc0\x00\x00\x00\x81\xff\xe0"), 14 },
@@ -534,7 +552,8 @@ static void escapes(const struct bench *b)
 		  CODE("\x9c\x80\x4c\x24\x02\x04\x9d\x8b\x44\x24\x01"), 17 },
 		{ "DF", CODE("\xfd\xc3"), RETURNS },
 		{ "another GS", CODE("\xb8\x2b\x00\x00\x00\x8e\xe8\xc3"), RETURNS },
-		{ "no data segments", CODE("\x31\xc0\x8e\xd8\x8e\xc0\x8e\xe0\x8e\xe8\xc3"), RETURNS },
+		{ "no data segments",
+		  CODE("\x31\xc0\x8e\xd8\x8e\xc0\x8e\xe0\x8e\xe8\xc3"), RETURNS },
 		{ "another GS and a fault", CODE("\xb8\x2b\x00\x00\x00\x8e\xe8\xcc"), 3 },
 		{ "another base of GS and no end",
 		  CODE("\x31\xc0\x8e\xe8\xeb\xfe"), STAYS },
@@ -583,8 +602,8 @@ static void escapes(const struct bench *b)
 			one.outcome == SKIDPROOF_FAULTED ? "faulted" :
 			one.outcome == SKIDPROOF_RETURNED ? "returned" : "ended");
 		if (!held)
-			printf("        outcome %u, vector %u, at %#llx, slices %llu\n", one.outcome,
-			       one.fault_vector, one.fault_ip, one.slices);
+			printf("        outcome %u, vector %u, at %#llx, slices %llu\n",
+			       one.outcome, one.fault_vector, one.fault_ip, one.slices);
 	}
 	memcpy(b->text, "\x8c\xc8\xc3", 3); /* MOV EAX, CS */
 	one = plan(b);
@@ -616,13 +635,14 @@ static void escapes_here_and_there(const struct bench *b)
 }
 
 /* PEBS of conditional branches in a loop, an interrupt for each record. */
-static int sample(const struct bench *b, unsigned long long area, void *log, struct skidproof_run *one)
+static int sample(const struct bench *b, unsigned long long area, void *log,
+		  struct skidproof_run *one)
 {
 	const unsigned long long reload = (1ULL << 48) - 10;
 	struct skidproof_msr enable[] = {
 		{ 0x38f, 1, 0, 0 }, { 0x38d, 1, 0, 0 }, { 0x834, 1, 0, 0x400 },
-		{ 0x390, 1, 0, 0x400000070000000fULL }, { 0x600, 1, 0, area }, { 0x186, 1, 0, 0x4301c4 },
-		{ 0x4c1, 1, 0, reload }, { 0x3f1, 1, 0, 1 }, { 0x38f, 1, 0, 1 },
+		{ 0x390, 1, 0, 0x400000070000000fULL }, { 0x600, 1, 0, area },
+		{ 0x186, 1, 0, 0x4301c4 }, { 0x4c1, 1, 0, reload }, { 0x3f1, 1, 0, 1 }, { 0x38f, 1, 0, 1 },
 	};
 	struct skidproof_msr disable[] = { { 0x38f, 1, 0, 0 }, { 0x3f1, 1, 0, 0 } };
 
@@ -665,7 +685,8 @@ static void debug_stores(const struct bench *b)
 	expect(sample(b, b->store.address, KERNEL, &one), EFAULT, "a log in the kernel");
 	reset_area(b);
 	b->area->pebs_maximum++;
-	expect(sample(b, b->store.address, log, &one), EPERM, "a PEBS buffer that ends behind its block");
+	expect(sample(b, b->store.address, log, &one), EPERM,
+	       "a PEBS buffer that ends behind its block");
 	reset_area(b);
 	b->area->pebs_index = b->store.address + DS_BYTES + 1;
 	expect(sample(b, b->store.address, log, &one), EPERM, "a PEBS index behind its block");
@@ -688,7 +709,8 @@ static void debug_stores(const struct bench *b)
 	write_msr(b->file, 0x38f, 0);
 	write_msr(b->file, 0x600, b->store.address);
 	write_msr(b->file, 0x3f1, 1);
-	expect(write_msr(b->file, 0x38f, 1), EPERM, "enabling counters with a PEBS buffer elsewhere");
+	expect(write_msr(b->file, 0x38f, 1), EPERM,
+	       "enabling counters with a PEBS buffer elsewhere");
 	b->area->bts_base = ADDRESS(KERNEL);
 	expect(write_msr(b->file, 0x1d9, 0xc0), EPERM, "tracing into a BTS buffer elsewhere");
 	write_msr(b->file, 0x3f1, 0);
@@ -710,12 +732,14 @@ int main(void)
 	pointers(file);
 	without_a_claim(file);
 	claims(file);
-	expect(syscall(SYS_delete_module, "skidproof", O_NONBLOCK), EWOULDBLOCK, "unloading while it is open");
+	expect(syscall(SYS_delete_module, "skidproof", O_NONBLOCK), EWOULDBLOCK,
+	       "unloading while it is open");
 	registers(file);
 	counters(file);
 	memory(file);
 	b.file = file;
-	if (allocate(file, 4096, SKIDPROOF_CODE, &b.code) || allocate(file, 4096, SKIDPROOF_DATA, &b.data) ||
+	if (allocate(file, 4096, SKIDPROOF_CODE, &b.code) ||
+	    allocate(file, 4096, SKIDPROOF_DATA, &b.data) ||
 	    allocate(file, DS_BYTES, SKIDPROOF_DEBUG_STORE, &b.store)) {
 		perror("allocate");
 		return 2;

@@ -49,7 +49,8 @@ leaked() {
 	for cache in /sys/kernel/debug/slab/*; do
 		# What describes a mapping goes on to describe free addresses.
 		case $cache in */vmap_area) continue ;; esac
-		grep -H -B 8 ' 0xffffffffc0' $cache/alloc_traces
+		awk -v RS= -v ORS='\n\n' -v cache="${cache##*/}" '/ 0xffffffffc0/ { print cache ": " $0 }' \
+			$cache/alloc_traces
 	done 2>/dev/null
 }
 
@@ -89,7 +90,7 @@ if [ -r /sys/kernel/debug/slab/kmalloc-64/alloc_traces ]; then
 	settle
 	leaked >leaked
 	if grep -q . leaked; then
-		sed 's#^/sys/kernel/debug/slab/#  #' leaked
+		cat leaked
 		echo "failed  the module allocated in slabs what is not freed: above, each with where"
 		failed=1
 	fi
