@@ -49,6 +49,7 @@
 /* How long a PMI may be on its way after the program, in TSC ticks and in looks. */
 #define LATE_TICKS 20000
 #define LATE_LOOKS 64
+
 /* Above the last address that a program's stack pointer takes. */
 #define STACK_SLOTS 64
 
@@ -415,7 +416,8 @@ int skidproof_run_init(void)
 	store_idt(&kernel_idt);
 	if (kernel_idt.size + 1 < sizeof(traps->gates))
 		return -EOPNOTSUPP;
-	traps = (struct traps *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, get_order(sizeof(*traps)));
+	traps = (struct traps *)__get_free_pages(GFP_KERNEL | __GFP_ZERO,
+						 get_order(sizeof(*traps)));
 	if (!traps)
 		return -ENOMEM;
 	memcpy(traps->gates, (void *)kernel_idt.address, sizeof(traps->gates));
@@ -459,7 +461,8 @@ static u64 machine_checks(const struct skidproof_file *file)
 
 	for (bank = 0; bank < file->mc_banks; bank++) {
 		/* Valid errors, and how often a corrected one came. */
-		if (!skidproof_rdmsr(MSR_IA32_MCx_STATUS(bank), &status) && (status & MCI_STATUS_VAL))
+		if (!skidproof_rdmsr(MSR_IA32_MCx_STATUS(bank), &status) &&
+		    (status & MCI_STATUS_VAL))
 			sum += 1 + (status >> 38 & 0x7fff);
 	}
 	return sum;
@@ -526,7 +529,8 @@ static void end_guard(struct running *run)
 		skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR_CTRL, run->fixed_ctrl);
 		skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR0 + n, run->guard_counter);
 	} else {
-		u32 alias = run->file->capabilities & BIT_ULL(13) ? 0x4c1 : MSR_ARCH_PERFMON_PERFCTR0;
+		u32 alias = run->file->capabilities & BIT_ULL(13) ? 0x4c1 :
+								     MSR_ARCH_PERFMON_PERFCTR0;
 
 		skidproof_wrmsr(MSR_ARCH_PERFMON_EVENTSEL0 + n, 0);
 		skidproof_wrmsr(alias + n, run->guard_counter);

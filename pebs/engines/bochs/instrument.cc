@@ -466,10 +466,8 @@ void skidproof_lab_before(unsigned cpu) {
 
 void skidproof_lab_after(unsigned cpu, bxInstruction_c* i) {
   Unit& unit = *units[cpu];
-  if (std::exchange(unit.lvt_touched, false)) [[unlikely]] {
+  if (std::exchange(unit.lvt_touched, false)) [[unlikely]]
     unit.processor.lvt_written();
-    if (!unit.processor.watching()) return look(cpu);
-  }
   constexpr unsigned kRep = 2;  // and above: a REP prefix, as Bochs has it decoded
   const bool repeats = i->lockRepUsedValue() >= kRep;
   // An interrupt between two repetitions: the instruction has not retired.
