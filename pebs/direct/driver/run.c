@@ -36,14 +36,14 @@
 #include "skidproof.h"
 
 #define PEBS_ENABLE 0x3f1
+#define U_CET 0x6a0
+#define CR4_CET BIT_ULL(23)
 #define DEBUGCTL_TR_BTS (BIT_ULL(6) | BIT_ULL(7))
 #define COUNTERS_FROZEN BIT_ULL(59)
 #define BUFFER_OVERFLOW BIT_ULL(62)
 #define EVTSEL_GUARD 0x53003c /* core cycles at every ring, with interrupt */
 #define FIXED_GUARD 0xbULL /* every ring, with interrupt */
 #define NO_GUARD ~0U
-#define U_CET 0x6a0
-#define CR4_CET BIT_ULL(23)
 #define FIXED_INDEX 0x40000000U
 #define MAX_DEADLINE_MS 10000
 /* How long a PMI may be on its way after the program, in TSC ticks and in looks. */
