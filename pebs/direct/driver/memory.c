@@ -25,8 +25,8 @@ MODULE_PARM_DESC(memory_mib, "most memory of one open file, in MiB (default 1024
  * Where programs find what is not the debug store: as far above as in the file.
  * Linux has no process' memory there unless it is asked to.
  */
-#define BLOCKS_BEGIN (1ULL << 46)
-#define BLOCKS_SPAN (1ULL << 44)
+#define BLOCKS_BEGIN BIT_ULL(46)
+#define BLOCKS_SPAN BIT_ULL(44)
 
 static void put_pages(struct skidproof_block *block)
 {

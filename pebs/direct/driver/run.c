@@ -221,23 +221,16 @@ static void log_pmi(struct running *run, u64 tsc, u64 ip, u64 status, u64 ctrl)
 	pmi->bts_index = field_at(plan->bts_index_address, plan->field_bytes);
 }
 
-/*
- * Called by the stub with the counters off; what they are set to afterwards is
- * in the frame. Not 0: someone else's NMI.
- */
-u64 notrace skidproof_nmi(struct skidproof_frame *frame)
+enum nmi { OURS, FOREIGN, FOREIGN_IN_PROGRAM };
+
+static enum nmi take_nmi(struct running *run, struct skidproof_frame *frame)
 {
-	struct running *run = this_cpu_read(now_running);
-	struct skidproof_run *plan;
-	struct skidproof_file *file;
+	struct skidproof_run *plan = run->plan;
+	struct skidproof_file *file = run->file;
 	u64 status, ctrl, tsc = rdtsc(), fresh, clear = 0;
 	bool guard_only, late;
 	u32 lvt, i;
 
-	if (!run)
-		return 1;
-	plan = run->plan;
-	file = run->file;
 	lvt = skidproof_lvt_read(file);
 	status = read_status(plan->status_msr);
 	/*
@@ -254,8 +247,9 @@ u64 notrace skidproof_nmi(struct skidproof_frame *frame)
 		if (run->inside && (of_user(frame->cs) || in_program(run, frame->rip))) {
 			suspend(run, frame, frame->ctrl, PASSED_ON);
 			skidproof_space_leave(&run->space);
+			return FOREIGN_IN_PROGRAM;
 		}
-		return 1;
+		return FOREIGN;
 	}
 
 	ctrl = frame->ctrl;
@@ -308,7 +302,26 @@ u64 notrace skidproof_nmi(struct skidproof_frame *frame)
 		skidproof_lvt_write(file, lvt & ~APIC_LVT_MASKED);
 	else
 		run->lvt_open = false;
-	return 0;
+	return OURS;
+}
+
+/*
+ * Called by the stub with the counters off; what they are set to afterwards is
+ * in the frame. Not 0: someone else's NMI.
+ */
+u64 notrace skidproof_nmi(struct skidproof_frame *frame)
+{
+	struct running *run = this_cpu_read(now_running);
+	enum nmi whose;
+
+	if (!run)
+		return 1;
+	/* By our own IDT a fault in here would take the stack of one that was interrupted. */
+	native_load_idt(&kernel_idt);
+	whose = take_nmi(run, frame);
+	if (whose != FOREIGN_IN_PROGRAM)
+		native_load_idt(&our_idt);
+	return whose != OURS;
 }
 
 /* Counters and branches; DEBUGCTL as it was. */
@@ -658,6 +671,8 @@ static void take_breakpoints(struct running *run)
 
 static void give_breakpoints(const struct running *run)
 {
+	/* The kernel would take a single step that a program left there for its own. */
+	asm volatile("mov %0, %%db6" : : "r" (0xffff0ff0UL));
 	asm volatile("mov %0, %%db0" : : "r" (run->breakpoints[0]));
 	asm volatile("mov %0, %%db1" : : "r" (run->breakpoints[1]));
 	asm volatile("mov %0, %%db2" : : "r" (run->breakpoints[2]));
@@ -1011,7 +1026,8 @@ static int do_run(struct skidproof_file *file, struct skidproof_run *plan, bool 
 		error = -EFAULT;
 	run->enable = take_list(file, plan->enable, plan->enable_count, true, &error);
 	run->disable = take_list(file, plan->disable, plan->disable_count, true, &error);
-	run->acknowledge = take_list(file, plan->acknowledge, plan->acknowledge_count, true, &error);
+	run->acknowledge = take_list(file, plan->acknowledge, plan->acknowledge_count, true,
+				     &error);
 	run->read = take_list(file, plan->read, plan->read_count, false, &error);
 	if (!error && plan->log_capacity) {
 		run->log = kvcalloc(plan->log_capacity, sizeof(*run->log), GFP_KERNEL_ACCOUNT);

@@ -418,6 +418,8 @@ static int sampling_run(unsigned long long *state, int file, unsigned int cpu,
 	};
 	struct skidproof_msr disable[] = { { 0x38f, 1, 0, 0 }, { 0x3f1, 1, 0, 0 } };
 	struct skidproof_msr read[] = { { 0xc1, 0, 0, 0 }, { 0x38e, 0, 0, 0 } };
+	/* Raises #GP in the handler, wherever its interrupt came. */
+	struct skidproof_msr acknowledge[] = { { 0x186, 1, 0, ~0ULL } };
 
 	run = (struct skidproof_run){
 		.entry = blocks[file][0].address,
@@ -425,6 +427,8 @@ static int sampling_run(unsigned long long *state, int file, unsigned int cpu,
 		.enable = (unsigned long long)enable, .enable_count = 11,
 		.disable = (unsigned long long)disable, .disable_count = 2,
 		.read = (unsigned long long)read, .read_count = 2,
+		.acknowledge = (unsigned long long)acknowledge,
+		.acknowledge_count = !right && below(state, 4) == 0,
 		.log = (unsigned long long)log, .log_capacity = 16,
 		.pmi_flags = SKIDPROOF_PMI_ALL & ~SKIDPROOF_PMI_REWIND_BTS,
 		.status_msr = 0x38e,
