@@ -102,13 +102,35 @@ Expected<Memory> GuestMemory::allocate(size_t bytes, MemoryUse use, bool huge) {
                             bytes, bytes_ >> 20, arena_->taken.size()),
                 "ask for less, or free blocks that are no longer used");
   }
+  Memory memory = take(offset, bytes, use);
+  memory.huge_pages = huge;
+  return memory;
+}
+
+Expected<Memory> GuestMemory::allocate_at(uint64_t address, size_t bytes, MemoryUse use) {
+  const uint64_t offset = address - base_;
+  const bool inside = bytes > 0 && offset < bytes_ && bytes <= bytes_ - offset;
+  bool vacant = inside && address % kPageBytes == 0;
+  for (uint64_t page = offset; vacant && page < offset + bytes; page += kPageBytes) {
+    vacant = !mapped(base_ + page, 1);
+  }
+  if (!vacant) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("guest memory [{:#x}, {:#x}) has no room for {} bytes at {:#x}", base_,
+                            base_ + bytes_, bytes, address));
+  }
+  return take(offset, bytes, use);
+}
+
+// Marks the pages; nothing stands there.
+Memory GuestMemory::take(uint64_t offset, size_t bytes, MemoryUse use) {
+  const uint64_t size = round_up(bytes, kPageBytes);
   arena_->taken.emplace(offset, size);
   arena_->mark(offset, size,
                use == MemoryUse::kCode ? uint8_t{kMapped | kCode} : uint8_t{kMapped | kWritable});
   Memory memory;
   memory.host = {arena_->host + offset, bytes};
   memory.address = base_ + offset;
-  memory.huge_pages = huge;
   memory.keep = std::shared_ptr<void>(arena_->host + offset,
                                       [arena = arena_, offset](void*) { arena->free(offset); });
   return memory;

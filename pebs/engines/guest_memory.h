@@ -38,6 +38,9 @@ class GuestMemory : public model::Bus {
   // A zeroed block of whole pages with at least one unmapped guard page on both sides; at a multiple of
   // 2 MiB when huge pages are asked for. kInvalidArgument for 0 bytes, kNoMemory when the arena is full.
   Expected<Memory> allocate(size_t bytes, MemoryUse use, bool huge);
+  // The same at an address, a multiple of kPageBytes, with guard pages or without. kInvalidArgument where
+  // something stands already, or outside the arena.
+  Expected<Memory> allocate_at(uint64_t address, size_t bytes, MemoryUse use);
 
   // model::Bus: false when a byte of the range is not mapped; nothing is transferred then.
   bool read(uint64_t address, std::span<std::byte> into) override;
@@ -74,6 +77,7 @@ class GuestMemory : public model::Bus {
   struct Arena;
 
   explicit GuestMemory(std::shared_ptr<Arena> arena);
+  Memory take(uint64_t offset, size_t bytes, MemoryUse use);
   bool all(uint64_t address, uint64_t bytes, uint8_t bit) const {
     uint64_t offset = address - base_;
     if (offset >= bytes_ || bytes > bytes_ - offset) return false;

@@ -46,6 +46,21 @@ TEST(GuestMemory, BlocksHaveGuardPagesOnBothSides) {
   }
 }
 
+TEST(GuestMemory, BlocksStandWhereTheyAreAskedFor) {
+  auto memory = memory_of();
+  const uint64_t address = GuestMemory::kBase + (1 << 20);
+  const Memory m = memory->allocate_at(address, 5000, MemoryUse::kData).value();
+  EXPECT_EQ(m.address, address);
+  EXPECT_EQ(m.host.size(), 5000u);
+  EXPECT_TRUE(memory->writable(address, 8192));
+  // With no guard page between them, but never on one another.
+  EXPECT_TRUE(memory->allocate_at(address + 8192, 4096, MemoryUse::kCode));
+  EXPECT_FALSE(memory->allocate_at(address - 4096, 8192, MemoryUse::kData));
+  EXPECT_FALSE(memory->allocate_at(address + 16384 + 1, 4096, MemoryUse::kData));
+  EXPECT_FALSE(memory->allocate_at(GuestMemory::kBase + kSmall - 4096, 8192, MemoryUse::kData));
+  EXPECT_FALSE(memory->allocate_at(GuestMemory::kBase - 4096, 4096, MemoryUse::kData));
+}
+
 TEST(GuestMemory, HostAndGuestSeeTheSameBytes) {
   auto memory = memory_of();
   Memory m = memory->allocate(8192, MemoryUse::kDebugStore, false).value();

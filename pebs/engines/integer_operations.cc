@@ -127,7 +127,7 @@ struct Complement : Negate<T> {
 enum class Shift : uint8_t { kLeft, kRight, kArithmetic };
 
 // OF is defined for a count of 1 only, CF not beyond the operand's width; AF never. [SDM vol. 2
-// "SAL/SAR/SHL/SHR"] Where undefined they hold something that depends on the operands alone.
+// "SAL/SAR/SHL/SHR"] Where undefined they are those of the last of `count` shifts by 1, as in the lab's emulator.
 template <typename T, Shift kKind, bool kFlags = true>
 struct ShiftOf : Semantics<T> {
   static constexpr unsigned kForms =
@@ -148,7 +148,7 @@ struct ShiftOf : Semantics<T> {
       T before = static_cast<T>(a >> (inside - 1));
       result = static_cast<T>(before >> 1);
       carry = count <= kBits<T> && (before & 1);
-      overflow = top(a);
+      overflow = top(before);
     } else {
       Signed<T> before = static_cast<Signed<T>>(static_cast<Signed<T>>(a) >> (inside - 1));
       result = static_cast<T>(before >> 1);
@@ -316,7 +316,7 @@ struct DivideSigned : Divide<T> {
   }
 };
 
-// ---- Bit counts and scans. Undefined flags are left 0.
+// ---- Bit counts and scans. Undefined flags are as the lab's emulator leaves them.
 
 template <typename T>
 struct PopulationCount : Semantics<T> {
@@ -333,7 +333,8 @@ template <typename T, bool kLeading>
 struct CountZeros : PopulationCount<T> {
   static T apply(State& s, const Operation*, T, T b) {
     T result = static_cast<T>(kLeading ? std::countl_zero(b) : std::countr_zero(b));
-    s.flags.set_image((b == 0 ? kCf : 0) | (result == 0 ? kZf : 0));
+    const uint32_t kept = s.flags.image() & ~(kCf | kZf);
+    s.flags.set_image(kept | (b == 0 ? kCf : 0) | (result == 0 ? kZf : 0));
     return result;
   }
 };
@@ -344,10 +345,13 @@ template <typename T, bool kReverse>
 struct Scan : PopulationCount<T> {
   static constexpr bool kWrites = false;
   static T apply(State& s, const Operation* op, T, T b) {
-    s.flags.set_image(b == 0 ? kZf : 0);
-    if (b == 0) return 0;
+    if (b == 0) {
+      s.flags.set_image(s.flags.image() | kZf);
+      return 0;
+    }
     unsigned position = kReverse ? kBits<T> - 1 - static_cast<unsigned>(std::countl_zero(b))
                                  : static_cast<unsigned>(std::countr_zero(b));
+    s.flags.set_image(std::popcount(position) % 2 == 0 ? kPf : 0);
     s.write<T>(op->destination, static_cast<T>(position));
     return 0;
   }

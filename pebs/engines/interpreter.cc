@@ -272,6 +272,12 @@ void Interpreter::call(uint64_t entry, uint64_t iterations, uint64_t data, uint6
   m.link = nullptr;
   m.ip = entry;
   m.publish();
+  m.take_up_changes();
+}
+
+void Interpreter::return_to(uint64_t address) {
+  Machinery& m = *machinery_;
+  m.return_address = m.sentinel.ip = m.sentinel.end = address;
 }
 
 uint64_t Interpreter::most_uops() const { return machinery_->most_uops; }

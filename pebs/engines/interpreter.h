@@ -52,7 +52,10 @@ class Interpreter {
   // the lower halves of these. Align stack_top to 16. A stack that is not mapped shows as an error of the first run() or step().
   void call(uint64_t entry, uint64_t iterations, uint64_t data, uint64_t stack_top);
 
-  // True when the called function returned to the sentinel.
+  // Called functions return there instead of to the sentinel; to be said before the first call().
+  void return_to(uint64_t address);
+
+  // True when the called function returned.
   bool finished() const;
 
   // Executes at most `budget` instructions; returns how many. It stops early when the program has

@@ -402,6 +402,39 @@ TEST(Interpreter, RegistersWrittenFromOutsideAreTakenUp) {
   EXPECT_EQ(guest.gpr(arch::Gpr::kRax), 1u);
 }
 
+// What the manual leaves undefined is as in the lab's emulator, so that random code does the same in both.
+TEST(Interpreter, UndefinedFlagsAreTheEmulators) {
+  constexpr uint32_t kKept = kCf | kSf | kAf;
+  auto flags_after = [](Bytes code, uint64_t operand) {
+    Guest guest;
+    code.push_back(0xC3);
+    guest.start(code);
+    guest.interpreter.registers().gpr[static_cast<size_t>(arch::Gpr::kRcx)] = operand;
+    guest.interpreter.registers().flags |= kKept;
+    EXPECT_TRUE(guest.run(10));
+    return guest.interpreter.registers().flags & kStatusFlags;
+  };
+  const Bytes bsf = {0x0F, 0xBC, 0xC1}, bsr = {0x0F, 0xBD, 0xC1};
+  EXPECT_EQ(flags_after(bsf, 0), kKept | kZf);
+  EXPECT_EQ(flags_after(bsr, 0), kKept | kZf);
+  EXPECT_EQ(flags_after(bsf, 8), uint64_t{kPf});                                   // position 3
+  EXPECT_EQ(flags_after(bsr, 16), 0u);                                             // position 4
+  EXPECT_EQ(flags_after({0xF3, 0x0F, 0xBD, 0xC1}, 1), uint64_t{kSf | kAf});        // lzcnt
+  EXPECT_EQ(flags_after({0xF3, 0x0F, 0xBC, 0xC1}, 0), uint64_t{kCf | kSf | kAf});  // tzcnt
+  EXPECT_EQ(flags_after({0xC1, 0xE9, 0x02}, 0x8000'0000) & kOf, 0u);               // shr ecx, 2
+  EXPECT_EQ(flags_after({0xC1, 0xE9, 0x02}, 0x4000'0000'8000'0000) & kOf, 0u);
+  EXPECT_EQ(flags_after({0xD1, 0xE9}, 0x8000'0000) & kOf, uint64_t{kOf});  // shr ecx, 1
+}
+
+TEST(Interpreter, AFunctionReturnsWhereItIsTold) {
+  Guest guest;
+  guest.interpreter.return_to(0xFFFF'FFFF'C000'0000);
+  guest.start({0x90, 0xC3});
+  ASSERT_TRUE(guest.run(10));
+  EXPECT_TRUE(guest.interpreter.finished());
+  EXPECT_EQ(guest.interpreter.registers().ip, 0xFFFF'FFFF'C000'0000);
+}
+
 TEST(Interpreter, NewCodeAtTheSameAddressReplacesTheOld) {
   Guest guest;
   guest.start({0xB8, 1, 0, 0, 0, 0xC3});  // mov eax, 1; ret

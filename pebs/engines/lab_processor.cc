@@ -117,6 +117,7 @@ void Processor::start_again(uint64_t seed) {
   watch(false);
   programmed_ = false;
   make_models(seed);
+  if (journal_ != nullptr) journal_->begin(seed);
 }
 
 void Processor::reset() { start_again(configuration_.seed); }
@@ -204,6 +205,8 @@ void Processor::after(uint64_t next_ip, bool repeats) {
     if (--quiet_ == 0) flush();
   }
   if (stretch_ == 0) look_for_interrupt();
+  if (journal_ != nullptr && !is_program(executed_.ip)) [[unlikely]]
+    write_down();
   if (!programmed_ && stretch_ == 0 && !pmu_->active()) watch(false);
 }
 
@@ -222,6 +225,11 @@ void Processor::step() {
   }
 }
 
+void Processor::write_down() {
+  host_.registers(registers_);
+  journal_->executed(executed_, registers_, host_);
+}
+
 // Lets the PMU take part in what the core model has seen.
 void Processor::flush() {
   quiet_ = 0;
@@ -237,6 +245,7 @@ void Processor::take_lvt() {
   const uint64_t entry = host_.lvt();
   if (entry == lvt_seen_) return;
   lvt_seen_ = entry;
+  if (journal_ != nullptr) journal_->lvt(entry);
   static_cast<void>(pmu_->wrmsr(IA32_X2APIC_LVT_PMI, entry));
 }
 
@@ -291,6 +300,7 @@ void Processor::watch(bool on) {
   if (on == watching_) return;
   if (on) {
     tsc_offset_ = host_.tsc() - core_->cycle();
+    if (journal_ != nullptr) journal_->watching(host_.tsc());
     halted_ = false;
     expected_ip_ = 0;
     begun_ = keeps_accesses_ = false;
@@ -330,6 +340,7 @@ Answer Processor::wrmsr(uint32_t msr, uint64_t value) {
     flush();
     take_lvt();
     if (!pmu_->wrmsr(msr, value)) return Answer::kGeneralProtection;
+    if (journal_ != nullptr) journal_->wrote(msr, value);
     programmed_ = programmed();
     watch(programmed_ || pmu_->active());
     return Answer::kDone;

@@ -14,6 +14,7 @@
 
 #include "base/expected.h"
 #include "pebs/arch/microarch.h"
+#include "pebs/engines/journal.h"
 #include "pebs/engines/observer.h"
 #include "pebs/model/behaviour.h"
 #include "pebs/model/core.h"
@@ -91,6 +92,9 @@ class Processor {
   // thread or without.
   void become(const model::Behaviour& behaviour, bool sibling_thread);
 
+  // From now on what others than the program execute is written down; it must outlive the processor.
+  void keep(JournalWriter& journal) { journal_ = &journal; }
+
   const Configuration& configuration() const { return configuration_; }
   uint64_t retired() const { return retired_; }  // while watching
 
@@ -102,6 +106,7 @@ class Processor {
   void watch(bool on);
   bool programmed() const;
   void take_lvt();
+  void write_down();
 
   static constexpr size_t kMostAccesses = 8;
 
@@ -111,6 +116,7 @@ class Processor {
   std::optional<model::Core> core_;
   std::optional<model::Pmu> pmu_;
   engines::Observer observer_;
+  JournalWriter* journal_ = nullptr;
   bool watching_ = false;
   bool programmed_ = false;  // since software wrote to the PMU the last time
   bool user_ = false;

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "pebs/arch/msr.h"
 #include "pebs/arch/reserved.h"
 #include "pebs/engines/disturbance.h"
+#include "pebs/engines/driver_playback.h"
 #include "pebs/engines/guest_memory.h"
 #include "pebs/engines/interpreter.h"
 #include "pebs/engines/real_mode.h"
@@ -54,6 +57,15 @@ Identity identity_of(const Microarch& microarch, const ModelOptions& options) {
   if (microarch.architectural_perfmon()) id.capabilities.push_back("pdcm");
   if (microarch.full_width_writes) id.capabilities.push_back("full-width-writes");
   return id;
+}
+
+// What the plan starts the counters with.
+std::optional<uint64_t> started_with(const RunPlan& plan) {
+  std::optional<uint64_t> ctrl;
+  for (const MsrWrite& write : plan.enable) {
+    if (write.msr == IA32_PERF_GLOBAL_CTRL) ctrl = write.value;
+  }
+  return ctrl;
 }
 
 // Memory that 32-bit code can reach, and what executes such code. Made when it is first asked for.
@@ -112,7 +124,12 @@ class ModelMachine final : public Machine {
         pmu_(microarch, {.sibling_thread = options.sibling_thread}, linear_, behaviour,
              options.seed),
         interpreter_(*memory_, core_, microarch, behaviour.core),
-        enumeration_(behaviour.enumeration) {}
+        enumeration_(behaviour.enumeration),
+        circumstances_(options.circumstances) {
+    if (circumstances_ == nullptr) return;
+    interpreter_.return_to(circumstances_->return_address);
+    driver_.emplace(circumstances_->driver, core_, pmu_, microarch, behaviour.core);
+  }
 
   const Identity& identity() const override { return identity_; }
   CpuidResult cpuid(uint32_t leaf, uint32_t subleaf) const override;
@@ -122,6 +139,7 @@ class ModelMachine final : public Machine {
     return pmu_.rdpmc(read.index, read.ring == Ring::kUser, read.cr4_pce);
   }
   Expected<Memory> allocate(const MemoryRequest& request) override {
+    if (circumstances_ != nullptr) return allocate_there(request);
     GuestMemory* from = memory_.get();
     if (request.below_4g) from = SKIDPROOF_TRY(below_4g())->memory.get();
     return from->allocate(request.bytes, request.use, request.huge_pages);
@@ -129,12 +147,18 @@ class ModelMachine final : public Machine {
   Expected<RunLog> run(const Program& program, const RunPlan& plan) override;
 
  private:
+  Expected<Memory> allocate_there(const MemoryRequest& request);
   Expected<Below4G*> below_4g();
   Expected<void> check(const Program& program, const RunPlan& plan) const;
   Expected<void> execute(const RunPlan& plan, RunLog& log);
   Expected<uint64_t> execute_quietly(uint64_t instructions);
   void disturb(Disturbance what, const RunPlan& plan, RunLog& log);
-  void handle_interrupt(const RunPlan& plan, RunLog& log);
+  Expected<void> handle_interrupt(const RunPlan& plan, RunLog& log, uint64_t ip);
+  void acknowledge(const RunPlan& plan, const Pmi& pmi);
+  Expected<void> accompany(const RunPlan& plan, RunLog& log, uint64_t until = 0);
+  Expected<void> stop_counters(const RunPlan& plan, RunLog& log);
+  Expected<void> restart_counters(const RunPlan& plan, RunLog& log, const Pmi& pmi);
+  Expected<void> come_back(const RunPlan& plan, RunLog& log);
   void rewind(uint64_t index, uint64_t base, size_t field_bytes);
   bool has_perfmon_leaf() const {
     return identity_.microarch->architectural_perfmon() || enumeration_.always_perfmon_leaf;
@@ -154,6 +178,12 @@ class ModelMachine final : public Machine {
   model::Pmu pmu_;
   Interpreter interpreter_;
   model::EnumerationBehaviour enumeration_;
+  std::shared_ptr<const Circumstances> circumstances_;
+  std::optional<DriverPlayback> driver_;  // where there are circumstances
+  size_t blocks_placed_ = 0;
+  bool handling_ = false;         // the driver's handler runs: interrupts wait for its end
+  bool interrupt_waits_ = false;  // one does
+  bool stopped_ = false;          // the driver stopped the counters behind the program
   std::unique_ptr<Below4G> below_4g_;
   Interpreter* running_ = &interpreter_;  // of the last run
 };
@@ -194,6 +224,14 @@ Expected<uint64_t> ModelMachine::rdmsr(uint32_t msr) {
   return pmu_.rdmsr(msr);
 }
 
+// The next block of the circumstances.
+Expected<Memory> ModelMachine::allocate_there(const MemoryRequest& request) {
+  if (request.below_4g || blocks_placed_ == circumstances_->blocks.size()) {
+    return fail(ErrorCode::kInvalidArgument, "the circumstances tell of no such block");
+  }
+  return memory_->allocate_at(circumstances_->blocks[blocks_placed_++], request.bytes, request.use);
+}
+
 Expected<Below4G*> ModelMachine::below_4g() {
   if (below_4g_ == nullptr) {
     below_4g_ = SKIDPROOF_TRY(Below4G::create(core_, *identity_.microarch));
@@ -231,16 +269,20 @@ Expected<RunLog> ModelMachine::run(const Program& program, const RunPlan& plan) 
   pmu_.set_mode(plan.mode);
   pmu_.set_user(plan.ring == Ring::kUser);
   RunLog log;
+  running_->call(
+      program.entry, plan.iterations, program.data_address,
+      circumstances_ != nullptr ? circumstances_->stack_top : stack.address + stack.host.size());
   for (const MsrWrite& write : plan.enable) {
-    if (auto done = pmu_.wrmsr(write.msr, write.value); !done) {
+    auto done = pmu_.wrmsr(write.msr, write.value);
+    if (done && driver_ && driver_->take_write(write.msr)) done = accompany(plan, log);
+    if (!done) {
       static_cast<void>(pmu_.wrmsr(IA32_PERF_GLOBAL_CTRL, 0));
       return tl::make_unexpected(done.error());
     }
   }
   uint64_t begin = tsc();
-  running_->call(program.entry, plan.iterations, program.data_address,
-                 stack.address + stack.host.size());
   Expected<void> outcome = execute(plan, log);
+  if (outcome && driver_) outcome = come_back(plan, log);
   log.tsc = tsc() - begin;
   log.result = running_->registers().gpr[static_cast<size_t>(Gpr::kRax)];
   pmu_.set_user(false);  // the code around the program runs in ring 0
@@ -278,9 +320,12 @@ Expected<void> ModelMachine::execute(const RunPlan& plan, RunLog& log) {
     } else {
       count = 1;
       SKIDPROOF_CHECK(interpreter.step(retired));
+      if (driver_) retired.cycle += driver_->clock_offset();
       pmu_.retire(retired);
     }
-    if (pmu_.take_interrupt()) handle_interrupt(plan, log);
+    if (pmu_.between_instructions() && pmu_.take_interrupt()) {
+      SKIDPROOF_CHECK(handle_interrupt(plan, log, interpreter.registers().ip));
+    }
     executed += count;
     until_look -= count;
     if (until_look == 0) {
@@ -293,11 +338,13 @@ Expected<void> ModelMachine::execute(const RunPlan& plan, RunLog& log) {
     }
   }
   // An interrupt that is still on its way arrives in the code behind the program.
-  while (pmu_.active() && pmu_.quiet_instructions() < kSlice) {
+  while (!driver_ && pmu_.active() && pmu_.quiet_instructions() < kSlice) {
     uint64_t wait = std::max<uint64_t>(pmu_.quiet_instructions(), 1);
     if (!pmu_.interrupt_pending()) break;
     pmu_.advance({}, wait);
-    if (pmu_.take_interrupt()) handle_interrupt(plan, log);
+    if (pmu_.take_interrupt()) {
+      SKIDPROOF_CHECK(handle_interrupt(plan, log, interpreter.registers().ip));
+    }
   }
   return {};
 }
@@ -345,16 +392,82 @@ void ModelMachine::disturb(Disturbance what, const RunPlan& plan, RunLog& log) {
   }
 }
 
-// What a minimal handler does: look, log, acknowledge.
-void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
+// What the driver executes up to its next write, to the program, or to `until`.
+Expected<void> ModelMachine::accompany(const RunPlan& plan, RunLog& log, uint64_t until) {
+  while (driver_->has_instruction()) {
+    const uint64_t next = SKIDPROOF_TRY(driver_->play(running_->vectors()));
+    if (pmu_.between_instructions() && pmu_.take_interrupt()) {
+      if (handling_) {
+        interrupt_waits_ = true;
+      } else {
+        SKIDPROOF_CHECK(handle_interrupt(plan, log, next));
+      }
+    }
+    if (lab::is_program(next)) {
+      driver_->jump();
+      return {};
+    }
+    if (next == until) return {};
+  }
+  return {};
+}
+
+// The driver's handler, as far as the counters run in it, and behind the write that stops them.
+Expected<void> ModelMachine::stop_counters(const RunPlan& plan, RunLog& log) {
+  driver_->jump();
+  SKIDPROOF_CHECK(accompany(plan, log));
+  if (!driver_->take_write(IA32_PERF_GLOBAL_CTRL)) {
+    return fail(ErrorCode::kExecution,
+                "the model machine is interrupted where the lab's driver was not");
+  }
+  SKIDPROOF_CHECK(pmu_.wrmsr(IA32_PERF_GLOBAL_CTRL, 0));
+  return accompany(plan, log);
+}
+
+// The handler from there on: its own writes to registers that the plan says nothing of, the last of which lets the
+// counters go on.
+Expected<void> ModelMachine::restart_counters(const RunPlan& plan, RunLog& log, const Pmi& pmi) {
+  uint64_t ctrl = pmi.global_ctrl;
+  if (plan.pmi.restore_global_ctrl && !stopped_) ctrl = started_with(plan).value_or(ctrl);
+  while (auto write = driver_->next_write()) {
+    if (write->msr == IA32_DEBUGCTL) SKIDPROOF_CHECK(pmu_.wrmsr(write->msr, write->value));
+    if (write->msr == IA32_PERF_GLOBAL_CTRL) SKIDPROOF_CHECK(pmu_.wrmsr(write->msr, ctrl));
+    SKIDPROOF_CHECK(accompany(plan, log, pmi.ip));
+    if (write->msr == IA32_PERF_GLOBAL_CTRL) return {};
+  }
+  return {};
+}
+
+// The driver behind the program, until it executes nothing any more that the counters see.
+Expected<void> ModelMachine::come_back(const RunPlan& plan, RunLog& log) {
+  SKIDPROOF_CHECK(accompany(plan, log));
+  while (driver_->has_any_instruction()) {
+    const auto write = driver_->next_write();
+    if (!write) break;
+    if (write->msr == IA32_DEBUGCTL || write->msr == IA32_PERF_GLOBAL_CTRL) {
+      SKIDPROOF_CHECK(pmu_.wrmsr(write->msr, write->value));
+    }
+    stopped_ |= write->msr == IA32_PERF_GLOBAL_CTRL;
+    SKIDPROOF_CHECK(accompany(plan, log));
+  }
+  return {};
+}
+
+// What a minimal handler does: look, log, acknowledge. `ip` is the instruction that comes after it.
+Expected<void> ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log, uint64_t ip) {
   Pmi pmi;
   pmi.tsc = tsc();
-  pmi.ip = running_->registers().ip;
+  pmi.ip = ip;
   pmi.global_status = pmu_.rdmsr(plan.pmi.status_msr).value_or(0);
   pmi.global_ctrl = pmu_.rdmsr(IA32_PERF_GLOBAL_CTRL).value_or(0);
-  const uint64_t handler = handler_in(plan.mode, kHandler);
-  pmu_.transfer(pmi.ip, handler);
+  const uint64_t handler = driver_ ? driver_->next_ip() : handler_in(plan.mode, kHandler);
+  if (handler != 0) pmu_.transfer(pmi.ip, handler);
   pmu_.set_user(false);
+  if (driver_) {
+    handling_ = true;
+    SKIDPROOF_CHECK(stop_counters(plan, log));
+    pmi.global_status = pmu_.rdmsr(plan.pmi.status_msr).value_or(0);
+  }
   const size_t field_bytes = std::min<size_t>(plan.pebs_field_bytes, sizeof(uint64_t));
   if (plan.pebs_index_address != 0) {
     pmi.pebs_index = read_field(plan.pebs_index_address, field_bytes);
@@ -367,6 +480,19 @@ void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
   } else {
     ++log.pmis_dropped;
   }
+  acknowledge(plan, pmi);
+  if (driver_) {
+    SKIDPROOF_CHECK(restart_counters(plan, log, pmi));
+    handling_ = false;
+    if (std::exchange(interrupt_waits_, false)) return handle_interrupt(plan, log, ip);
+    return {};
+  }
+  pmu_.transfer(handler, pmi.ip);
+  pmu_.set_user(plan.ring == Ring::kUser);
+  return {};
+}
+
+void ModelMachine::acknowledge(const RunPlan& plan, const Pmi& pmi) {
   if (plan.pmi.clear_status) {
     // The bits of armed PEBS counters stay: clearing them races with the record (R24).
     uint64_t sampling = 0xFF | uint64_t{identity_.microarch->pebs_fixed_counters}
@@ -374,26 +500,24 @@ void ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log) {
     uint64_t pebs = pmu_.rdmsr(IA32_PEBS_ENABLE).value_or(0) & sampling;
     static_cast<void>(pmu_.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, pmi.global_status & ~pebs));
   }
+  const size_t field_bytes = std::min<size_t>(plan.pebs_field_bytes, sizeof(uint64_t));
   if (plan.pmi.rewind_index) {
     rewind(plan.pebs_index_address, plan.pebs_base_address, field_bytes);
   }
   if (plan.pmi.rewind_branches) {
     rewind(plan.bts_index_address, plan.bts_base_address, field_bytes);
   }
-  if (plan.pmi.restore_global_ctrl) {
-    for (const MsrWrite& write : plan.enable) {
-      if (write.msr == IA32_PERF_GLOBAL_CTRL) static_cast<void>(pmu_.wrmsr(write.msr, write.value));
-    }
+  const std::optional<uint64_t> ctrl = started_with(plan);
+  if (plan.pmi.restore_global_ctrl && ctrl && !driver_) {
+    static_cast<void>(pmu_.wrmsr(IA32_PERF_GLOBAL_CTRL, *ctrl));
   }
   for (const MsrWrite& write : plan.pmi.acknowledge) {
     static_cast<void>(pmu_.wrmsr(write.msr, write.value));
   }
-  if (plan.pmi.unmask) {
+  if (plan.pmi.unmask && !driver_) {
     uint64_t entry = pmu_.rdmsr(IA32_X2APIC_LVT_PMI).value_or(0);
     static_cast<void>(pmu_.wrmsr(IA32_X2APIC_LVT_PMI, entry & ~lvt::kMasked));
   }
-  pmu_.transfer(handler, pmi.ip);
-  pmu_.set_user(plan.ring == Ring::kUser);
 }
 
 // Writes what stands at `base` to `index`; 0: there is no such buffer.
@@ -408,8 +532,19 @@ void ModelMachine::rewind(uint64_t index, uint64_t base, size_t field_bytes) {
 Expected<std::unique_ptr<Machine>> make_model_machine(const Microarch& microarch,
                                                       const ModelOptions& options) {
   model::Behaviour behaviour = SKIDPROOF_TRY(model::behaviour_with(microarch, options.defects));
-  std::unique_ptr<GuestMemory> memory = SKIDPROOF_TRY(GuestMemory::create());
-  Memory stack = SKIDPROOF_TRY(memory->allocate(kStackBytes, MemoryUse::kData, false));
+  std::unique_ptr<GuestMemory> memory;
+  Memory stack;
+  if (const Circumstances* there = options.circumstances.get()) {
+    // The page of its top is the last: what stands above it there is no program's.
+    const uint64_t end = (there->stack_top | (GuestMemory::kPageBytes - 1)) + 1;
+    uint64_t lowest = end - kStackBytes;
+    for (uint64_t block : there->blocks) lowest = std::min(lowest, block);
+    memory = SKIDPROOF_TRY(GuestMemory::create(lowest & ~(GuestMemory::kHugePageBytes - 1)));
+    stack = SKIDPROOF_TRY(memory->allocate_at(end - kStackBytes, kStackBytes, MemoryUse::kData));
+  } else {
+    memory = SKIDPROOF_TRY(GuestMemory::create());
+    stack = SKIDPROOF_TRY(memory->allocate(kStackBytes, MemoryUse::kData, false));
+  }
   return std::make_unique<ModelMachine>(microarch, options, behaviour, std::move(memory),
                                         std::move(stack));
 }

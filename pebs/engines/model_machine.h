@@ -9,14 +9,27 @@
 #include <vector>
 
 #include "base/expected.h"
+#include "pebs/engines/journal.h"
 #include "pebs/machine.h"
 
 namespace skidproof::engines {
+
+// Another machine's circumstances, so that what runs there runs here in the same: where memory stands, and what a
+// driver executes around a program and in its interrupt handler while the counters run.
+struct Circumstances {
+  std::vector<uint64_t>
+      blocks;              // addresses of the blocks to come, in the order of their allocation
+  uint64_t stack_top = 0;  // RSP before the program's return address is pushed
+  uint64_t return_address = 0;
+  lab::Journal driver;
+};
 
 struct ModelOptions {
   bool sibling_thread = true;        // a second logical processor on the core (R37)
   std::vector<std::string> defects;  // ids; each must apply to the microarch
   uint64_t seed = 1;
+  // For one run, of a program of 64-bit mode at ring 0; empty: memory as it comes, and no driver.
+  std::shared_ptr<const Circumstances> circumstances = {};
 };
 
 // A powered-on processor of this microarch. Named "model:<microarch>", with "+<defect>" for each

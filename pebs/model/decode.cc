@@ -266,6 +266,18 @@ uint8_t chain_register(const Decoded& d) {
   return kNoRegister;
 }
 
+bool is_bit_scan(ZydisMnemonic mnemonic) {
+  switch (mnemonic) {
+    case ZYDIS_MNEMONIC_BSF:
+    case ZYDIS_MNEMONIC_BSR:
+    case ZYDIS_MNEMONIC_LZCNT:
+    case ZYDIS_MNEMONIC_TZCNT:
+      return true;
+    default:
+      return false;
+  }
+}
+
 void note_flags(const Decoded& d, InstructionFacts& f) {
   if (d.instruction.cpu_flags == nullptr) return;
   const ZydisAccessedFlags& flags = *d.instruction.cpu_flags;
@@ -273,7 +285,9 @@ void note_flags(const Decoded& d, InstructionFacts& f) {
   // A division leaves all of them undefined, that is unwritten by anyone who follows it.
   if (d.instruction.mnemonic == ZYDIS_MNEMONIC_DIV || d.instruction.mnemonic == ZYDIS_MNEMONIC_IDIV)
     return;
-  uint32_t written = flags.modified | flags.set_0 | flags.set_1 | flags.undefined;
+  uint32_t written = flags.modified | flags.set_0 | flags.set_1;
+  // Bit scans leave what is undefined after them as it was, or not, as their operand is.
+  if (!is_bit_scan(d.instruction.mnemonic)) written |= flags.undefined;
   // A shift or rotate by 0 leaves every flag: whether one by CL writes is known only when it runs.
   if (d.instruction.meta.category == ZYDIS_CATEGORY_SHIFT ||
       d.instruction.meta.category == ZYDIS_CATEGORY_ROTATE) {

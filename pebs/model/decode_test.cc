@@ -138,6 +138,8 @@ TEST(Decode, ResolvesAddresses) {
 TEST(Decode, FlagsOfShiftsDependOnTheCount) {
   EXPECT_EQ(decoded({0x48, 0xC1, 0xE0, 0x40}).facts.flags_written, 0u);  // shl rax, 64: by 0
   EXPECT_NE(decoded({0x48, 0xC1, 0xE0, 0x03}).facts.flags_written, 0u);  // shl rax, 3
+  EXPECT_EQ(decoded({0x48, 0x0F, 0xBC, 0xC1}).facts.flags_written,
+            0x40u);                                                // bsf rax, rcx: ZF alone
   EXPECT_EQ(decoded({0x48, 0xD3, 0xE0}).facts.flags_written, 0u);  // shl rax, cl: nobody knows
 }
 

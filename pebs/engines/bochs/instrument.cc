@@ -308,12 +308,25 @@ class Enumeration final : public bx_cpuid_t {
   OverheadMeter& meter_;
 };
 
+// SKIDPROOF_LAB_JOURNAL: a file for the journal of the first processor.
+JournalWriter* journal() {
+  static const std::unique_ptr<JournalWriter> kept = [] {
+    const char* path = std::getenv("SKIDPROOF_LAB_JOURNAL");
+    if (path == nullptr || *path == '\0') return std::unique_ptr<JournalWriter>();
+    auto created = JournalWriter::create(path);
+    if (!created) stop(created.error().text().c_str());
+    return std::move(*created);
+  }();
+  return kept.get();
+}
+
 struct Unit {
   explicit Unit(const Configuration& configuration, unsigned number)
       : cpu(*BX_CPU(number)),
         processor(configuration, number, cpu),
         enumeration(BX_CPU(number), BX_CPU(number)->cpuid, processor, cpu.meter()) {
     BX_CPU(number)->cpuid = &enumeration;
+    if (number == 0 && journal() != nullptr) processor.keep(*journal());
   }
 
   Cpu cpu;

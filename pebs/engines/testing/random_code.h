@@ -26,13 +26,18 @@ class RandomCode {
  public:
   static constexpr int64_t kArena = 4096;  // bytes of data; operands stay inside
 
+  // Which of the later instructions about bits there are: POPCNT is an invalid opcode elsewhere, LZCNT and TZCNT
+  // are executed as BSR and BSF.
+  enum class BitCounts : uint8_t { kNone, kPopulation, kAll };
+
   RandomCode(uint64_t seed, uint64_t code_address, uint64_t data_address, bool avx2,
-             Mode mode = Mode::kLong)
+             Mode mode = Mode::kLong, BitCounts bit_counts = BitCounts::kAll)
       : random_(seed),
         mode_(mode),
         code_address_(code_address),
         data_address_(data_address),
-        avx_(avx2) {}
+        avx_(avx2),
+        bit_counts_(bit_counts) {}
 
   // About `length` random instructions between a prologue that sets every register and a RET.
   Program generate(unsigned length) {
@@ -378,6 +383,9 @@ class RandomCode {
     unsigned bytes = word_or_less();
     ZydisMnemonic m = one_of({ZYDIS_MNEMONIC_POPCNT, ZYDIS_MNEMONIC_LZCNT, ZYDIS_MNEMONIC_TZCNT,
                               ZYDIS_MNEMONIC_BSF, ZYDIS_MNEMONIC_BSR, ZYDIS_MNEMONIC_BSWAP});
+    if (bit_counts_ == BitCounts::kNone && m == ZYDIS_MNEMONIC_POPCNT) m = ZYDIS_MNEMONIC_BSF;
+    if (bit_counts_ != BitCounts::kAll && m == ZYDIS_MNEMONIC_LZCNT) m = ZYDIS_MNEMONIC_BSR;
+    if (bit_counts_ != BitCounts::kAll && m == ZYDIS_MNEMONIC_TZCNT) m = ZYDIS_MNEMONIC_BSF;
     if (m == ZYDIS_MNEMONIC_BSWAP) return emit(m, {reg(target(bytes == 2 ? 4 : bytes))});
     emit(m, {reg(target(bytes)), register_or_memory(bytes)});
   }
@@ -673,6 +681,7 @@ class RandomCode {
   Mode mode_;
   uint64_t code_address_, data_address_;
   bool avx_;
+  BitCounts bit_counts_;
   unsigned count_ = 0;
   std::vector<std::byte> code_;
 };
