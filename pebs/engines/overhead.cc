@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
+#include "pebs/engines/journal.h"
+
 namespace skidproof::lab {
 namespace {
 
-// Where the driver has programs, at ring 0 and ring 3; processes have nothing there.
-constexpr uint64_t kPrograms = uint64_t{1} << 46, kProgramsSpan = uint64_t{1} << 44;
 // The exception by which a program at ring 3 returns to the driver.
 constexpr unsigned kInvalidOpcode = 6;
 
@@ -70,7 +70,7 @@ void OverheadMeter::retired(uint64_t ip, bool user) {
     return;
   }
   if (write) return;
-  const bool program = ip >= kPrograms && ip - kPrograms < kProgramsSpan;
+  const bool program = is_program(ip);
   if (program) user_ = user;
   // Registers that user space had written, not a run.
   if (user && !program) state_ = State::kIdle;
