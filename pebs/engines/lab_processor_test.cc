@@ -408,6 +408,34 @@ TEST(LabProcessor, BeginsAgainAsAfterPowerOn) {
   EXPECT_EQ(lab.read(IA32_PERF_GLOBAL_CTRL), fresh.read(IA32_PERF_GLOBAL_CTRL));
 }
 
+TEST(LabProcessor, BecomesAnotherOneWithoutASecondBoot) {
+  Idle lab("sandy-bridge");
+  ASSERT_EQ(lab.processor.wrmsr(IA32_PMC0 + 7, 5), Answer::kDone)
+      << "alone on its core: eight counters";
+  const Microarch& row = **find_microarch("sandy-bridge");
+  lab.processor.become(behaviour_with(row, "").value(), true);
+  uint64_t value = 0;
+  EXPECT_EQ(lab.processor.rdmsr(IA32_PMC0 + 7, value), Answer::kGeneralProtection);
+  lab.processor.become(behaviour_with(row, "upper-counters-absent").value(), false);
+  EXPECT_EQ(lab.processor.rdmsr(IA32_PMC0 + 7, value), Answer::kGeneralProtection);
+  lab.processor.become(behaviour_with(row, "").value(), false);
+  EXPECT_EQ(lab.read(IA32_PMC0 + 7), 0u) << "as after power-on";
+  EXPECT_FALSE(behaviour_with(row, "no-such-defect"));
+}
+
+TEST(LabProcessor, LetsTheModelSayWhatTheLvtEntryKeeps) {
+  constexpr uint32_t kEntry = lvt::kMasked | lvt::kNmi;
+  Idle lab("sandy-bridge");
+  lab.host.set_lvt(kEntry | lvt::kDeliveryStatus);  // as software wrote it
+  lab.processor.lvt_written();
+  EXPECT_EQ(lab.host.lvt(), kEntry);
+  lab.processor.become(
+      behaviour_with(**find_microarch("sandy-bridge"), "lvt-status-writable").value(), false);
+  lab.host.set_lvt(kEntry | lvt::kDeliveryStatus);
+  lab.processor.lvt_written();
+  EXPECT_EQ(lab.host.lvt(), kEntry | lvt::kDeliveryStatus);
+}
+
 TEST(LabProcessor, KeepsAJournalOfWhatIsNotTheProgram) {
   const std::string path = ::testing::TempDir() + "lab_processor_test.journal";
   {
