@@ -223,7 +223,7 @@ void examine_driver(Findings& found) {
               "turn secure boot off in the firmware");
   }
   const std::string meltdown = read_line(fmt::format("{}/vulnerabilities/meltdown", kCpu));
-  // Programs run at ring 0, which does not mind it.
+  // Programs run under page tables of the driver's, where it does not matter.
   found.good("page-table isolation", meltdown.empty() ? "unknown" : meltdown);
 }
 

@@ -285,13 +285,10 @@ Expected<void> DirectMachine::wrmsr(uint32_t msr, uint64_t value) {
 }
 
 Expected<uint64_t> DirectMachine::rdpmc(const CounterRead& read) {
-  if (read.ring != Ring::kKernel) {
-    return fail(ErrorCode::kNotAvailable, "the direct machine executes RDPMC at ring 0 only",
-                "use --machine model:<microarch>");
-  }
   skidproof_rdpmc one{};
   one.index = read.index;
   one.cr4_pce = read.cr4_pce ? 1 : 0;
+  one.ring = static_cast<uint32_t>(read.ring);
   if (const int error = device_->control(SKIDPROOF_IOC_RDPMC, &one); error != 0) {
     return failed("execute RDPMC", error);
   }
@@ -339,12 +336,6 @@ Expected<void> DirectMachine::check(const Program& program, const RunPlan& plan)
                 fmt::format("the direct machine runs programs in 64-bit mode, not in {}",
                             name_of(plan.mode == Mode::kLong ? program.mode : plan.mode)),
                 "run the program in Mode::kLong");
-  }
-  if (plan.ring != Ring::kKernel) {
-    return fail(ErrorCode::kNotAvailable,
-                "the direct machine runs programs at ring 0 only: at ring 3 its DS area would "
-                "have to be mapped in the page tables of user space as well",
-                "use --machine model:<microarch>");
   }
   if (!plan.disturbances.empty()) {
     return fail(ErrorCode::kNotAvailable,
@@ -404,6 +395,7 @@ Expected<RunLog> DirectMachine::run_once(const Program& program, const RunPlan& 
   run.entry = program.entry;
   run.iterations = plan.iterations;
   run.data = program.data_address;
+  run.ring = static_cast<uint32_t>(plan.ring);
   run.enable = address_of(enable.data());
   run.enable_count = static_cast<uint32_t>(enable.size());
   run.disable = address_of(disable.data());

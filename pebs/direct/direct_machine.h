@@ -19,8 +19,8 @@ struct DirectOptions {
   int attempts = 3;  // of a run that SMIs, machine checks or foreign NMIs disturb
 };
 
-// Claims the processor for as long as the machine lives. Programs run at ring 0 in 64-bit mode with
-// interrupts off. One thread uses it at a time.
+// Claims the processor for as long as the machine lives. Programs run at ring 0 or ring 3 in 64-bit
+// mode with interrupts off, at the same addresses. One thread uses it at a time.
 //
 // A run that was disturbed is repeated, where its plan restarts the PMU, with the debug store as it was
 // before: Noise::repeats counts. What still disturbed the last one stands there as well.

@@ -73,7 +73,8 @@ class FakeDevice final : public Device {
       }
       case SKIDPROOF_IOC_RDPMC: {
         auto& read = *static_cast<skidproof_rdpmc*>(argument);
-        read.fault = read.index > 3;
+        EXPECT_TRUE(read.ring == 0 || read.ring == 3);
+        read.fault = read.index > 3 || (read.ring == 3 && read.cr4_pce == 0);
         read.value = 77;
         return 0;
       }
@@ -216,12 +217,13 @@ TEST_F(DirectMachineTest, MsrsAnswerWithValuesFaultsAndRefusals) {
   EXPECT_EQ(direct->rdmsr(0x10).error().code, ErrorCode::kPermission);
 }
 
-TEST_F(DirectMachineTest, RdpmcIsExecutedAtRing0Only) {
+TEST_F(DirectMachineTest, RdpmcIsExecutedAtEitherRing) {
   const auto direct = machine();
   EXPECT_EQ(direct->rdpmc({.index = 0}).value(), 77u);
   EXPECT_EQ(direct->rdpmc({.index = 9}).error().code, ErrorCode::kGeneralProtection);
-  EXPECT_EQ(direct->rdpmc({.index = 0, .ring = Ring::kUser}).error().code,
-            ErrorCode::kNotAvailable);
+  EXPECT_EQ(direct->rdpmc({.index = 0, .ring = Ring::kUser}).value(), 77u);
+  EXPECT_EQ(direct->rdpmc({.index = 0, .ring = Ring::kUser, .cr4_pce = false}).error().code,
+            ErrorCode::kGeneralProtection);
 }
 
 TEST_F(DirectMachineTest, MemoryIsFreedWithItsLastHandle) {
@@ -290,9 +292,6 @@ TEST_F(DirectMachineTest, ARunThatThisMachineCannotDoIsRefusedBeforeTheDriverSee
   const auto direct = machine();
   Program code = program(*direct);
   RunPlan plan;
-  plan.ring = Ring::kUser;
-  EXPECT_EQ(direct->run(code, plan).error().code, ErrorCode::kNotAvailable);
-  plan = {};
   plan.mode = Mode::kReal;
   EXPECT_EQ(direct->run(code, plan).error().code, ErrorCode::kNotAvailable);
   plan = {};
@@ -308,6 +307,18 @@ TEST_F(DirectMachineTest, ARunThatThisMachineCannotDoIsRefusedBeforeTheDriverSee
   code.code_address = 0x1000;
   EXPECT_EQ(direct->run(code, plan).error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(device_->runs, 0);
+}
+
+TEST_F(DirectMachineTest, AProgramRunsAtTheRingOfItsPlan) {
+  const auto direct = machine();
+  const Program code = program(*direct);
+  RunPlan plan;
+  ASSERT_TRUE(direct->run(code, plan));
+  EXPECT_EQ(device_->last_run.ring, 0u);
+  plan.ring = Ring::kUser;
+  ASSERT_TRUE(direct->run(code, plan));
+  EXPECT_EQ(device_->last_run.ring, 3u);
+  EXPECT_EQ(device_->last_run.entry, code.entry) << "where it stands at ring 0";
 }
 
 TEST_F(DirectMachineTest, OutcomesBecomeErrors) {

@@ -20,10 +20,10 @@
 
 namespace skidproof::lab {
 
-// Programs stand between the kernel's direct map and its text; below is user space, above are the kernel and its
-// modules. [Linux Documentation/arch/x86/x86_64/mm.rst]
+// Where the driver has programs, at ring 0 and ring 3; processes have nothing there.
 constexpr bool is_program(uint64_t ip) {
-  return ip >= 0xFFFF'8000'0000'0000 && ip < 0xFFFF'FFFF'8000'0000;
+  constexpr uint64_t kBegin = uint64_t{1} << 46, kSpan = uint64_t{1} << 44;
+  return ip >= kBegin && ip - kBegin < kSpan;
 }
 
 struct JournalEntry {

@@ -19,7 +19,7 @@ namespace {
 using namespace arch;
 using Kind = JournalEntry::Kind;
 
-constexpr uint64_t kDriver = 0xFFFF'FFFF'C000'0000, kBlock = 0xFFFF'C900'0001'0000;
+constexpr uint64_t kDriver = 0xFFFF'FFFF'C000'0000, kBlock = 0x4000'0001'0000;
 
 // Everywhere the same bytes.
 class Nops final : public engines::CodeMemory {

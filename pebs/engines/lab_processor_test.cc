@@ -447,8 +447,8 @@ TEST(LabProcessor, KeepsAJournalOfWhatIsNotTheProgram) {
               Answer::kDone);
     ASSERT_EQ(lab.processor.wrmsr(IA32_PERF_GLOBAL_CTRL, bit(32)), Answer::kDone);
     lab.retire(2, true);  // below the kernel's space
-    lab.processor.before(0xFFFF'C900'0000'0000, false);
-    lab.processor.after(0xFFFF'C900'0000'0001, false);
+    lab.processor.before(0x4000'0000'0000, false);
+    lab.processor.after(0x4000'0000'0001, false);
     ASSERT_EQ(lab.processor.wrmsr(IA32_PERF_GLOBAL_CTRL, 0), Answer::kDone);
   }
   const std::vector<Journal> journals = read_journals(path).value();

@@ -93,23 +93,32 @@ struct Below4G {
   Interpreter interpreter;
 };
 
-// The linear addresses of both.
+// The linear addresses of all of them.
 class LinearMemory final : public model::Bus {
  public:
   explicit LinearMemory(GuestMemory& high) : high_(high) {}
   void add(GuestMemory& low) { low_ = &low; }
+  // Where another machine has its debug store elsewhere than its programs.
+  void add_debug_store(GuestMemory& store) { store_ = &store; }
   bool read(uint64_t address, std::span<std::byte> into) override {
-    return address < kLowBase + kLowBytes ? low_ != nullptr && low_->read(address, into)
-                                          : high_.read(address, into);
+    GuestMemory* from = at(address);
+    return from != nullptr && from->read(address, into);
   }
   bool write(uint64_t address, std::span<const std::byte> from) override {
-    return address < kLowBase + kLowBytes ? low_ != nullptr && low_->write(address, from)
-                                          : high_.write(address, from);
+    GuestMemory* into = at(address);
+    return into != nullptr && into->write(address, from);
   }
 
  private:
+  GuestMemory* at(uint64_t address) {
+    if (address < kLowBase + kLowBytes) return low_;
+    const bool stored = store_ != nullptr && address - store_->base() < store_->bytes();
+    return stored ? store_ : &high_;
+  }
+
   GuestMemory& high_;
   GuestMemory* low_ = nullptr;
+  GuestMemory* store_ = nullptr;
 };
 
 class ModelMachine final : public Machine {
@@ -172,6 +181,7 @@ class ModelMachine final : public Machine {
 
   Identity identity_;
   std::unique_ptr<GuestMemory> memory_;
+  std::unique_ptr<GuestMemory> debug_store_;  // in circumstances that have it apart
   LinearMemory linear_;
   Memory stack_;
   model::Core core_;
@@ -229,7 +239,18 @@ Expected<Memory> ModelMachine::allocate_there(const MemoryRequest& request) {
   if (request.below_4g || blocks_placed_ == circumstances_->blocks.size()) {
     return fail(ErrorCode::kInvalidArgument, "the circumstances tell of no such block");
   }
-  return memory_->allocate_at(circumstances_->blocks[blocks_placed_++], request.bytes, request.use);
+  const uint64_t address = circumstances_->blocks[blocks_placed_++];
+  const bool apart = address - memory_->base() >= memory_->bytes();
+  if (!apart) return memory_->allocate_at(address, request.bytes, request.use);
+  if (debug_store_ == nullptr) {
+    uint64_t lowest = address;
+    for (uint64_t block : circumstances_->blocks) {
+      if (block - memory_->base() >= memory_->bytes()) lowest = std::min(lowest, block);
+    }
+    debug_store_ = SKIDPROOF_TRY(GuestMemory::create(lowest & ~(GuestMemory::kHugePageBytes - 1)));
+    linear_.add_debug_store(*debug_store_);
+  }
+  return debug_store_->allocate_at(address, request.bytes, request.use);
 }
 
 Expected<Below4G*> ModelMachine::below_4g() {

@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "pebs/engines/journal.h"
+
 namespace skidproof::lab {
 namespace {
 
-// Programs stand in the area of vmalloc, the kernel and its modules above it. [Linux
-// Documentation/x86/x86_64/mm.rst, "Complete virtual memory map with 4-level page tables"]
-constexpr uint64_t kKernelText = 0xFFFF'FFFF'8000'0000;
+// The exception by which a program at ring 3 returns to the driver.
+constexpr unsigned kInvalidOpcode = 6;
 
 std::string line(const char* what, const Distribution& of) {
   return fmt::format("  {:<52}{:>8} times   min {:>4}   median {:>4}   max {:>4}\n", what,
@@ -69,9 +70,10 @@ void OverheadMeter::retired(uint64_t ip, bool user) {
     return;
   }
   if (write) return;
-  const bool program = !user && ip < kKernelText;
+  const bool program = is_program(ip);
+  if (program) user_ = user;
   // Registers that user space had written, not a run.
-  if (user) state_ = State::kIdle;
+  if (user && !program) state_ = State::kIdle;
   switch (state_) {
     case State::kIdle:
       break;
@@ -102,9 +104,12 @@ void OverheadMeter::interrupt(bool to_the_driver) {
   handled_ = nested_ = 0;
 }
 
-void OverheadMeter::exception() {
+void OverheadMeter::exception(unsigned vector) {
   if (in_handler_) {
     ++nested_;
+  } else if (state_ == State::kProgram && user_ && vector == kInvalidOpcode) {
+    state_ = State::kLeaving;
+    count_ = 0;
   } else if (state_ == State::kProgram) {
     state_ = State::kIdle;  // such a program does not return
   }

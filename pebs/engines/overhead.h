@@ -53,7 +53,7 @@ class OverheadMeter {
   void retired(uint64_t ip, bool user);
   // A performance monitoring interrupt is delivered, by the driver's IDT or by the kernel's.
   void interrupt(bool to_the_driver);
-  void exception();
+  void exception(unsigned vector);
   void interrupt_return();
   void system_call() { ++calls_; }
   void record();
@@ -68,6 +68,7 @@ class OverheadMeter {
   State state_ = State::kIdle;
   bool wrote_ = false;
   uint64_t counters_ = 0;
+  bool user_ = false;  // the program is at ring 3
   uint64_t count_ = 0;
   bool recorded_ = false;  // this run has a record …
   uint64_t calls_ = 0;     // … and these system calls have come since

@@ -9,8 +9,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint64_t kDriver = 0xFFFF'FFFF'C000'0000, kCode = 0xFFFF'C900'0000'1000,
-                   kUser = 0x40'0000;
+constexpr uint64_t kDriver = 0xFFFF'FFFF'C000'0000, kCode = 0x4000'0000'1000, kUser = 0x40'0000;
 
 class OverheadTest : public testing::Test {
  protected:
@@ -20,6 +19,9 @@ class OverheadTest : public testing::Test {
   void write(uint64_t counters) {
     meter.enabled(counters);
     retire(kDriver, false);
+  }
+  void at_ring_3(uint64_t ip, uint64_t instructions) {
+    for (uint64_t n = 0; n < instructions; ++n) retire(ip + n, true);
   }
   // An interrupt of this many instructions, the last one its IRET.
   void interrupt(uint64_t instructions, bool to_the_driver = true) {
@@ -56,6 +58,24 @@ TEST_F(OverheadTest, CountsWhatStandsAroundAProgramWithoutTheWrites) {
   EXPECT_FALSE(meter.watching());
 }
 
+TEST_F(OverheadTest, CountsWhatStandsAroundAProgramAtRing3) {
+  constexpr unsigned kInvalidOpcode = 6, kDivideError = 0;
+  write(1);
+  at(kDriver, 4);
+  at_ring_3(kCode, 10);
+  meter.exception(kInvalidOpcode);
+  end(7);
+  EXPECT_EQ(figures.before.max(), 4);
+  EXPECT_EQ(figures.after.max(), 7);
+
+  write(1);
+  at(kDriver, 4);
+  at_ring_3(kCode, 10);
+  meter.exception(kDivideError);
+  end(5000);
+  EXPECT_EQ(figures.after.count(), 1) << "it did not return";
+}
+
 TEST_F(OverheadTest, CountsAnInterruptToItsReturn) {
   begin();
   interrupt(250);
@@ -74,7 +94,7 @@ TEST_F(OverheadTest, CountsAnExceptionInTheHandlerWithIt) {
   begin();
   meter.interrupt(true);
   at(kDriver, 100);
-  meter.exception();
+  meter.exception(14);
   at(kDriver, 49);
   meter.interrupt_return();
   at(kDriver);
@@ -118,7 +138,7 @@ TEST_F(OverheadTest, TakesRegistersThatUserSpaceWroteForNoRun) {
 
 TEST_F(OverheadTest, DoesNotTakeAFaultForAReturn) {
   begin();
-  meter.exception();
+  meter.exception(6);
   at(kDriver, 5000);
   write(0);
   EXPECT_EQ(figures.after.count(), 0);

@@ -297,7 +297,7 @@ struct forget {
 static void forget_here(void *data)
 {
 	struct forget *forget = data;
-	u64 area = now(MSR_IA32_DS_AREA), begin = (u64)(uintptr_t)forget->block->address;
+	u64 area = now(MSR_IA32_DS_AREA), begin = forget->block->address;
 	u64 size = (u64)forget->block->count * PAGE_SIZE;
 	u32 i;
 

@@ -3,10 +3,12 @@
  * The way into a program and out of it, and the stubs that stand in the IDT
  * meanwhile. Between the WRMSR that starts the counters and the program, and
  * between the program and the WRMSR that stops them, nothing loads, stores or
- * branches but the RET into the program: these instructions are counted.
+ * branches but the RET or IRET into the program, and what the processor does by
+ * itself when a program at ring 3 ends: these instructions are counted.
  */
 #include <linux/linkage.h>
 #include <asm/asm.h>
+#include <asm/segment.h>
 
 #include "skidproof.h"
 
@@ -51,6 +53,8 @@ skidproof_enter:
 	save_callee
 	clear_registers
 	movq	ENTRY_DATA(%rdi), %rsi
+	cmpq	$0, ENTRY_USER(%rdi)
+	jne	user
 	movq	ENTRY_STACK(%rdi), %rsp
 	cmpq	$0, ENTRY_TRACED(%rdi)
 	jne	traced
@@ -91,6 +95,46 @@ traced:
 	movl	$0, %edx
 	ret
 	int3
+
+	/* Ring 3 is entered as if it had been interrupted at its first instruction. */
+user:
+	pushq	$__USER_DS
+	pushq	ENTRY_STACK(%rdi)
+	pushq	$2
+	pushq	$__USER_CS
+	pushq	ENTRY_RIP(%rdi)
+	cmpq	$0, ENTRY_TRACED(%rdi)
+	jne	user_traced
+	movl	ENTRY_CTRL(%rdi), %eax
+	movl	ENTRY_CTRL + 4(%rdi), %edx
+	movq	ENTRY_ITERATIONS(%rdi), %rdi
+	movl	$MSR_GLOBAL_CTRL, %ecx
+1:	wrmsr
+	_ASM_EXTABLE(1b, user_refused)
+	movl	$0, %eax
+	movl	$0, %ecx
+	movl	$0, %edx
+	iretq
+user_traced:
+	movl	ENTRY_CTRL(%rdi), %r8d
+	movl	ENTRY_CTRL + 4(%rdi), %r9d
+	movl	ENTRY_DEBUGCTL(%rdi), %eax
+	movl	ENTRY_DEBUGCTL + 4(%rdi), %edx
+	movq	ENTRY_ITERATIONS(%rdi), %rdi
+	movl	$MSR_DEBUGCTL, %ecx
+1:	wrmsr
+	_ASM_EXTABLE(1b, user_refused)
+	movl	%r8d, %eax
+	movl	%r9d, %edx
+	movl	$MSR_GLOBAL_CTRL, %ecx
+	movl	$0, %r8d
+	movl	$0, %r9d
+1:	wrmsr
+	_ASM_EXTABLE(1b, user_refused)
+	movl	$0, %eax
+	movl	$0, %ecx
+	movl	$0, %edx
+	iretq
 
 	/* Goes on where an NMI took the program's registers to `frame`. */
 	.globl	skidproof_resume
@@ -173,6 +217,10 @@ skidproof_nmi_entry:
 	pushq	%r14
 	pushq	%r15
 	cld
+	testb	$3, FRAME_CS(%rsp)
+	jz	1f
+	swapgs
+1:
 	movq	%rsp, %rdi
 	/* The C ABI's alignment, which the IST stack need not have here. */
 	movq	%rsp, %rbx
@@ -272,6 +320,13 @@ refused:
 	jmp	leave
 	int3
 
+user_refused:
+	addq	$40, %rsp
+	movq	(%rsp), %rdi
+	movq	%rcx, ENTRY_REFUSED(%rdi)
+	jmp	leave
+	int3
+
 	/* The handlers send a program here that is to be left where it is. */
 	.globl	skidproof_left
 skidproof_left:
@@ -286,6 +341,32 @@ leave:
 	popq	%rbx
 	popq	%rbp
 	ret
+	int3
+
+	/*
+	 * #UD, by which a program at ring 3 returns: first the counters stop, then
+	 * the recording of branches.
+	 */
+	.globl	skidproof_ud_entry
+skidproof_ud_entry:
+	endbr64
+	pushq	%rax
+	pushq	%rcx
+	pushq	%rdx
+	movl	$MSR_GLOBAL_CTRL, %ecx
+	xorl	%eax, %eax
+	xorl	%edx, %edx
+	wrmsr
+	.globl	skidproof_ud_stopped
+skidproof_ud_stopped:
+	movl	$MSR_DEBUGCTL, %ecx
+	rdmsr
+	andl	$~DEBUGCTL_RECORDS, %eax
+	wrmsr
+	popq	%rdx
+	popq	%rcx
+	popq	%rax
+	jmp	skidproof_fault_entries + 6 * SKIDPROOF_FAULT_ENTRY_BYTES
 	int3
 
 	/* One for each exception, 16 bytes apart. */
@@ -322,6 +403,10 @@ fault:
 	pushq	%r14
 	pushq	%r15
 	cld
+	testb	$3, FAULT_CS(%rsp)
+	jz	1f
+	swapgs
+1:
 	movq	%rsp, %rdi
 	andq	$-16, %rsp
 	call	skidproof_fault

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Skidproof's driver: direct access to the performance monitoring and debug
- * store registers of one processor, and programs at ring 0 on it, for test
+ * store registers of one processor, and programs at ring 0 or 3 on it, for test
  * suites of precise event based sampling.
  *
  * Whoever may open the device may execute any code in ring 0; the checks here
@@ -74,6 +74,10 @@ static void release(struct skidproof_file *file)
 		skidproof_block_free(file, file->stack);
 		file->stack = NULL;
 	}
+	if (file->landing) {
+		skidproof_block_free(file, file->landing);
+		file->landing = NULL;
+	}
 }
 
 static long do_claim(struct skidproof_file *file, void __user *user)
@@ -96,6 +100,11 @@ static long do_claim(struct skidproof_file *file, void __user *user)
 			return PTR_ERR(stack);
 		}
 		file->stack = stack;
+		error = skidproof_landing_new(file);
+		if (error) {
+			release(file);
+			return error;
+		}
 	}
 	if (copy_to_user(user, &claim, sizeof(claim))) {
 		if (!error)
@@ -180,7 +189,7 @@ static long do_alloc(struct skidproof_file *file, void __user *user)
 	if (IS_ERR(block))
 		return PTR_ERR(block);
 	alloc.bytes = (u64)block->count * PAGE_SIZE;
-	alloc.address = (u64)(uintptr_t)block->address;
+	alloc.address = block->address;
 	alloc.offset = block->offset;
 	if (copy_to_user(user, &alloc, sizeof(alloc))) {
 		skidproof_block_free(file, block);
@@ -197,7 +206,8 @@ static long do_free(struct skidproof_file *file, void __user *user)
 	if (copy_from_user(&given, user, sizeof(given)))
 		return -EFAULT;
 	block = skidproof_block_at(file, given.address, 0);
-	if (!block || block == file->stack || (u64)(uintptr_t)block->address != given.address)
+	if (!block || block == file->stack || block == file->landing ||
+	    block->address != given.address)
 		return -EINVAL;
 	skidproof_forget_ds(file, block);
 	skidproof_block_free(file, block);
@@ -248,9 +258,12 @@ static long do_rdpmc(struct skidproof_file *file, void __user *user)
 	if (copy_from_user(&read, user, sizeof(read)))
 		return -EFAULT;
 	/* CR4.PCE has no effect in ring 0, so it is left as it is. */
-	if (read.reserved || read.cr4_pce > 1 || read.fault || read.value)
+	if ((read.ring && read.ring != 3) || read.cr4_pce > 1 || read.fault || read.value)
 		return -EINVAL;
-	error = check_owner(file) ?: skidproof_on_cpu(file, rdpmc_here, &read);
+	error = check_owner(file);
+	if (!error)
+		error = read.ring ? skidproof_user_rdpmc(file, &read) :
+				    skidproof_on_cpu(file, rdpmc_here, &read);
 	if (!error && copy_to_user(user, &read, sizeof(read)))
 		error = -EFAULT;
 	return error;
@@ -315,6 +328,7 @@ static int skidproof_open(struct inode *inode, struct file *filp)
 	mutex_init(&file->lock);
 	mutex_init(&file->blocks_lock);
 	INIT_LIST_HEAD(&file->blocks);
+	INIT_LIST_HEAD(&file->tables);
 	file->cpu = -1;
 	filp->private_data = file;
 	return 0;
@@ -327,6 +341,7 @@ static int skidproof_close(struct inode *inode, struct file *filp)
 
 	release(file);
 	skidproof_blocks_free(file);
+	skidproof_space_free(file);
 	kfree_rcu(file, rcu);
 	return 0;
 }

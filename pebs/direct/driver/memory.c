@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Blocks of memory that the kernel and user space both see: a program's code
- * and data, the DS area and its buffers. Each is a mapping of its own in the
- * vmalloc area, where an unmapped page stands behind every one, so that no two
- * touch and code shares no page with anything.
+ * Blocks of memory that user space sees as well: a program's code and data, in
+ * the lower half of memory, where only the page tables under which programs run
+ * have them, and the DS area and its buffers, in the vmalloc area. An unmapped
+ * page stands behind every one, so that no two touch and code shares no page
+ * with anything.
  */
 #include <linux/gfp.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/slab.h>
-#include <linux/smp.h>
 #include <linux/version.h>
 #include <linux/vmalloc.h>
 #include <asm/pgtable.h>
-#include <asm/tlbflush.h>
 
 #include "skidproof.h"
 
@@ -22,39 +21,19 @@ module_param(memory_mib, uint, 0644);
 MODULE_PARM_DESC(memory_mib, "most memory of one open file, in MiB (default 1024)");
 
 #define MAX_BLOCKS 4096
-
-static void flush_all(void *unused)
-{
-	__flush_tlb_all();
-}
-
 /*
- * vmap() never maps executable pages, and what would change that is not
- * exported. The block is not in use yet, so its entries are simply written:
- * executable, and read-only, since user space writes through its own mapping.
+ * Where programs find what is not the debug store: as far above as in the file.
+ * Linux has no process' memory there unless it is asked to.
  */
-static int make_code(struct skidproof_block *block)
-{
-	unsigned long i;
-
-	for (i = 0; i < block->count; i++) {
-		unsigned int level;
-		pte_t *pte = lookup_address((unsigned long)block->address + i * PAGE_SIZE, &level);
-
-		if (!pte || level != PG_LEVEL_4K)
-			return -EOPNOTSUPP;
-		WRITE_ONCE(pte->pte, pte->pte & ~(_PAGE_NX | _PAGE_RW));
-	}
-	on_each_cpu(flush_all, NULL, 1);
-	return 0;
-}
+#define BLOCKS_BEGIN BIT_ULL(46)
+#define BLOCKS_SPAN BIT_ULL(44)
 
 static void put_pages(struct skidproof_block *block)
 {
 	unsigned long i;
 
-	if (block->address)
-		vunmap(block->address);
+	if (block->view)
+		vunmap(block->view);
 	for (i = 0; i < block->count && block->pages[i]; i++)
 		__free_page(block->pages[i]);
 	kvfree(block->pages);
@@ -101,20 +80,23 @@ struct skidproof_block *skidproof_block_new(struct skidproof_file *file, u64 byt
 			}
 		}
 	}
-	block->address = vmap(block->pages, count, VM_MAP, PAGE_KERNEL);
-	if (!block->address)
-		goto fail;
-	if (use == SKIDPROOF_CODE) {
-		/* INT3, wherever no program is. */
-		memset(block->address, 0xcc, count * PAGE_SIZE);
-		error = make_code(block);
-		if (error)
+	if (use == SKIDPROOF_DEBUG_STORE) {
+		block->view = vmap(block->pages, count, VM_MAP, PAGE_KERNEL);
+		if (!block->view)
 			goto fail;
 	}
+	/* INT3, wherever no program is. */
+	for (i = 0; i < count && use == SKIDPROOF_CODE; i++)
+		memset(page_address(block->pages[i]), 0xcc, PAGE_SIZE);
+	error = -ENOSPC;
+	if (file->next_offset + (u64)(count + 1) * PAGE_SIZE > BLOCKS_SPAN)
+		goto fail;
 
 	mutex_lock(&file->blocks_lock);
 	block->offset = file->next_offset;
+	block->address = block->view ? (u64)(uintptr_t)block->view : BLOCKS_BEGIN + block->offset;
 	file->next_offset += (u64)(count + 1) * PAGE_SIZE;
+	file->blocks_changed = true;
 	file->pages += count;
 	list_add(&block->list, &file->blocks);
 	mutex_unlock(&file->blocks_lock);
@@ -131,6 +113,7 @@ void skidproof_block_free(struct skidproof_file *file, struct skidproof_block *b
 	mutex_lock(&file->blocks_lock);
 	list_del(&block->list);
 	file->pages -= block->count;
+	file->blocks_changed = true;
 	mutex_unlock(&file->blocks_lock);
 	put_pages(block);
 }
@@ -141,11 +124,9 @@ struct skidproof_block *skidproof_block_at(struct skidproof_file *file, u64 addr
 	struct skidproof_block *block;
 
 	list_for_each_entry(block, &file->blocks, list) {
-		u64 begin = (u64)(uintptr_t)block->address;
-		u64 size = (u64)block->count * PAGE_SIZE;
+		u64 size = (u64)block->count * PAGE_SIZE, at = address - block->address;
 
-		if (address >= begin && address - begin <= size &&
-		    bytes <= size - (address - begin))
+		if (address >= block->address && at <= size && bytes <= size - at)
 			return block;
 	}
 	return NULL;

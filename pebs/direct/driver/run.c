@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A run: registers in, the program at ring 0, registers out, and every PMI that
- * came meanwhile.
+ * A run: registers in, the program at ring 0 or ring 3, registers out, and every
+ * PMI that came meanwhile.
  *
  * While a program runs the processor uses an IDT of ours. Its NMI gate leads to
  * our own handler, so that a PMI costs a few hundred instructions and only some
  * ten of them are counted; its exception gates end a program that faults. What
  * is not the program's goes on to the kernel's own entry, with the stack as the
- * processor would have left it there.
+ * processor would have left it there; from ring 3, as if it had come to ours.
+ *
+ * At ring 3 a program can change what belongs to user space, and that goes back
+ * afterwards; it can leave the ring only by way of this IDT, since the system
+ * calls are off. It returns by an instruction that faults.
  */
 #include <linux/cpu.h>
 #include <linux/irqflags.h>
@@ -25,12 +29,15 @@
 #include <asm/msr.h>
 #include <asm/perf_event.h>
 #include <asm/processor.h>
+#include <asm/segment.h>
 #include <asm/trapnr.h>
 #include <asm/tsc.h>
 
 #include "skidproof.h"
 
 #define PEBS_ENABLE 0x3f1
+#define U_CET 0x6a0
+#define CR4_CET BIT_ULL(23)
 #define DEBUGCTL_TR_BTS (BIT_ULL(6) | BIT_ULL(7))
 #define COUNTERS_FROZEN BIT_ULL(59)
 #define BUFFER_OVERFLOW BIT_ULL(62)
@@ -46,7 +53,23 @@
 /* Above the last address that a program's stack pointer takes. */
 #define STACK_SLOTS 64
 
-enum ending { RETURNED, FAULTED, SLICED };
+/* In a code block: UD2 where programs at ring 3 return to, and one that reads a counter. */
+#define USER_RDPMC 16
+static const u8 landing_code[] = { 0x0f, 0x0b };
+/* MOV ECX, EDI; RDPMC; SHL RDX, 32; OR RAX, RDX; RET */
+static const u8 rdpmc_code[] = { 0x89, 0xf9, 0x0f, 0x33, 0x48, 0xc1, 0xe2, 0x20,
+				 0x48, 0x09, 0xd0, 0xc3 };
+#define RDPMC_MS 1000
+
+/* PASSED_ON: someone else's interrupt goes to the kernel first, then the program goes on. */
+enum ending { RETURNED, FAULTED, SLICED, PASSED_ON };
+
+/* Of user space, which a program at ring 3 can change. */
+struct user_state {
+	u64 fs_base, gs_base, efer, sysenter, cet;
+	u32 pkru;
+	u16 ds, es, fs, gs;
+};
 
 struct running {
 	struct skidproof_file *file;
@@ -74,6 +97,10 @@ struct running {
 	u32 wild;		/* guard interrupts outside the code */
 	int error;
 	u64 breakpoints[5];	/* DB0 to DB3, DB7, as found */
+	struct skidproof_space space;	/* as found */
+	struct user_state user;		/* as found */
+	u64 kernel_gs;
+	bool user_rdpmc;	/* CR4.PCE at ring 3 */
 };
 
 struct traps {
@@ -96,9 +123,15 @@ static __always_inline u64 read_status(u32 msr)
 
 static bool in_program(const struct running *run, u64 ip)
 {
-	u64 begin = (u64)(uintptr_t)run->code->address;
+	u64 begin = run->code->address;
 
 	return ip >= begin && ip - begin < (u64)run->code->count * PAGE_SIZE;
+}
+
+/* Whether a code segment is ring 3's. */
+static bool of_user(u64 cs)
+{
+	return cs & 3;
 }
 
 static bool between(u64 ip, const char *begin, const char *end)
@@ -107,12 +140,13 @@ static bool between(u64 ip, const char *begin, const char *end)
 }
 
 /* Whether the counters were meant to count at that instruction. */
-static bool counting_at(const struct running *run, u64 ip)
+static bool counting_at(u64 ip, u64 cs)
 {
-	return in_program(run, ip) || ip < __START_KERNEL_map ||
+	return of_user(cs) || ip < __START_KERNEL_map ||
 	       between(ip, skidproof_window_begin, skidproof_window_end) ||
 	       between(ip, skidproof_landing, skidproof_landing_end) ||
-	       between(ip, skidproof_landing_traced, skidproof_landing_traced_end);
+	       between(ip, skidproof_landing_traced, skidproof_landing_traced_end) ||
+	       between(ip, skidproof_ud_entry, skidproof_ud_stopped);
 }
 
 static u64 field_at(u64 address, u32 bytes)
@@ -144,12 +178,29 @@ static void start_guard(const struct running *run)
 		skidproof_wrmsr(MSR_ARCH_PERFMON_PERFCTR0 + run->guard, run->guard_start);
 }
 
-/* Sends the interrupted program to where the driver goes on; the counters stay off. */
-static void leave(struct running *run, u64 *rip, u64 *rsp, u64 *rflags)
+/*
+ * Sends the interrupted program to where the driver goes on; the counters stay
+ * off. RIP, CS, RFLAGS, RSP and SS stand there as the processor pushed them.
+ */
+static void leave(const struct running *run, u64 *interrupted)
 {
-	*rip = (u64)(uintptr_t)skidproof_left;
-	*rsp = run->entry.kernel_sp;
-	*rflags = X86_EFLAGS_FIXED;
+	interrupted[0] = (u64)(uintptr_t)skidproof_left;
+	interrupted[1] = __KERNEL_CS;
+	interrupted[2] = X86_EFLAGS_FIXED;
+	interrupted[3] = run->entry.kernel_sp;
+	interrupted[4] = __KERNEL_DS;
+}
+
+/* The same, with all that it needs to go on later. */
+static void suspend(struct running *run, struct skidproof_frame *frame, u64 ctrl,
+		    enum ending ending)
+{
+	run->frame = *frame;
+	run->frame.ctrl = ctrl;
+	run->ending = ending;
+	leave(run, &frame->rip);
+	frame->debugctl_low &= ~(u64)DEBUGCTL_RECORDS;
+	frame->ctrl = 0;
 }
 
 static void log_pmi(struct running *run, u64 tsc, u64 ip, u64 status, u64 ctrl)
@@ -170,23 +221,16 @@ static void log_pmi(struct running *run, u64 tsc, u64 ip, u64 status, u64 ctrl)
 	pmi->bts_index = field_at(plan->bts_index_address, plan->field_bytes);
 }
 
-/*
- * Called by the stub with the counters off; what they are set to afterwards is
- * in the frame. Not 0: someone else's NMI.
- */
-u64 notrace skidproof_nmi(struct skidproof_frame *frame)
+enum nmi { OURS, FOREIGN, FOREIGN_IN_PROGRAM };
+
+static enum nmi take_nmi(struct running *run, struct skidproof_frame *frame)
 {
-	struct running *run = this_cpu_read(now_running);
-	struct skidproof_run *plan;
-	struct skidproof_file *file;
+	struct skidproof_run *plan = run->plan;
+	struct skidproof_file *file = run->file;
 	u64 status, ctrl, tsc = rdtsc(), fresh, clear = 0;
 	bool guard_only, late;
 	u32 lvt, i;
 
-	if (!run)
-		return 1;
-	plan = run->plan;
-	file = run->file;
 	lvt = skidproof_lvt_read(file);
 	status = read_status(plan->status_msr);
 	/*
@@ -196,11 +240,20 @@ u64 notrace skidproof_nmi(struct skidproof_frame *frame)
 	fresh = status & ~run->seen & run->can_interrupt;
 	if (!(run->lvt_open && (lvt & APIC_LVT_MASKED)) && !fresh) {
 		plan->foreign_nmis++;
-		return 1;
+		/*
+		 * The kernel's entry would take ring 3 for a process, and its
+		 * stack for empty; its handler may look at the process' memory.
+		 */
+		if (run->inside && (of_user(frame->cs) || in_program(run, frame->rip))) {
+			suspend(run, frame, frame->ctrl, PASSED_ON);
+			skidproof_space_leave(&run->space);
+			return FOREIGN_IN_PROGRAM;
+		}
+		return FOREIGN;
 	}
 
 	ctrl = frame->ctrl;
-	late = run->finished || !counting_at(run, frame->rip);
+	late = run->finished || !counting_at(frame->rip, frame->cs);
 	guard_only = (status & run->guard_bit) && !(fresh & ~run->guard_bit);
 	if (!guard_only) {
 		log_pmi(run, tsc, frame->rip, status, ctrl);
@@ -235,26 +288,69 @@ u64 notrace skidproof_nmi(struct skidproof_frame *frame)
 	}
 
 	/* The guard goes on where a freeze stopped the rest. */
-	ctrl = late ? 0 : ctrl | run->guard_bit;
+	frame->ctrl = late ? 0 : ctrl | run->guard_bit;
 	if ((status & run->guard_bit) && !late) {
 		start_guard(run);
-		if (in_program(run, frame->rip)) {
-			run->frame = *frame;
-			run->frame.ctrl = ctrl;
-			run->ending = SLICED;
-			leave(run, &frame->rip, &frame->rsp, &frame->rflags);
-			frame->debugctl_low &= ~(u64)DEBUGCTL_RECORDS;
-			ctrl = 0;
-		} else {
+		if (of_user(frame->cs) || in_program(run, frame->rip))
+			suspend(run, frame, frame->ctrl, SLICED);
+		else
 			run->wild++;
-		}
 	}
-	frame->ctrl = ctrl;
+	if (of_user(frame->cs))
+		skidproof_wrmsr(MSR_KERNEL_GS_BASE, run->kernel_gs);
 	if (guard_only || (plan->pmi_flags & SKIDPROOF_PMI_UNMASK))
 		skidproof_lvt_write(file, lvt & ~APIC_LVT_MASKED);
 	else
 		run->lvt_open = false;
-	return 0;
+	return OURS;
+}
+
+/*
+ * Called by the stub with the counters off; what they are set to afterwards is
+ * in the frame. Not 0: someone else's NMI.
+ */
+u64 notrace skidproof_nmi(struct skidproof_frame *frame)
+{
+	struct running *run = this_cpu_read(now_running);
+	enum nmi whose;
+
+	if (!run)
+		return 1;
+	/* By our own IDT a fault in here would take the stack of one that was interrupted. */
+	native_load_idt(&kernel_idt);
+	whose = take_nmi(run, frame);
+	if (whose != FOREIGN_IN_PROGRAM)
+		native_load_idt(&our_idt);
+	return whose != OURS;
+}
+
+/* Counters and branches; DEBUGCTL as it was. */
+static u64 stop_recording(void)
+{
+	u64 debugctl = read_status(MSR_IA32_DEBUGCTLMSR);
+
+	skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
+	if (debugctl & DEBUGCTL_RECORDS)
+		skidproof_wrmsr(MSR_IA32_DEBUGCTLMSR, debugctl & ~(u64)DEBUGCTL_RECORDS);
+	return debugctl;
+}
+
+static void suspend_at_fault(struct running *run, struct skidproof_fault *fault)
+{
+	u64 ctrl = read_status(MSR_CORE_PERF_GLOBAL_CTRL), debugctl = stop_recording();
+
+	run->frame = (struct skidproof_frame){
+		.r15 = fault->r15, .r14 = fault->r14, .r13 = fault->r13, .r12 = fault->r12,
+		.r11 = fault->r11, .r10 = fault->r10, .r9 = fault->r9, .r8 = fault->r8,
+		.rdi = fault->rdi, .rsi = fault->rsi, .rbp = fault->rbp, .rbx = fault->rbx,
+		.debugctl_low = (u32)debugctl, .debugctl_high = debugctl >> 32, .ctrl = ctrl,
+		.rdx = fault->rdx, .rcx = fault->rcx, .rax = fault->rax,
+		.rip = fault->rip, .cs = fault->cs, .rflags = fault->rflags,
+		.rsp = fault->rsp, .ss = fault->ss,
+	};
+	run->ending = PASSED_ON;
+	leave(run, &fault->rip);
+	skidproof_space_leave(&run->space);
 }
 
 /*
@@ -272,25 +368,27 @@ struct skidproof_fault * notrace skidproof_fault(struct skidproof_fault *fault)
 	/* Words from the first register to SS, of what the kernel's entry finds. */
 	size_t count = sizeof(*fault) / 8;
 
-	/*
-	 * The program's own: raised in its code, or where only it can have gone
-	 * to. The kernel's image and modules lie above.
-	 */
-	if (run && run->inside && (in_program(run, fault->rip) || fault->rip < __START_KERNEL_map)) {
-		u64 debugctl;
-
-		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
-		if (!skidproof_rdmsr(MSR_IA32_DEBUGCTLMSR, &debugctl) &&
-		    (debugctl & DEBUGCTL_RECORDS))
-			skidproof_wrmsr(MSR_IA32_DEBUGCTLMSR, debugctl & ~(u64)DEBUGCTL_RECORDS);
-		run->ending = FAULTED;
+	if (vector == X86_TRAP_MC) {
+		/* Never the program's. The kernel's entry would take ring 3 for a process. */
+		if (run && run->inside && of_user(fault->cs))
+			suspend_at_fault(run, fault);
+	} else if (run && run->inside &&
+		   (of_user(fault->cs) || fault->rip < __START_KERNEL_map)) {
+		/* The program's own: the kernel's image and modules lie above. */
+		stop_recording();
 		run->inside = false;
-		run->plan->fault_ip = fault->rip;
-		run->plan->fault_vector = vector;
-		run->plan->fault_error = fault->error;
-		if (vector == X86_TRAP_PF)
-			asm volatile("mov %%cr2, %0" : "=r" (run->plan->fault_address));
-		leave(run, &fault->rip, &fault->rsp, &fault->rflags);
+		if (of_user(fault->cs) && vector == X86_TRAP_UD &&
+		    fault->rip == run->file->landing->address) {
+			run->ending = RETURNED;
+		} else {
+			run->ending = FAULTED;
+			run->plan->fault_ip = fault->rip;
+			run->plan->fault_vector = vector;
+			run->plan->fault_error = fault->error;
+			if (vector == X86_TRAP_PF)
+				asm volatile("mov %%cr2, %0" : "=r" (run->plan->fault_address));
+		}
+		leave(run, &fault->rip);
 		target = (u64)(uintptr_t)skidproof_iret;
 		has_error = false;
 	}
@@ -298,10 +396,10 @@ struct skidproof_fault * notrace skidproof_fault(struct skidproof_fault *fault)
 		fault->vector = target;
 	} else {
 		/* No error code stands between the target and RIP then. */
-		memmove(words + 1, words, sizeof(fault->gpr));
+		memmove(words + 1, words, offsetof(struct skidproof_fault, vector));
 		words++;
 		count--;
-		words[ARRAY_SIZE(fault->gpr)] = target;
+		words[offsetof(struct skidproof_fault, vector) / 8] = target;
 	}
 	if (target != (u64)(uintptr_t)skidproof_iret && traps->shift[vector]) {
 		u64 *top = (u64 *)(uintptr_t)(fault->rsp & ~15ULL) - count;
@@ -324,8 +422,8 @@ static void set_gate(gate_desc *gate, u64 address, u32 ist)
 
 int skidproof_run_init(void)
 {
-	/* #DE to #UD but NMI, #NM, #TS to #PF, #MF, #AC, #XM, #CP; not #DF and #MC. */
-	const u32 ours = 0x002b7cfb & ~BIT(X86_TRAP_NMI);
+	/* #DE to #UD but NMI, #NM, #TS to #PF, #MF to #XM, #CP; #DF stays the kernel's. */
+	const u32 ours = 0x002f7cfb & ~BIT(X86_TRAP_NMI);
 	u32 vector, stack;
 
 	store_idt(&kernel_idt);
@@ -349,6 +447,11 @@ int skidproof_run_init(void)
 		traps->shift[vector] = !gate->bits.ist;
 		set_gate(gate, stub, gate->bits.ist ? gate->bits.ist : stack);
 	}
+	set_gate(&traps->gates[X86_TRAP_UD], (u64)(uintptr_t)skidproof_ud_entry,
+		 traps->gates[X86_TRAP_UD].bits.ist);
+	/* No system call, nor any other way into the kernel. */
+	for (vector = 32; vector < IDT_ENTRIES; vector++)
+		traps->gates[vector].bits.dpl = 0;
 	skidproof_kernel_nmi = kernel_entry[X86_TRAP_NMI];
 	set_gate(&traps->gates[X86_TRAP_NMI], (u64)(uintptr_t)skidproof_nmi_entry,
 		 traps->gates[X86_TRAP_NMI].bits.ist);
@@ -510,8 +613,9 @@ static void clear_vectors(void)
 /* The program's stack: where it begins, where it returns to, what the landing needs. */
 static void prepare_stack(struct running *run, u64 debugctl_after)
 {
-	struct skidproof_block *stack = run->file->stack;
-	u64 *top = (u64 *)((char *)stack->address + stack->count * PAGE_SIZE - STACK_SLOTS);
+	const struct skidproof_block *stack = run->file->stack;
+	u64 *top = page_address(stack->pages[stack->count - 1]) + PAGE_SIZE - STACK_SLOTS;
+	u64 address = stack->address + stack->count * PAGE_SIZE - STACK_SLOTS;
 
 	top[0] = 0; /* the kernel's stack pointer, put there by enter.S */
 	top[1] = debugctl_after;
@@ -519,7 +623,15 @@ static void prepare_stack(struct running *run, u64 debugctl_after)
 							skidproof_landing);
 	top[-2] = run->plan->entry;
 	run->entry.slots = top;
-	run->entry.stack = (u64)(uintptr_t)(top - 2);
+	run->entry.stack = address - 2 * sizeof(*top);
+	if (run->plan->ring) {
+		run->entry.user = 1;
+		run->entry.rip = run->plan->entry;
+		run->entry.stack = address - sizeof(*top);
+		/* Nothing of the kernel's stands where the program writes. */
+		top[-1] = run->file->landing->address;
+		run->entry.slots = &run->entry.kernel_sp;
+	}
 	run->entry.iterations = run->plan->iterations;
 	run->entry.data = run->plan->data;
 	run->entry.frame = &run->frame;
@@ -559,6 +671,8 @@ static void take_breakpoints(struct running *run)
 
 static void give_breakpoints(const struct running *run)
 {
+	/* The kernel would take a single step that a program left there for its own. */
+	asm volatile("mov %0, %%db6" : : "r" (0xffff0ff0UL));
 	asm volatile("mov %0, %%db0" : : "r" (run->breakpoints[0]));
 	asm volatile("mov %0, %%db1" : : "r" (run->breakpoints[1]));
 	asm volatile("mov %0, %%db2" : : "r" (run->breakpoints[2]));
@@ -588,21 +702,77 @@ static void resume_ibt(u64 value)
 #endif
 }
 
+/* --- Ring 3 */
+
+/* No system calls, no shadow stack of the process', and protection keys that allow all. */
+static void take_user_state(struct running *run)
+{
+	struct user_state *user = &run->user;
+	u32 edx;
+
+	asm volatile("mov %%ds, %0" : "=r" (user->ds));
+	asm volatile("mov %%es, %0" : "=r" (user->es));
+	asm volatile("mov %%fs, %0" : "=r" (user->fs));
+	asm volatile("mov %%gs, %0" : "=r" (user->gs));
+	run->kernel_gs = read_status(MSR_GS_BASE);
+	user->fs_base = read_status(MSR_FS_BASE);
+	user->gs_base = read_status(MSR_KERNEL_GS_BASE);
+	user->efer = read_status(MSR_EFER);
+	user->sysenter = read_status(MSR_IA32_SYSENTER_CS);
+	skidproof_wrmsr(MSR_EFER, user->efer & ~(u64)EFER_SCE);
+	skidproof_wrmsr(MSR_IA32_SYSENTER_CS, 0);
+	if (native_read_cr4() & CR4_CET) {
+		user->cet = read_status(U_CET);
+		skidproof_wrmsr(U_CET, 0);
+	}
+	if (native_read_cr4() & X86_CR4_PKE) {
+		asm volatile("rdpkru" : "=a" (user->pkru), "=d" (edx) : "c" (0));
+		asm volatile("wrpkru" : : "a" (0), "c" (0), "d" (0));
+	}
+}
+
+/* With the kernel's own IDT: its handlers bear a GS that is not theirs for a moment. */
+static void give_user_state(const struct running *run)
+{
+	const struct user_state *user = &run->user;
+
+	if (native_read_cr4() & X86_CR4_PKE)
+		asm volatile("wrpkru" : : "a" (user->pkru), "c" (0), "d" (0));
+	if (native_read_cr4() & CR4_CET)
+		skidproof_wrmsr(U_CET, user->cet);
+	asm volatile("mov %0, %%ds" : : "r" (user->ds));
+	asm volatile("mov %0, %%es" : : "r" (user->es));
+	asm volatile("mov %0, %%fs" : : "r" (user->fs));
+	asm volatile("swapgs\n\tmov %0, %%gs\n\tswapgs" : : "r" (user->gs));
+	skidproof_wrmsr(MSR_FS_BASE, user->fs_base);
+	skidproof_wrmsr(MSR_KERNEL_GS_BASE, user->gs_base);
+	skidproof_wrmsr(MSR_IA32_SYSENTER_CS, user->sysenter);
+	skidproof_wrmsr(MSR_EFER, user->efer);
+}
+
+static void enter_space(struct running *run)
+{
+	skidproof_space_enter(run->file, &run->space, run->plan->ring, run->user_rdpmc);
+}
+
 /* In slices of at most the limit with interrupts off. They are off when this is called. */
 static void execute(struct running *run)
 {
 	u64 ibt = suspend_ibt();
+	bool fresh = true;
 
 	for (;;) {
-		bool fresh = !run->plan->slices;
-
 		run->ending = RETURNED;
 		run->inside = true;
 		native_load_idt(&our_idt);
+		/* SWAPGS finds the kernel's base there, whatever the program did to its own. */
+		if (run->plan->ring)
+			skidproof_wrmsr(MSR_KERNEL_GS_BASE, run->kernel_gs);
 		if (fresh)
 			skidproof_enter(&run->entry);
 		else
 			skidproof_resume(&run->entry);
+		fresh = false;
 		run->inside = false;
 		if (run->entry.refused && run->plan->outcome == SKIDPROOF_RETURNED) {
 			run->plan->outcome = SKIDPROOF_MSR_FAULT;
@@ -610,9 +780,14 @@ static void execute(struct running *run)
 			run->plan->fault_value = run->entry.refused == MSR_IA32_DEBUGCTLMSR ?
 						 run->entry.debugctl : run->left_ctrl;
 		}
+		if (run->ending == PASSED_ON) {
+			enter_space(run);
+			continue;
+		}
 		if (run->ending != SLICED)
 			break;
 		native_load_idt(&kernel_idt);
+		skidproof_space_leave(&run->space);
 		give_breakpoints(run);
 		resume_ibt(ibt);
 		run->plan->slices++;
@@ -620,6 +795,7 @@ static void execute(struct running *run)
 		cpu_relax();
 		local_irq_disable();
 		take_breakpoints(run);
+		enter_space(run);
 		ibt = suspend_ibt();
 		if (fatal_signal_pending(run->task) || rdtsc() > run->deadline) {
 			run->plan->outcome = rdtsc() > run->deadline ? SKIDPROOF_TIMED_OUT :
@@ -720,6 +896,9 @@ static void run_here(void *data)
 	if (!run->error) {
 		take_breakpoints(run);
 		clear_vectors();
+		if (plan->ring)
+			take_user_state(run);
+		enter_space(run);
 		begin = rdtsc_ordered();
 		run->deadline = begin + (u64)plan->deadline_ms * tsc_khz;
 		this_cpu_write(now_running, run);
@@ -727,6 +906,9 @@ static void run_here(void *data)
 		plan->tsc = rdtsc_ordered() - begin;
 		wait_for_late(run);
 		native_load_idt(&kernel_idt);
+		skidproof_space_leave(&run->space);
+		if (plan->ring)
+			give_user_state(run);
 		give_breakpoints(run);
 		this_cpu_write(now_running, NULL);
 		plan->result = run->entry.result;
@@ -800,7 +982,7 @@ static int check_plan(struct skidproof_file *file, const struct skidproof_run *p
 {
 	const struct skidproof_msr status = { .msr = plan->status_msr };
 
-	if (plan->reserved || plan->pmi_flags & ~SKIDPROOF_PMI_ALL ||
+	if ((plan->ring && plan->ring != 3) || plan->pmi_flags & ~SKIDPROOF_PMI_ALL ||
 	    (plan->field_bytes != 4 && plan->field_bytes != 8) || !plan->deadline_ms ||
 	    plan->deadline_ms > MAX_DEADLINE_MS)
 		return -EINVAL;
@@ -824,8 +1006,7 @@ static void clear_results(struct skidproof_run *plan)
 	plan->guard = NO_GUARD;
 }
 
-/* Under file->lock. What came of it is in `plan` and, where they fit, its lists. */
-int skidproof_do_run(struct skidproof_file *file, struct skidproof_run *plan)
+static int do_run(struct skidproof_file *file, struct skidproof_run *plan, bool user_rdpmc)
 {
 	struct running *run;
 	int error = check_plan(file, plan);
@@ -839,18 +1020,22 @@ int skidproof_do_run(struct skidproof_file *file, struct skidproof_run *plan)
 	run->file = file;
 	run->plan = plan;
 	run->task = current;
+	run->user_rdpmc = user_rdpmc;
 	run->code = skidproof_block_at(file, plan->entry, 1);
 	if (!run->code || run->code->use != SKIDPROOF_CODE)
 		error = -EFAULT;
 	run->enable = take_list(file, plan->enable, plan->enable_count, true, &error);
 	run->disable = take_list(file, plan->disable, plan->disable_count, true, &error);
-	run->acknowledge = take_list(file, plan->acknowledge, plan->acknowledge_count, true, &error);
+	run->acknowledge = take_list(file, plan->acknowledge, plan->acknowledge_count, true,
+				     &error);
 	run->read = take_list(file, plan->read, plan->read_count, false, &error);
 	if (!error && plan->log_capacity) {
 		run->log = kvcalloc(plan->log_capacity, sizeof(*run->log), GFP_KERNEL_ACCOUNT);
 		if (!run->log)
 			error = -ENOMEM;
 	}
+	if (!error)
+		error = skidproof_space_build(file);
 	if (!error)
 		error = skidproof_on_cpu(file, run_here, run);
 	if (!error)
@@ -872,4 +1057,47 @@ int skidproof_do_run(struct skidproof_file *file, struct skidproof_run *plan)
 	kvfree(run->log);
 	kfree(run);
 	return error;
+}
+
+/* Under file->lock. What came of it is in `plan` and, where they fit, its lists. */
+int skidproof_do_run(struct skidproof_file *file, struct skidproof_run *plan)
+{
+	return do_run(file, plan, false);
+}
+
+/* --- What ring 3 needs of memory */
+
+int skidproof_landing_new(struct skidproof_file *file)
+{
+	struct skidproof_block *landing = skidproof_block_new(file, PAGE_SIZE, SKIDPROOF_CODE);
+
+	if (IS_ERR(landing))
+		return PTR_ERR(landing);
+	memcpy(page_address(landing->pages[0]), landing_code, sizeof(landing_code));
+	memcpy(page_address(landing->pages[0]) + USER_RDPMC, rdpmc_code, sizeof(rdpmc_code));
+	file->landing = landing;
+	return 0;
+}
+
+/* RDPMC at ring 3, under file->lock. */
+int skidproof_user_rdpmc(struct skidproof_file *file, struct skidproof_rdpmc *read)
+{
+	struct skidproof_run plan = {
+		.entry = file->landing->address + USER_RDPMC,
+		.iterations = read->index,
+		.status_msr = MSR_CORE_PERF_GLOBAL_STATUS,
+		.field_bytes = 8,
+		.deadline_ms = RDPMC_MS,
+		.ring = 3,
+	};
+	int error = do_run(file, &plan, read->cr4_pce);
+
+	if (error)
+		return error;
+	if (plan.outcome != SKIDPROOF_RETURNED &&
+	    (plan.outcome != SKIDPROOF_FAULTED || plan.fault_vector != X86_TRAP_GP))
+		return -EIO;
+	read->fault = plan.outcome == SKIDPROOF_FAULTED;
+	read->value = read->fault ? 0 : plan.result;
+	return 0;
 }

@@ -15,8 +15,10 @@
 #define ENTRY_FRAME		64
 #define ENTRY_TRACED		72
 #define ENTRY_REFUSED		80
+#define ENTRY_USER		88
+#define ENTRY_RIP		96
 
-/* Offsets in struct skidproof_frame. */
+/* Offsets in struct skidproof_frame; of CS in struct skidproof_fault. */
 #define FRAME_R15		0
 #define FRAME_R14		8
 #define FRAME_R13		16
@@ -35,6 +37,8 @@
 #define FRAME_RCX		128
 #define FRAME_RAX		136
 #define FRAME_RIP		144
+#define FRAME_CS		152
+#define FAULT_CS		144
 
 /* Bits of IA32_DEBUGCTL that record branches: LBR, TR, BTS, BTINT. */
 #define DEBUGCTL_RECORDS	0x1c1
@@ -69,6 +73,8 @@ struct skidproof_entry {
 	struct skidproof_frame *frame;
 	u64 traced;
 	u64 refused;	/* MSR whose write started nothing, but raised #GP */
+	u64 user;	/* at ring 3 … */
+	u64 rip;	/* … which begins there */
 };
 
 /* What the NMI stub puts on its stack. */
@@ -82,7 +88,7 @@ struct skidproof_frame {
 
 /* What the fault stubs put on theirs. */
 struct skidproof_fault {
-	u64 gpr[15];
+	u64 r15, r14, r13, r12, r11, r10, r9, r8, rbp, rdi, rsi, rbx, rdx, rcx, rax;
 	u64 vector;
 	u64 error;
 	u64 rip, cs, rflags, rsp, ss;
@@ -91,7 +97,8 @@ struct skidproof_fault {
 struct skidproof_block {
 	struct list_head list;
 	struct page **pages;
-	void *address;
+	u64 address;		/* of programs; of the debug store the kernel's */
+	void *view;		/* the kernel's, of the debug store */
 	unsigned long count;	/* pages */
 	u64 offset;
 	u32 use;
@@ -129,8 +136,17 @@ struct skidproof_file {
 	u32 lvt;			/* as found */
 
 	struct skidproof_block *stack;
+	struct skidproof_block *landing;	/* where programs at ring 3 return to */
+	u64 *root;			/* of the page tables under which programs run */
+	struct list_head tables;	/* below it */
+	bool blocks_changed;		/* since it was built */
 	bool lvt_open;			/* left unmasked: a mask bit says that a PMI came */
 	bool unmask_late;		/* what the handler of a late PMI does then */
+};
+
+/* What a program's page tables stand in for. */
+struct skidproof_space {
+	u64 cr3, cr4;
 };
 
 /* main.c */
@@ -157,8 +173,17 @@ struct skidproof_block *skidproof_block_at(struct skidproof_file *file, u64 addr
 void skidproof_blocks_free(struct skidproof_file *file);
 int skidproof_mmap(struct file *filp, struct vm_area_struct *vma);
 
+/* space.c */
+int skidproof_space_build(struct skidproof_file *file);
+void skidproof_space_free(struct skidproof_file *file);
+void skidproof_space_enter(const struct skidproof_file *file, struct skidproof_space *found,
+			   bool user, bool user_rdpmc);
+void skidproof_space_leave(const struct skidproof_space *found);
+
 /* run.c */
 int skidproof_do_run(struct skidproof_file *file, struct skidproof_run *run);
+int skidproof_user_rdpmc(struct skidproof_file *file, struct skidproof_rdpmc *read);
+int skidproof_landing_new(struct skidproof_file *file);
 int skidproof_run_init(void);
 void skidproof_run_exit(void);
 u64 skidproof_nmi(struct skidproof_frame *frame);
@@ -170,6 +195,7 @@ void skidproof_resume(struct skidproof_entry *entry);
 extern char skidproof_window_begin[], skidproof_window_end[];
 extern char skidproof_landing[], skidproof_landing_end[];
 extern char skidproof_landing_traced[], skidproof_landing_traced_end[];
+extern char skidproof_ud_entry[], skidproof_ud_stopped[];
 extern char skidproof_left[], skidproof_iret[], skidproof_nmi_entry[];
 extern char skidproof_fault_entries[];
 

@@ -4,7 +4,8 @@
  * fields must be zero, so that they can get a meaning later.
  *
  * An open file owns at most one logical processor, and a processor has at most
- * one owner. All addresses of memory, programs and the DS area are the kernel's.
+ * one owner. Code and data stand where programs find them, at ring 0 and ring 3
+ * alike; the DS area and its buffers stand in the kernel's half of memory.
  */
 #ifndef SKIDPROOF_PEBS_DIRECT_DRIVER_SKIDPROOF_UAPI_H_
 #define SKIDPROOF_PEBS_DIRECT_DRIVER_SKIDPROOF_UAPI_H_
@@ -13,7 +14,7 @@
 #include <linux/types.h>
 
 #define SKIDPROOF_DEVICE "/dev/skidproof"
-#define SKIDPROOF_ABI 1
+#define SKIDPROOF_ABI 2
 
 #define SKIDPROOF_MAX_MSRS 512
 #define SKIDPROOF_MAX_PMIS 65536
@@ -71,13 +72,13 @@ struct skidproof_msrs {
 
 enum skidproof_use {
 	SKIDPROOF_DATA = 0,
-	SKIDPROOF_CODE = 1,		/* executable and read-only in the kernel */
+	SKIDPROOF_CODE = 1,		/* executable and read-only for programs */
 	SKIDPROOF_DEBUG_STORE = 2,	/* DS area and its buffers */
 };
 
 struct skidproof_alloc {
 	__u64 bytes;		/* in; out: whole pages */
-	__u64 address;		/* out: in the kernel */
+	__u64 address;		/* out */
 	__u64 offset;		/* out: for mmap */
 	__u32 use;
 	__u32 reserved;
@@ -135,7 +136,7 @@ struct skidproof_run {
 	__u64 bts_base_address;
 	__u64 keep_status;	/* bits of IA32_PEBS_ENABLE whose status stays */
 	__u32 deadline_ms;
-	__u32 reserved;
+	__u32 ring;		/* 0 or 3 */
 
 	/* out */
 	__u32 outcome;
@@ -162,7 +163,7 @@ struct skidproof_rdpmc {
 	__u32 fault;		/* out: 1 for #GP */
 	__u64 value;		/* out */
 	__u32 cr4_pce;		/* in: 0 or 1 */
-	__u32 reserved;
+	__u32 ring;		/* in: 0 or 3 */
 };
 
 #define SKIDPROOF_IOC_MAGIC 0xB7

@@ -516,7 +516,9 @@ void skidproof_lab_hardware_interrupt(unsigned cpu, unsigned vector) {
   if (vector == kNmi) units[cpu]->cpu.non_maskable_interrupt();
   look(cpu);
 }
-void skidproof_lab_exception(unsigned cpu) { units[cpu]->cpu.meter().exception(); }
+void skidproof_lab_exception(unsigned cpu, unsigned vector) {
+  units[cpu]->cpu.meter().exception(vector);
+}
 void skidproof_lab_far_branch(unsigned cpu, unsigned what) {
   OverheadMeter& meter = units[cpu]->cpu.meter();
   if (what == BX_INSTR_IS_IRET) meter.interrupt_return();

@@ -22,7 +22,7 @@ void skidproof_lab_branch_taken(unsigned cpu);
 void skidproof_lab_access(unsigned cpu, bx_address address, unsigned bytes, unsigned how);
 void skidproof_lab_wrmsr(unsigned cpu, unsigned msr, Bit64u value);
 void skidproof_lab_hardware_interrupt(unsigned cpu, unsigned vector);
-void skidproof_lab_exception(unsigned cpu);
+void skidproof_lab_exception(unsigned cpu, unsigned vector);
 void skidproof_lab_far_branch(unsigned cpu, unsigned what);
 void skidproof_lab_may_write_lvt(unsigned cpu, bx_phy_address address);
 void skidproof_lab_output(unsigned port, unsigned bytes, unsigned value);
@@ -54,9 +54,9 @@ void skidproof_lab_output(unsigned port, unsigned bytes, unsigned value);
 // Bytes were decoded anew: they may be other ones than before.
 #define BX_INSTR_OPCODE(cpu_id, i, opcode, len, is32, is64) skidproof_lab_decoded(cpu_id, i)
 
-#define BX_INSTR_EXCEPTION(cpu_id, vector, error_code)           \
-  do {                                                           \
-    if (skidproof_lab_metering) skidproof_lab_exception(cpu_id); \
+#define BX_INSTR_EXCEPTION(cpu_id, vector, error_code)                   \
+  do {                                                                   \
+    if (skidproof_lab_metering) skidproof_lab_exception(cpu_id, vector); \
   } while (0)
 #define BX_INSTR_INTERRUPT(cpu_id, vector)
 #define BX_INSTR_HWINTERRUPT(cpu_id, vector, cs, eip)                             \

@@ -4,10 +4,12 @@
  *
  * hostile registers prints what the CPUs' registers hold instead; hostile long
  * N has N programs sampled on CPU 0 that run for long, each with a claim and
- * memory of its own, for whoever wants to kill it meanwhile.
+ * memory of its own, for whoever wants to kill it meanwhile; hostile any N
+ * [SEED] runs N programs of random pieces and bytes at ring 3.
  *
  * Wrong sizes, unmapped pointers, unlisted registers, debug stores that lie
- * elsewhere, programs that fault or never end, calls that race with one another
+ * elsewhere, programs that fault or never end, at ring 0 and ring 3, any bytes
+ * for a program at ring 3, calls that race with one another
  * and with close(), by two processes of which each also has a file of the
  * other's; meanwhile attempts to unload the module, and, where there are two
  * CPUs, one that goes offline and comes back. Every call must answer 0 or an
@@ -51,7 +53,7 @@ static const char *const names[KINDS] = {
 /* What both processes count. */
 static struct counts {
 	unsigned long done[KINDS], failed[KINDS];
-	unsigned long wrong, closes, faults, timeouts, pmis, outside;
+	unsigned long wrong, closes, faults, timeouts, pmis, outside, user, nmis;
 } *counts;
 
 static int files[FILES];
@@ -290,6 +292,8 @@ static void count_run(const struct skidproof_run *run)
 	add(&counts->faults, run->outcome == SKIDPROOF_FAULTED);
 	add(&counts->timeouts, run->outcome == SKIDPROOF_TIMED_OUT);
 	add(&counts->pmis, run->pmis);
+	add(&counts->user, run->ring == 3);
+	add(&counts->nmis, run->foreign_nmis);
 	if (run->outcome > SKIDPROOF_INTERRUPTED)
 		complain("an outcome that there is not", run->outcome);
 }
@@ -322,6 +326,7 @@ static void random_run(unsigned long long *state, int file)
 	} else {
 		run.entry = below(state, 2) ? 0 : next(state);
 	}
+	run.ring = spoiled(state, 16) ? next(state) : below(state, 2) * 3;
 	run.iterations = 1 + below(state, 1000);
 	run.data = value(state, file);
 	run.enable = pointer(state, enable);
@@ -413,6 +418,8 @@ static int sampling_run(unsigned long long *state, int file, unsigned int cpu,
 	};
 	struct skidproof_msr disable[] = { { 0x38f, 1, 0, 0 }, { 0x3f1, 1, 0, 0 } };
 	struct skidproof_msr read[] = { { 0xc1, 0, 0, 0 }, { 0x38e, 0, 0, 0 } };
+	/* Raises #GP in the handler, wherever its interrupt came. */
+	struct skidproof_msr acknowledge[] = { { 0x186, 1, 0, ~0ULL } };
 
 	run = (struct skidproof_run){
 		.entry = blocks[file][0].address,
@@ -420,6 +427,8 @@ static int sampling_run(unsigned long long *state, int file, unsigned int cpu,
 		.enable = (unsigned long long)enable, .enable_count = 11,
 		.disable = (unsigned long long)disable, .disable_count = 2,
 		.read = (unsigned long long)read, .read_count = 2,
+		.acknowledge = (unsigned long long)acknowledge,
+		.acknowledge_count = !right && below(state, 4) == 0,
 		.log = (unsigned long long)log, .log_capacity = 16,
 		.pmi_flags = SKIDPROOF_PMI_ALL & ~SKIDPROOF_PMI_REWIND_BTS,
 		.status_msr = 0x38e,
@@ -428,6 +437,7 @@ static int sampling_run(unsigned long long *state, int file, unsigned int cpu,
 		.pebs_base_address = fields + offsetof(struct debug_store, pebs_base),
 		.keep_status = 0xff,
 		.deadline_ms = 10000,
+		.ring = below(state, 2) * 3,
 	};
 	if (call(file, SKIDPROOF_IOC_RUN, &run, SAMPLING)) {
 		add(&counts->outside, elsewhere >= 0 && errno == EPERM);
@@ -441,8 +451,64 @@ static int sampling_run(unsigned long long *state, int file, unsigned int cpu,
 	return run.outcome == SKIDPROOF_RETURNED && run.pmis > 0 ? 0 : -1;
 }
 
-/* A loop without an end: the guard, the slices and the deadline end it. */
-static void endless_run(unsigned long long *state, int file)
+/*
+ * What a program at ring 3 may do to the processor that goes on with the
+ * kernel: segments, flags, system calls, its stack, counters, loops; among them
+ * bytes that nobody chose.
+ */
+static void any_program(unsigned long long *state, unsigned char *text, size_t bytes)
+{
+	static const struct {
+		unsigned char bytes[10], count;
+	} pieces[] = {
+		{ { 0x8e, 0xe8 }, 2 },			/* MOV GS, AX */
+		{ { 0x8e, 0xe0 }, 2 },			/* MOV FS, AX */
+		{ { 0x8e, 0xd8, 0x8e, 0xc0 }, 4 },	/* MOV DS, AX; MOV ES, AX */
+		{ { 0xb8, 0x2b, 0, 0, 0 }, 5 },		/* MOV EAX, 2BH */
+		{ { 0x31, 0xc0 }, 2 },			/* XOR EAX, EAX */
+		{ { 0x9c, 0x80, 0x4c, 0x24, 0x01, 0x44, 0x9d }, 7 },	/* RFLAGS |= NT, DF */
+		{ { 0x9c, 0x80, 0x4c, 0x24, 0x02, 0x04, 0x9d }, 7 },	/* RFLAGS |= AC */
+		{ { 0x9c, 0x80, 0x4c, 0x24, 0x01, 0x01, 0x9d }, 7 },	/* RFLAGS |= TF */
+		{ { 0x8c, 0xd0, 0x8e, 0xd0 }, 4 },	/* MOV SS, itself */
+		{ { 0x0f, 0x05 }, 2 },			/* SYSCALL */
+		{ { 0xcd, 0x80 }, 2 },			/* INT 80H */
+		{ { 0x50 }, 1 },			/* PUSH RAX */
+		{ { 0x5c }, 1 },			/* POP RSP */
+		{ { 0xff, 0xd6 }, 2 },			/* CALL RSI */
+		{ { 0x48, 0xff, 0xc8, 0x75, 0xf8 }, 5 },	/* DEC RAX; JNZ 3 bytes before it */
+		{ { 0x48, 0x89, 0x3e }, 3 },		/* MOV [RSI], RDI */
+		{ { 0x48, 0x31, 0xf8 }, 3 },		/* XOR RAX, RDI */
+		{ { 0xf3, 0x48, 0x0f, 0xae, 0xd8 }, 5 },	/* WRGSBASE RAX */
+		{ { 0x0f, 0xae, 0x16 }, 3 },		/* LDMXCSR [RSI] */
+		{ { 0xdb, 0xe3, 0xd9, 0xfa }, 4 },	/* FNINIT; FSQRT */
+		{ { 0xeb, 0xfe }, 2 },			/* JMP to itself */
+		{ { 0x48, 0xcf }, 2 },			/* IRETQ */
+		{ { 0xc3 }, 1 },			/* RET */
+	};
+	const size_t known = sizeof(pieces) / sizeof(pieces[0]);
+	size_t i = 0;
+
+	while (i < bytes) {
+		size_t n = below(state, 2 * known), count = 1 + below(state, 6);
+		unsigned long long random = next(state);
+		const void *from = &random;
+
+		if (n < known) {
+			from = pieces[n].bytes;
+			count = pieces[n].count;
+		}
+		if (count > bytes - i)
+			count = bytes - i;
+		memcpy(text + i, from, count);
+		i += count;
+	}
+}
+
+/*
+ * A loop without an end: the guard, the slices and the deadline end it. Or any
+ * program, at ring 3.
+ */
+static void endless_run(unsigned long long *state, int file, int any)
 {
 	struct skidproof_claim claim = { .abi = SKIDPROOF_ABI, .cpu = below(state, 2) };
 	struct skidproof_run run;
@@ -452,6 +518,8 @@ static void endless_run(unsigned long long *state, int file)
 	if (take(file, 0, SKIDPROOF_CODE, 4096))
 		return;
 	memcpy(views[file][0], code[FOREVER], 8);
+	if (any)
+		any_program(state, views[file][0], 256);
 
 	/* Nothing else may interrupt, or take every counter: the guard would be lost. */
 	struct skidproof_msr enable[] = {
@@ -465,11 +533,14 @@ static void endless_run(unsigned long long *state, int file)
 		.status_msr = 0x38e,
 		.field_bytes = 8,
 		.deadline_ms = 1 + below(state, 30),
+		.iterations = next(state),
+		.data = value(state, file),
+		.ring = any ? 3 : below(state, 2) * 3,
 	};
 	if (call(file, SKIDPROOF_IOC_RUN, &run, ENDLESS))
 		return;
 	count_run(&run);
-	if (run.outcome == SKIDPROOF_RETURNED)
+	if (run.outcome == SKIDPROOF_RETURNED && !any)
 		complain("an endless program ended", run.outcome);
 }
 
@@ -489,7 +560,8 @@ static void unmap_all(int file)
 static void random_call(unsigned long long *state)
 {
 	int file = below(state, FILES);
-	struct skidproof_rdpmc rdpmc = { .index = value(state, file), .cr4_pce = below(state, 3) };
+	struct skidproof_rdpmc rdpmc = { .index = value(state, file), .cr4_pce = below(state, 3),
+					 .ring = below(state, 2) * 3 };
 	struct skidproof_claim claim = { .abi = SKIDPROOF_ABI, .cpu = below(state, 4) };
 	unsigned long request;
 	char junk[512];
@@ -557,7 +629,9 @@ static void random_call(unsigned long long *state)
 		break;
 	case 20:
 		if (below(state, 32) == 0)
-			endless_run(state, file);
+			endless_run(state, file, 0);
+		else if (below(state, 2))
+			endless_run(state, file, 1);
 		break;
 	default:
 		random_msrs(state, file);
@@ -703,7 +777,22 @@ static int run_long(unsigned long times)
 		unmap_all(0);
 		close(files[0]);
 	}
+	printf("hostile: long runs, %lu at ring 3: %lu PMIs, %lu NMIs of others\n", counts->user,
+	       counts->pmis, counts->nmis);
 	return failed ? 1 : 0;
+}
+
+/* Any programs at ring 3, one after the other. */
+static int run_any(unsigned long times, unsigned long long state)
+{
+	files[0] = open(SKIDPROOF_DEVICE, O_RDWR | O_CLOEXEC);
+	while (times--)
+		endless_run(&state, 0, 1);
+	printf("hostile: any programs: %lu at ring 3, %lu faulted, %lu did not end, %lu wrong\n",
+	       counts->user, counts->faults, counts->timeouts, counts->wrong);
+	unmap_all(0);
+	close(files[0]);
+	return counts->wrong != 0;
 }
 
 /* Brings CPU 1 there or away; 0 where there is none, or it is in use just now. */
@@ -750,9 +839,14 @@ static unsigned long look_after(void)
 	return times;
 }
 
+static unsigned long long seed_of(int argc, char **argv, int n)
+{
+	return argc > n ? strtoull(argv[n], NULL, 0) : 1;
+}
+
 int main(int argc, char **argv)
 {
-	unsigned long long seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1, state = seed;
+	unsigned long long seed = seed_of(argc, argv, 2), state = seed;
 	unsigned long long before[CPUS][REGISTERS], after[CPUS][REGISTERS];
 	unsigned long offline;
 	int i, cpu;
@@ -763,6 +857,8 @@ int main(int argc, char **argv)
 		return 2;
 	if (argc > 2 && !strcmp(argv[1], "long"))
 		return run_long(strtoul(argv[2], NULL, 0));
+	if (argc > 2 && !strcmp(argv[1], "any"))
+		return run_any(strtoul(argv[2], NULL, 0), seed_of(argc, argv, 3));
 	if (snapshot(before))
 		return 2;
 	if (argc > 1 && !strcmp(argv[1], "registers")) {
@@ -802,8 +898,9 @@ int main(int argc, char **argv)
 		printf("  %-16s %8lu answered %8lu refused\n", names[i], counts->done[i],
 		       counts->failed[i]);
 	printf("  %lu closes, CPU 1 offline %lu times\n", counts->closes, offline);
-	printf("  runs: %lu PMIs, %lu faults, %lu timeouts; %lu debug stores elsewhere refused\n",
-	       counts->pmis, counts->faults, counts->timeouts, counts->outside);
+	printf("  runs: %lu at ring 3, %lu PMIs, %lu faults, %lu timeouts; "
+	       "%lu debug stores elsewhere refused\n",
+	       counts->user, counts->pmis, counts->faults, counts->timeouts, counts->outside);
 	printf("hostile: %lu calls, %lu wrong\n", calls(), counts->wrong);
 	return counts->wrong != 0;
 }

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -291,15 +292,21 @@ static void registers(int file)
 
 static void counters(int file)
 {
-	struct skidproof_rdpmc read = { .reserved = 1 };
+	struct skidproof_rdpmc read = { .ring = 1 };
 
-	expect(ioctl(file, SKIDPROOF_IOC_RDPMC, &read), EINVAL, "RDPMC with a reserved field");
+	expect(ioctl(file, SKIDPROOF_IOC_RDPMC, &read), EINVAL, "RDPMC at ring 1");
 	read = (struct skidproof_rdpmc){ .cr4_pce = 2 };
 	expect(ioctl(file, SKIDPROOF_IOC_RDPMC, &read), EINVAL, "RDPMC with CR4.PCE of 2");
 	read = (struct skidproof_rdpmc){ .value = 1 };
 	expect(ioctl(file, SKIDPROOF_IOC_RDPMC, &read), EINVAL, "RDPMC with an answer in it");
 	read = (struct skidproof_rdpmc){ .index = 0x1234 };
 	expect(ioctl(file, SKIDPROOF_IOC_RDPMC, &read), 0, "RDPMC of a counter that there is not");
+	expect_value(read.fault, 1, "… is #GP, as data");
+	read = (struct skidproof_rdpmc){ .ring = 3, .cr4_pce = 1 };
+	expect(ioctl(file, SKIDPROOF_IOC_RDPMC, &read), 0, "RDPMC at ring 3");
+	expect_value(read.fault, 0, "… is allowed by CR4.PCE");
+	read = (struct skidproof_rdpmc){ .ring = 3 };
+	expect(ioctl(file, SKIDPROOF_IOC_RDPMC, &read), 0, "RDPMC at ring 3 without CR4.PCE");
 	expect_value(read.fault, 1, "… is #GP, as data");
 }
 
@@ -414,7 +421,7 @@ static void plans(const struct bench *b)
 		{ FIELD(pmi_flags), 1U << 31, EINVAL, "a flag that there is not" },
 		{ FIELD(deadline_ms), 0, EINVAL, "no deadline" },
 		{ FIELD(deadline_ms), 10001, EINVAL, "a deadline of more than 10 s" },
-		{ FIELD(reserved), 1, EINVAL, "a reserved field" },
+		{ FIELD(ring), 1, EINVAL, "ring 1" },
 		{ FIELD(log_capacity), SKIDPROOF_MAX_PMIS + 1, E2BIG, "a log that is too long" },
 		{ FIELD(enable_count), 1, EFAULT, "writes before, from nowhere" },
 		{ FIELD(disable_count), 1, EFAULT, "writes after, from nowhere" },
@@ -485,6 +492,146 @@ static void programs(const struct bench *b)
 	one.enable_count = 2;
 	expect(run(b, &one), 0, "RUN of a loop without an end");
 	expect_value(one.outcome, SKIDPROOF_TIMED_OUT, "… ends at the deadline");
+}
+
+#define RETURNS 0x100
+#define ENDS 0x101 /* by a fault of whatever vector */
+#define STAYS 0x102
+
+/* What a program at ring 3 may try. */
+static void escapes(const struct bench *b)
+{
+	static const struct {
+		const char *what, *code;
+		unsigned int bytes, end;
+	} all[] = {
+#define CODE(x) x, sizeof(x) - 1
+		{ "that returns", CODE("\xc3"), RETURNS },
+		{ "UD2", CODE("\x0f\x0b"), 6 },
+		{ "INT3", CODE("\xcc"), 3 },
+		{ "INT1", CODE("\xf1"), 1 },
+		{ "INT 2", CODE("\xcd\x02"), 13 },
+		{ "INT 14", CODE("\xcd\x0e"), 13 },
+		{ "INT 20H", CODE("\xcd\x20"), 13 },
+		{ "INT 80H", CODE("\xcd\x80"), 13 },
+		{ "INT 0FFH", CODE("\xcd\xff"), 13 },
+		{ "SYSCALL", CODE("\x0f\x05"), 6 },
+		{ "SYSENTER", CODE("\x0f\x34"), 13 },
+		{ "SYSEXIT", CODE("\x0f\x35"), 13 },
+		{ "HLT", CODE("\xf4"), 13 },
+		{ "CLI", CODE("\xfa"), 13 },
+		{ "STI", CODE("\xfb"), 13 },
+		{ "IN", CODE("\xe4\x80"), 13 },
+		{ "RDMSR", CODE("\x0f\x32"), 13 },
+		{ "WRMSR", CODE("\x0f\x30"), 13 },
+		{ "RDPMC", CODE("\x31\xc9\x0f\x33"), 13 },
+		{ "MOV from CR3", CODE("\x0f\x20\xd8"), 13 },
+		{ "MOV to DR0", CODE("\x0f\x23\xc0"), 13 },
+		{ "SWAPGS", CODE("\x0f\x01\xf8"), 13 },
+		{ "IRETQ of nothing",
+		  CODE("\x6a\x00\x6a\x00\x6a\x02\x6a\x00\x6a\x00\x48\xcf"), 13 },
+		{ "DIV by 0", CODE("\x31\xc9\xf7\xf1"), 0 },
+		{ "a load from the kernel", CODE("\x48\x8b\x04\x25\x00\x00\x00\x81"), 14 },
+		{ "a jump to the kernel", CODE("\x48\xc7\xc0\x00\x00\x00\x81\xff\xe0"), 14 },
+		{ "a jump to no address",
+		  CODE("\x48\xb8\x00\x00\x00\x00\x00\x00\x00\x80\xff\xe0"), 13 },
+		{ "a jump to its stack", CODE("\xff\xe4"), 14 },
+		{ "a store to its code", CODE("\x48\x89\x05\x00\x00\x00\x00"), 14 },
+		{ "a return without a stack", CODE("\x31\xe4\xc3"), 14 },
+		{ "a push to no address",
+		  CODE("\x48\xbc\x00\x00\x00\x00\x00\x00\x00\x80\x50"), 12 },
+		{ "a far return to ring 0", CODE("\x6a\x10\x6a\x00\x48\xcb"), 13 },
+		{ "a far return to 32-bit code", CODE("\x6a\x23\x6a\x00\x48\xcb"), ENDS },
+		{ "MOV SS and INT3", CODE("\x8c\xd0\x8e\xd0\xcc"), 3 },
+		{ "TF", CODE("\x9c\x80\x4c\x24\x01\x01\x9d\x90\xc3"), 1 },
+		{ "TF, MOV SS and SYSCALL",
+		  CODE("\x8c\xd0\x9c\x80\x4c\x24\x01\x01\x9d\x8e\xd0\x0f\x05"), ENDS },
+		{ "NT", CODE("\x9c\x80\x4c\x24\x01\x40\x9d\xc3"), RETURNS },
+		{ "AC", CODE("\x9c\x80\x4c\x24\x02\x04\x9d\xc3"), RETURNS },
+		{ "AC and a load across words",
+		  CODE("\x9c\x80\x4c\x24\x02\x04\x9d\x8b\x44\x24\x01"), 17 },
+		{ "DF", CODE("\xfd\xc3"), RETURNS },
+		{ "another GS", CODE("\xb8\x2b\x00\x00\x00\x8e\xe8\xc3"), RETURNS },
+		{ "no data segments",
+		  CODE("\x31\xc0\x8e\xd8\x8e\xc0\x8e\xe0\x8e\xe8\xc3"), RETURNS },
+		{ "another GS and a fault", CODE("\xb8\x2b\x00\x00\x00\x8e\xe8\xcc"), 3 },
+		{ "another base of GS and no end",
+		  CODE("\x31\xc0\x8e\xe8\xeb\xfe"), STAYS },
+		{ "no stack and no end", CODE("\x31\xe4\xeb\xfe"), STAYS },
+		{ "NT, DF and no end",
+		  CODE("\x9c\x80\x4c\x24\x01\x44\x9d\xeb\xfe"), STAYS },
+#undef CODE
+	};
+	struct skidproof_msr enable[] = { { 0x834, 1, 0, 0x400 }, { 0x38d, 1, 0, 0 } };
+	unsigned int i, selectors[2][4];
+	struct skidproof_run one;
+	char what[80];
+
+	for (i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		int held, error;
+
+		memcpy(b->text, all[i].code, all[i].bytes);
+		one = plan(b);
+		one.ring = 3;
+		one.data = b->data.address;
+		one.enable = ADDRESS(enable);
+		one.enable_count = 2;
+		asm volatile("mov %%ds, %0; mov %%es, %1; mov %%fs, %2; mov %%gs, %3"
+			     : "=r" (selectors[0][0]), "=r" (selectors[0][1]),
+			       "=r" (selectors[0][2]), "=r" (selectors[0][3]));
+		error = run(b, &one) ? errno : 0;
+		asm volatile("mov %%ds, %0; mov %%es, %1; mov %%fs, %2; mov %%gs, %3"
+			     : "=r" (selectors[1][0]), "=r" (selectors[1][1]),
+			       "=r" (selectors[1][2]), "=r" (selectors[1][3]));
+		switch (all[i].end) {
+		case RETURNS:
+			held = one.outcome == SKIDPROOF_RETURNED;
+			break;
+		case ENDS:
+			held = one.outcome == SKIDPROOF_FAULTED;
+			break;
+		case STAYS:
+			held = one.outcome == SKIDPROOF_TIMED_OUT && one.slices;
+			break;
+		default:
+			held = one.outcome == SKIDPROOF_FAULTED && one.fault_vector == all[i].end;
+		}
+		held = held && !error && !memcmp(selectors[0], selectors[1], sizeof(selectors[0]));
+		snprintf(what, sizeof(what), "RUN at ring 3 of %s", all[i].what);
+		verdict(held, what, error ? strerrorname_np(error) :
+			one.outcome == SKIDPROOF_FAULTED ? "faulted" :
+			one.outcome == SKIDPROOF_RETURNED ? "returned" : "ended");
+		if (!held)
+			printf("        outcome %u, vector %u, at %#llx, slices %llu\n",
+			       one.outcome, one.fault_vector, one.fault_ip, one.slices);
+	}
+	memcpy(b->text, "\x8c\xc8\xc3", 3); /* MOV EAX, CS */
+	one = plan(b);
+	one.ring = 3;
+	expect(run(b, &one), 0, "RUN at ring 3");
+	expect_value(one.result & 3, 3, "… is at ring");
+	one = plan(b);
+	expect(run(b, &one), 0, "RUN of the same at ring 0");
+	expect_value(one.result & 3, 0, "… is at ring");
+}
+
+/* On the claimed CPU, where this process' own registers are at stake, and from another one. */
+static void escapes_here_and_there(const struct bench *b)
+{
+	cpu_set_t here, all;
+
+	sched_getaffinity(0, sizeof(all), &all);
+	CPU_ZERO(&here);
+	CPU_SET(0, &here);
+	sched_setaffinity(0, sizeof(here), &here);
+	escapes(b);
+	if (CPU_COUNT(&all) > 1) {
+		CPU_CLR(0, &all);
+		sched_setaffinity(0, sizeof(all), &all);
+		escapes(b);
+		CPU_SET(0, &all);
+	}
+	sched_setaffinity(0, sizeof(all), &all);
 }
 
 /* PEBS of conditional branches in a loop, an interrupt for each record. */
@@ -605,6 +752,7 @@ int main(void)
 	}
 	plans(&b);
 	programs(&b);
+	escapes_here_and_there(&b);
 	debug_stores(&b);
 	printf("refusals: %d checks, %d failed\n", checks, failures);
 	return failures != 0;

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: GPL-2.0
 # Everything that must not hurt the driver, in a guest with two CPUs: torture.sh CALLS KILLS SEED.
 #
-# Wrong calls one by one, random calls, kill -9 at random moments, what ends a
-# claim from outside. Then everything must have been given back: memory of the
-# driver's in no slab and no mapping, and as many free pages as before. Boot with
-# panic_on_warn=1 slub_debug=FZPU. Needs refusals, hostile, kill9.sh, edges.sh
-# and skidproof on the PATH, and the module loaded. Ends with it unloaded.
+# Wrong calls one by one, random calls, programs of random bytes at ring 3, kill
+# -9 at random moments, NMIs within runs, what ends a claim from outside. Then
+# everything must have been given back: memory of the driver's in no slab and no
+# mapping, and as many free pages as before. Boot with panic_on_warn=1
+# slub_debug=FZPU. Needs refusals, hostile, kill9.sh, nmis.sh, edges.sh and
+# skidproof on the PATH, and the module loaded. Ends with it unloaded.
 calls=$1
 kills=$2
 seed=$3
@@ -72,6 +73,7 @@ before=$(figures)
 
 part "wrong calls" sh -c 'refusals >refusals; code=$?; grep -E "^failed|^refusals" refusals; exit $code'
 part "random calls" hostile "$calls" "$seed"
+part "any programs at ring 3" hostile any $((calls / 10)) "$seed"
 part "kills of a program that runs for long" kill9.sh $((kills / 2)) hostile long 3
 part "kills of suites" kill9.sh $((kills - kills / 2)) skidproof run --machine direct --filter 'PebsReload*'
 settle
@@ -87,6 +89,7 @@ compare Slab "$2" "$7" 1024
 compare SUnreclaim "$3" "$8" 1024
 compare VmallocUsed "$4" "$9" 64
 compare PageTables "$5" "${10}" 64
+part "NMIs of others" nmis.sh 8
 part "a claim that is ended from outside" edges.sh
 if traces | grep -q .; then
 	settle
