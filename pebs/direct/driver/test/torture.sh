@@ -73,7 +73,7 @@ before=$(figures)
 
 part "wrong calls" sh -c 'refusals >refusals; code=$?; grep -E "^failed|^refusals" refusals; exit $code'
 part "random calls" hostile "$calls" "$seed"
-part "any programs at ring 3" hostile any $((calls / 10)) "$seed"
+part "any programs at ring 3" hostile any $((calls / 100 + 500)) "$seed"
 part "kills of a program that runs for long" kill9.sh $((kills / 2)) hostile long 3
 part "kills of suites" kill9.sh $((kills - kills / 2)) skidproof run --machine direct --filter 'PebsReload*'
 settle
