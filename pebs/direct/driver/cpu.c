@@ -314,8 +314,9 @@ void skidproof_forget_ds(struct skidproof_file *file, struct skidproof_block *bl
 {
 	struct forget forget = { file, block };
 
-	if (block->use == SKIDPROOF_DEBUG_STORE && file->cpu >= 0 && !file->lost)
-		skidproof_on_cpu(file, forget_here, &forget);
+	/* Of a CPU that is gone all registers went back. */
+	if (block->use == SKIDPROOF_DEBUG_STORE)
+		skidproof_on_claimed_cpu(file, forget_here, &forget);
 }
 
 struct probe {
@@ -602,7 +603,7 @@ static int cpu_goes(unsigned int cpu)
 	file = owners[cpu];
 	if (file) {
 		restore(file);
-		file->lost = true;
+		WRITE_ONCE(file->lost, true);
 		owners[cpu] = NULL;
 		if (!--claimed)
 			unreserve();

@@ -4,16 +4,38 @@
  * meanwhile. Between the WRMSR that starts the counters and the program, and
  * between the program and the WRMSR that stops them, nothing loads, stores or
  * branches but the RET or IRET into the program, and what the processor does by
- * itself when a program at ring 3 ends: these instructions are counted.
+ * itself when a program at ring 3 ends: these instructions are counted. That is
+ * why they are no RET through the kernel's return thunk.
  */
 #include <linux/linkage.h>
+#include <linux/objtool.h>
+#include <linux/version.h>
 #include <asm/asm.h>
+#include <asm/nospec-branch.h>
 #include <asm/segment.h>
+#include <asm/unwind_hints.h>
 
 #include "skidproof.h"
 
 #define MSR_GLOBAL_CTRL	0x38f
 #define MSR_DEBUGCTL	0x1d9
+
+	/*
+	 * For objtool, which older kernels keep from this file altogether: nobody
+	 * can tell who called.
+	 */
+	.macro no_caller
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 4, 0)
+	UNWIND_HINT_UNDEFINED
+#endif
+	.endm
+
+	/* An address that handlers compare with, or send programs to. */
+	.macro landmark name
+	.globl	\name
+\name:
+	ANNOTATE_NOENDBR
+	.endm
 
 	.text
 
@@ -44,11 +66,101 @@
 	xorl	%r15d, %r15d
 	.endm
 
-	.globl	skidproof_window_begin
-skidproof_window_begin:
-	.globl	skidproof_enter
-	.type	skidproof_enter, @function
-skidproof_enter:
+	/* struct skidproof_registers. */
+	.macro push_registers
+	pushq	%rbx
+	pushq	%rbp
+	pushq	%rsi
+	pushq	%rdi
+	pushq	%r8
+	pushq	%r9
+	pushq	%r10
+	pushq	%r11
+	pushq	%r12
+	pushq	%r13
+	pushq	%r14
+	pushq	%r15
+	.endm
+
+	.macro pop_registers
+	popq	%r15
+	popq	%r14
+	popq	%r13
+	popq	%r12
+	popq	%r11
+	popq	%r10
+	popq	%r9
+	popq	%r8
+	popq	%rdi
+	popq	%rsi
+	popq	%rbp
+	popq	%rbx
+	.endm
+
+	/* In a handler, with `cs` where the interrupted code segment stands. */
+	.macro kernel_gs cs
+	testb	$3, \cs(%rsp)
+	jz	.Lkernel_gs\@
+	swapgs
+.Lkernel_gs\@:
+	.endm
+
+	/* The C ABI's alignment, which the IST stack need not have here. */
+	.macro call_aligned function
+	cld
+	movq	%rsp, %rdi
+	movq	%rsp, %rbx
+	andq	$-16, %rsp
+	call	\function
+	.endm
+
+	.macro write_msr refused
+100:	wrmsr
+	_ASM_EXTABLE(100b, \refused)
+	.endm
+
+	/*
+	 * The recording of branches where it is wanted, then the counters. What
+	 * comes after is the program; MOV leaves its flags alone.
+	 */
+	.macro start traced, refused
+	.if \traced
+	movl	ENTRY_CTRL(%rdi), %r8d
+	movl	ENTRY_CTRL + 4(%rdi), %r9d
+	movl	ENTRY_DEBUGCTL(%rdi), %eax
+	movl	ENTRY_DEBUGCTL + 4(%rdi), %edx
+	movl	$MSR_DEBUGCTL, %ecx
+	movq	ENTRY_ITERATIONS(%rdi), %rdi
+	write_msr \refused
+	movl	%r8d, %eax
+	movl	%r9d, %edx
+	movl	$0, %r8d
+	movl	$0, %r9d
+	.else
+	movl	ENTRY_CTRL(%rdi), %eax
+	movl	ENTRY_CTRL + 4(%rdi), %edx
+	movq	ENTRY_ITERATIONS(%rdi), %rdi
+	.endif
+	movl	$MSR_GLOBAL_CTRL, %ecx
+	write_msr \refused
+	movl	$0, %eax
+	movl	$0, %ecx
+	movl	$0, %edx
+	.endm
+
+	/* Ring 0 is entered by a return. */
+	.macro start_kernel traced
+	pushq	$2
+	popfq
+	start	\traced, refused
+	ANNOTATE_UNRET_SAFE
+	ret
+	int3
+	.endm
+
+	landmark skidproof_window_begin
+SYM_CODE_START(skidproof_enter)
+	no_caller
 	endbr64
 	save_callee
 	clear_registers
@@ -58,43 +170,9 @@ skidproof_enter:
 	movq	ENTRY_STACK(%rdi), %rsp
 	cmpq	$0, ENTRY_TRACED(%rdi)
 	jne	traced
-	movl	ENTRY_CTRL(%rdi), %eax
-	movl	ENTRY_CTRL + 4(%rdi), %edx
-	movq	ENTRY_ITERATIONS(%rdi), %rdi
-	movl	$MSR_GLOBAL_CTRL, %ecx
-	pushq	$2
-	popfq
-1:	wrmsr
-	_ASM_EXTABLE(1b, refused)
-	/* MOV, which leaves the flags alone. */
-	movl	$0, %eax
-	movl	$0, %ecx
-	movl	$0, %edx
-	ret
-	int3
+	start_kernel 0
 traced:
-	movl	ENTRY_CTRL(%rdi), %r8d
-	movl	ENTRY_CTRL + 4(%rdi), %r9d
-	movl	ENTRY_DEBUGCTL(%rdi), %eax
-	movl	ENTRY_DEBUGCTL + 4(%rdi), %edx
-	movq	ENTRY_ITERATIONS(%rdi), %rdi
-	movl	$MSR_DEBUGCTL, %ecx
-	pushq	$2
-	popfq
-1:	wrmsr
-	_ASM_EXTABLE(1b, refused)
-	movl	%r8d, %eax
-	movl	%r9d, %edx
-	movl	$MSR_GLOBAL_CTRL, %ecx
-	movl	$0, %r8d
-	movl	$0, %r9d
-1:	wrmsr
-	_ASM_EXTABLE(1b, refused)
-	movl	$0, %eax
-	movl	$0, %ecx
-	movl	$0, %edx
-	ret
-	int3
+	start_kernel 1
 
 	/* Ring 3 is entered as if it had been interrupted at its first instruction. */
 user:
@@ -105,69 +183,28 @@ user:
 	pushq	ENTRY_RIP(%rdi)
 	cmpq	$0, ENTRY_TRACED(%rdi)
 	jne	user_traced
-	movl	ENTRY_CTRL(%rdi), %eax
-	movl	ENTRY_CTRL + 4(%rdi), %edx
-	movq	ENTRY_ITERATIONS(%rdi), %rdi
-	movl	$MSR_GLOBAL_CTRL, %ecx
-1:	wrmsr
-	_ASM_EXTABLE(1b, user_refused)
-	movl	$0, %eax
-	movl	$0, %ecx
-	movl	$0, %edx
+	start	0, user_refused
 	iretq
 user_traced:
-	movl	ENTRY_CTRL(%rdi), %r8d
-	movl	ENTRY_CTRL + 4(%rdi), %r9d
-	movl	ENTRY_DEBUGCTL(%rdi), %eax
-	movl	ENTRY_DEBUGCTL + 4(%rdi), %edx
-	movq	ENTRY_ITERATIONS(%rdi), %rdi
-	movl	$MSR_DEBUGCTL, %ecx
-1:	wrmsr
-	_ASM_EXTABLE(1b, user_refused)
-	movl	%r8d, %eax
-	movl	%r9d, %edx
-	movl	$MSR_GLOBAL_CTRL, %ecx
-	movl	$0, %r8d
-	movl	$0, %r9d
-1:	wrmsr
-	_ASM_EXTABLE(1b, user_refused)
-	movl	$0, %eax
-	movl	$0, %ecx
-	movl	$0, %edx
+	start	1, user_refused
 	iretq
+SYM_CODE_END(skidproof_enter)
 
 	/* Goes on where an NMI took the program's registers to `frame`. */
-	.globl	skidproof_resume
-	.type	skidproof_resume, @function
-skidproof_resume:
+SYM_CODE_START(skidproof_resume)
+	no_caller
 	endbr64
 	save_callee
-	movq	ENTRY_FRAME(%rdi), %rdi
-	pushq	FRAME_RIP + 32(%rdi)
-	pushq	FRAME_RIP + 24(%rdi)
-	pushq	FRAME_RIP + 16(%rdi)
-	pushq	FRAME_RIP + 8(%rdi)
-	pushq	FRAME_RIP(%rdi)
-	pushq	FRAME_RAX(%rdi)
-	pushq	FRAME_RCX(%rdi)
-	pushq	FRAME_RDX(%rdi)
-	pushq	FRAME_CTRL(%rdi)
-	pushq	FRAME_DEBUGCTL + 8(%rdi)
-	pushq	FRAME_DEBUGCTL(%rdi)
-	movq	FRAME_R15(%rdi), %r15
-	movq	FRAME_R14(%rdi), %r14
-	movq	FRAME_R13(%rdi), %r13
-	movq	FRAME_R12(%rdi), %r12
-	movq	FRAME_R11(%rdi), %r11
-	movq	FRAME_R10(%rdi), %r10
-	movq	FRAME_R9(%rdi), %r9
-	movq	FRAME_R8(%rdi), %r8
-	movq	FRAME_RSI(%rdi), %rsi
-	movq	FRAME_RBP(%rdi), %rbp
-	movq	FRAME_RBX(%rdi), %rbx
-	movq	FRAME_RDI(%rdi), %rdi
+	movq	ENTRY_FRAME(%rdi), %rsi
+	subq	$FRAME_BYTES, %rsp
+	movq	%rsp, %rdi
+	movl	$FRAME_BYTES / 8, %ecx
+	cld
+	rep movsq
+	pop_registers
 	jmp	restart
 	int3
+SYM_CODE_END(skidproof_resume)
 
 	/*
 	 * NMI. Until the counters stop, and from when they run again, nothing is
@@ -176,8 +213,8 @@ skidproof_resume:
 	 * NMIs holds is as the processor left it whenever this hands on to the
 	 * kernel's entry.
 	 */
-	.globl	skidproof_nmi_entry
-skidproof_nmi_entry:
+SYM_CODE_START(skidproof_nmi_entry)
+	no_caller
 	endbr64
 	movq	%rax, %db0
 	movq	%rcx, %db1
@@ -204,42 +241,12 @@ skidproof_nmi_entry:
 	pushq	%rax
 	andl	$~DEBUGCTL_RECORDS, %eax
 	wrmsr
-	pushq	%rbx
-	pushq	%rbp
-	pushq	%rsi
-	pushq	%rdi
-	pushq	%r8
-	pushq	%r9
-	pushq	%r10
-	pushq	%r11
-	pushq	%r12
-	pushq	%r13
-	pushq	%r14
-	pushq	%r15
-	cld
-	testb	$3, FRAME_CS(%rsp)
-	jz	1f
-	swapgs
-1:
-	movq	%rsp, %rdi
-	/* The C ABI's alignment, which the IST stack need not have here. */
-	movq	%rsp, %rbx
-	andq	$-16, %rsp
-	call	skidproof_nmi
+	push_registers
+	kernel_gs FRAME_CS
+	call_aligned skidproof_nmi
 	movq	%rbx, %rsp
 	testq	%rax, %rax
-	popq	%r15
-	popq	%r14
-	popq	%r13
-	popq	%r12
-	popq	%r11
-	popq	%r10
-	popq	%r9
-	popq	%r8
-	popq	%rdi
-	popq	%rsi
-	popq	%rbp
-	popq	%rbx
+	pop_registers
 	jnz	foreign
 restart:
 	popq	%rax
@@ -274,63 +281,63 @@ foreign:
 	popq	%rdx
 	popq	%rcx
 	popq	%rax
+	ANNOTATE_RETPOLINE_SAFE
 	jmpq	*skidproof_kernel_nmi(%rip)
 	int3
-	.globl	skidproof_window_end
-skidproof_window_end:
+SYM_CODE_END(skidproof_nmi_entry)
+	landmark skidproof_window_end
 
-	/* Programs return here; above their stack stands the kernel's. */
-	.globl	skidproof_landing
-skidproof_landing:
+	/* Programs return to one of these; above their stack stands the kernel's. */
+	.macro stop_counters
 	movq	%rax, %r8
 	movl	$MSR_GLOBAL_CTRL, %ecx
 	xorl	%eax, %eax
 	xorl	%edx, %edx
 	wrmsr
-	.globl	skidproof_landing_end
-skidproof_landing_end:
-	movq	(%rsp), %rsp
-	movq	%r8, %rax
-	jmp	leave
+	.endm
+
+SYM_CODE_START(skidproof_landing)
+	no_caller
+	ANNOTATE_NOENDBR
+	stop_counters
+	landmark skidproof_landing_end
+	jmp	landed
 	int3
+SYM_CODE_END(skidproof_landing)
 
-	.globl	skidproof_landing_traced
-skidproof_landing_traced:
-	movq	%rax, %r8
-	movl	$MSR_GLOBAL_CTRL, %ecx
-	xorl	%eax, %eax
-	xorl	%edx, %edx
-	wrmsr
-	.globl	skidproof_landing_traced_end
-skidproof_landing_traced_end:
+SYM_CODE_START(skidproof_landing_traced)
+	no_caller
+	ANNOTATE_NOENDBR
+	stop_counters
+	landmark skidproof_landing_traced_end
 	movl	8(%rsp), %eax
 	movl	12(%rsp), %edx
 	movl	$MSR_DEBUGCTL, %ecx
 	wrmsr
+landed:
 	movq	(%rsp), %rsp
 	movq	%r8, %rax
-	jmp	leave
+	jmp	skidproof_left
 	int3
 
 	/* A write that starts the counters raised #GP; which one is in ECX. */
 refused:
 	movq	16(%rsp), %rsp
-	movq	(%rsp), %rdi
-	movq	%rcx, ENTRY_REFUSED(%rdi)
-	jmp	leave
+	jmp	not_started
 	int3
-
 user_refused:
 	addq	$40, %rsp
+not_started:
 	movq	(%rsp), %rdi
 	movq	%rcx, ENTRY_REFUSED(%rdi)
-	jmp	leave
+	jmp	skidproof_left
 	int3
+SYM_CODE_END(skidproof_landing_traced)
 
 	/* The handlers send a program here that is to be left where it is. */
-	.globl	skidproof_left
-skidproof_left:
-leave:
+SYM_CODE_START(skidproof_left)
+	no_caller
+	ANNOTATE_NOENDBR
 	cld
 	popq	%rdi
 	movq	%rax, ENTRY_RESULT(%rdi)
@@ -340,15 +347,15 @@ leave:
 	popq	%r12
 	popq	%rbx
 	popq	%rbp
-	ret
-	int3
+	RET
+SYM_CODE_END(skidproof_left)
 
 	/*
 	 * #UD, by which a program at ring 3 returns: first the counters stop, then
 	 * the recording of branches.
 	 */
-	.globl	skidproof_ud_entry
-skidproof_ud_entry:
+SYM_CODE_START(skidproof_ud_entry)
+	no_caller
 	endbr64
 	pushq	%rax
 	pushq	%rcx
@@ -357,8 +364,7 @@ skidproof_ud_entry:
 	xorl	%eax, %eax
 	xorl	%edx, %edx
 	wrmsr
-	.globl	skidproof_ud_stopped
-skidproof_ud_stopped:
+	landmark skidproof_ud_stopped
 	movl	$MSR_DEBUGCTL, %ecx
 	rdmsr
 	andl	$~DEBUGCTL_RECORDS, %eax
@@ -368,14 +374,15 @@ skidproof_ud_stopped:
 	popq	%rax
 	jmp	skidproof_fault_entries + 6 * SKIDPROOF_FAULT_ENTRY_BYTES
 	int3
+SYM_CODE_END(skidproof_ud_entry)
 
 	/* One for each exception, 16 bytes apart. */
 	.balign 16
-	.globl	skidproof_fault_entries
-skidproof_fault_entries:
+SYM_CODE_START(skidproof_fault_entries)
 	vector = 0
 	.rept	SKIDPROOF_FAULT_ENTRIES
 	.balign 16
+	no_caller
 	endbr64
 	/* Those that push an error code themselves. */
 	.if !((1 << vector) & 0x60227d00)
@@ -390,47 +397,23 @@ fault:
 	pushq	%rax
 	pushq	%rcx
 	pushq	%rdx
-	pushq	%rbx
-	pushq	%rsi
-	pushq	%rdi
-	pushq	%rbp
-	pushq	%r8
-	pushq	%r9
-	pushq	%r10
-	pushq	%r11
-	pushq	%r12
-	pushq	%r13
-	pushq	%r14
-	pushq	%r15
-	cld
-	testb	$3, FAULT_CS(%rsp)
-	jz	1f
-	swapgs
-1:
-	movq	%rsp, %rdi
-	andq	$-16, %rsp
-	call	skidproof_fault
+	push_registers
+	kernel_gs FAULT_CS
+	call_aligned skidproof_fault
 	movq	%rax, %rsp
-	popq	%r15
-	popq	%r14
-	popq	%r13
-	popq	%r12
-	popq	%r11
-	popq	%r10
-	popq	%r9
-	popq	%r8
-	popq	%rbp
-	popq	%rdi
-	popq	%rsi
-	popq	%rbx
+	pop_registers
 	popq	%rdx
 	popq	%rcx
 	popq	%rax
+	ANNOTATE_UNRET_SAFE
 	ret
 	int3
+SYM_CODE_END(skidproof_fault_entries)
 
-	.globl	skidproof_iret
-skidproof_iret:
+SYM_CODE_START(skidproof_iret)
+	no_caller
+	ANNOTATE_NOENDBR
 	iretq
+SYM_CODE_END(skidproof_iret)
 
 	.section .note.GNU-stack, "", @progbits

@@ -44,7 +44,8 @@ static int call_here(void *data)
 
 /*
  * Calls a function that does not sleep on the file's CPU, without preemption:
- * at once where we are there already, else from a worker there.
+ * at once where we are there already, else from a worker there. Under
+ * cpus_read_lock().
  */
 int skidproof_on_cpu(struct skidproof_file *file, void (*function)(void *), void *data)
 {
@@ -60,11 +61,27 @@ int skidproof_on_cpu(struct skidproof_file *file, void (*function)(void *), void
 	return smp_call_on_cpu(file->cpu, call_here, &call, false);
 }
 
+/* Before a call goes to any length; the CPU may still go afterwards. */
 static int check_owner(const struct skidproof_file *file)
 {
 	if (file->cpu < 0)
 		return -ENODEV;
-	return file->lost ? -ESHUTDOWN : 0;
+	return READ_ONCE(file->lost) ? -ESHUTDOWN : 0;
+}
+
+/*
+ * The same on the CPU that the file has claimed, which stays online meanwhile.
+ * Under file->lock. Nothing of user space is touched under cpus_read_lock(),
+ * since a page of it may take as long as its owner likes.
+ */
+int skidproof_on_claimed_cpu(struct skidproof_file *file, void (*function)(void *), void *data)
+{
+	int error;
+
+	cpus_read_lock();
+	error = check_owner(file) ?: skidproof_on_cpu(file, function, data);
+	cpus_read_unlock();
+	return error;
 }
 
 static void release(struct skidproof_file *file)
@@ -166,7 +183,7 @@ static long do_msrs(struct skidproof_file *file, void __user *user)
 	}
 	if (!error) {
 		batch.count = msrs.count;
-		error = skidproof_on_cpu(file, batch_here, &batch) ?: batch.error;
+		error = skidproof_on_claimed_cpu(file, batch_here, &batch) ?: batch.error;
 		msrs.done = batch.done;
 		if (copy_to_user(u64_to_user_ptr(msrs.list), batch.list, bytes) ||
 		    copy_to_user(user, &msrs, sizeof(msrs)))
@@ -263,7 +280,7 @@ static long do_rdpmc(struct skidproof_file *file, void __user *user)
 	error = check_owner(file);
 	if (!error)
 		error = read.ring ? skidproof_user_rdpmc(file, &read) :
-				    skidproof_on_cpu(file, rdpmc_here, &read);
+				    skidproof_on_claimed_cpu(file, rdpmc_here, &read);
 	if (!error && copy_to_user(user, &read, sizeof(read)))
 		error = -EFAULT;
 	return error;
@@ -280,18 +297,14 @@ static long skidproof_ioctl(struct file *filp, unsigned int command, unsigned lo
 		return copy_to_user(user, &abi, sizeof(abi)) ? -EFAULT : 0;
 	if (mutex_lock_killable(&file->lock))
 		return -EINTR;
-	if (command == SKIDPROOF_IOC_CLAIM) {
+	switch (command) {
+	case SKIDPROOF_IOC_CLAIM:
 		result = do_claim(file, user);
-		goto out;
-	}
-	if (command == SKIDPROOF_IOC_RELEASE) {
+		break;
+	case SKIDPROOF_IOC_RELEASE:
 		result = file->cpu < 0 ? -ENODEV : 0;
 		release(file);
-		goto out;
-	}
-	/* The claimed CPU stays while something happens on it. */
-	cpus_read_lock();
-	switch (command) {
+		break;
 	case SKIDPROOF_IOC_MSRS:
 		result = do_msrs(file, user);
 		break;
@@ -310,8 +323,6 @@ static long skidproof_ioctl(struct file *filp, unsigned int command, unsigned lo
 	default:
 		result = -ENOTTY;
 	}
-	cpus_read_unlock();
-out:
 	mutex_unlock(&file->lock);
 	return result;
 }

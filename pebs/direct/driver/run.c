@@ -103,6 +103,26 @@ struct running {
 	bool user_rdpmc;	/* CR4.PCE at ring 3 */
 };
 
+/* What enter.S goes by. */
+#define AT(structure, field, offset) \
+	static_assert(offsetof(struct skidproof_##structure, field) == (offset))
+AT(entry, kernel_sp, ENTRY_KERNEL_SP);
+AT(entry, stack, ENTRY_STACK);
+AT(entry, iterations, ENTRY_ITERATIONS);
+AT(entry, data, ENTRY_DATA);
+AT(entry, ctrl, ENTRY_CTRL);
+AT(entry, debugctl, ENTRY_DEBUGCTL);
+AT(entry, result, ENTRY_RESULT);
+AT(entry, slots, ENTRY_SLOTS);
+AT(entry, frame, ENTRY_FRAME);
+AT(entry, traced, ENTRY_TRACED);
+AT(entry, refused, ENTRY_REFUSED);
+AT(entry, user, ENTRY_USER);
+AT(entry, rip, ENTRY_RIP);
+AT(frame, cs, FRAME_CS);
+AT(fault, cs, FAULT_CS);
+static_assert(sizeof(struct skidproof_frame) == FRAME_BYTES);
+
 struct traps {
 	gate_desc gates[IDT_ENTRIES];
 	u8 shift[32];		/* the kernel's own gate has no stack of its own */
@@ -340,9 +360,7 @@ static void suspend_at_fault(struct running *run, struct skidproof_fault *fault)
 	u64 ctrl = read_status(MSR_CORE_PERF_GLOBAL_CTRL), debugctl = stop_recording();
 
 	run->frame = (struct skidproof_frame){
-		.r15 = fault->r15, .r14 = fault->r14, .r13 = fault->r13, .r12 = fault->r12,
-		.r11 = fault->r11, .r10 = fault->r10, .r9 = fault->r9, .r8 = fault->r8,
-		.rdi = fault->rdi, .rsi = fault->rsi, .rbp = fault->rbp, .rbx = fault->rbx,
+		.registers = fault->registers,
 		.debugctl_low = (u32)debugctl, .debugctl_high = debugctl >> 32, .ctrl = ctrl,
 		.rdx = fault->rdx, .rcx = fault->rcx, .rax = fault->rax,
 		.rip = fault->rip, .cs = fault->cs, .rflags = fault->rflags,
@@ -1037,7 +1055,7 @@ static int do_run(struct skidproof_file *file, struct skidproof_run *plan, bool 
 	if (!error)
 		error = skidproof_space_build(file);
 	if (!error)
-		error = skidproof_on_cpu(file, run_here, run);
+		error = skidproof_on_claimed_cpu(file, run_here, run);
 	if (!error)
 		error = run->error;
 	/* A write of the plan raised #GP: that is an outcome, not an error. */

@@ -18,25 +18,8 @@
 #define ENTRY_USER		88
 #define ENTRY_RIP		96
 
-/* Offsets in struct skidproof_frame; of CS in struct skidproof_fault. */
-#define FRAME_R15		0
-#define FRAME_R14		8
-#define FRAME_R13		16
-#define FRAME_R12		24
-#define FRAME_R11		32
-#define FRAME_R10		40
-#define FRAME_R9		48
-#define FRAME_R8		56
-#define FRAME_RDI		64
-#define FRAME_RSI		72
-#define FRAME_RBP		80
-#define FRAME_RBX		88
-#define FRAME_DEBUGCTL		96
-#define FRAME_CTRL		112
-#define FRAME_RDX		120
-#define FRAME_RCX		128
-#define FRAME_RAX		136
-#define FRAME_RIP		144
+/* Size of struct skidproof_frame, and where CS is in it and in struct skidproof_fault. */
+#define FRAME_BYTES		184
 #define FRAME_CS		152
 #define FAULT_CS		144
 
@@ -77,9 +60,14 @@ struct skidproof_entry {
 	u64 rip;	/* … which begins there */
 };
 
+/* Those that no stub uses for itself. */
+struct skidproof_registers {
+	u64 r15, r14, r13, r12, r11, r10, r9, r8, rdi, rsi, rbp, rbx;
+};
+
 /* What the NMI stub puts on its stack. */
 struct skidproof_frame {
-	u64 r15, r14, r13, r12, r11, r10, r9, r8, rdi, rsi, rbp, rbx;
+	struct skidproof_registers registers;
 	u64 debugctl_low, debugctl_high;
 	u64 ctrl;
 	u64 rdx, rcx, rax;
@@ -88,7 +76,8 @@ struct skidproof_frame {
 
 /* What the fault stubs put on theirs. */
 struct skidproof_fault {
-	u64 r15, r14, r13, r12, r11, r10, r9, r8, rbp, rdi, rsi, rbx, rdx, rcx, rax;
+	struct skidproof_registers registers;
+	u64 rdx, rcx, rax;
 	u64 vector;
 	u64 error;
 	u64 rip, cs, rflags, rsp, ss;
@@ -151,6 +140,7 @@ struct skidproof_space {
 
 /* main.c */
 int skidproof_on_cpu(struct skidproof_file *file, void (*function)(void *), void *data);
+int skidproof_on_claimed_cpu(struct skidproof_file *file, void (*function)(void *), void *data);
 extern unsigned int skidproof_limit_ms;
 
 /* cpu.c */
