@@ -313,7 +313,7 @@ void Processor::watch(bool on) {
 void Processor::bring_tsc_up_to_date() {
   if (!watching_ || halted_) return;
   flush();
-  host_.set_tsc(core_->cycle() + tsc_offset_);
+  tsc_offset_ = host_.set_tsc(core_->cycle() + tsc_offset_) - core_->cycle();
 }
 
 Answer Processor::rdmsr(uint32_t msr, uint64_t& value) {

@@ -41,7 +41,9 @@ class Host : public model::Bus, public engines::CodeMemory {
   virtual void registers(model::Registers& into) = 0;  // … and ip: the next instruction
   virtual void vectors(model::VectorRegisters& into) = 0;
   virtual uint64_t tsc() = 0;
-  virtual void set_tsc(uint64_t value) = 0;
+  // Sets it, and that of every other CPU of the machine, to this, or to another's where that is further: software
+  // takes them for one clock. Returns what it is now.
+  virtual uint64_t set_tsc(uint64_t value) = 0;
   // The LVT entry for performance counters of the local APIC.
   virtual uint32_t lvt() = 0;
   virtual void set_lvt(uint32_t value) = 0;

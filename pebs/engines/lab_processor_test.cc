@@ -51,7 +51,9 @@ class TestHost final : public Host {
   void registers(model::Registers& into) override { into = interpreter_->registers(); }
   void vectors(model::VectorRegisters& into) override { into = interpreter_->vectors(); }
   uint64_t tsc() override { return tsc_; }
-  void set_tsc(uint64_t value) override { tsc_ = value; }
+  uint64_t set_tsc(uint64_t value) override { return tsc_ = std::max(value, elsewhere_); }
+  // Another CPU of the machine is that far.
+  void tsc_elsewhere(uint64_t value) { elsewhere_ = value; }
   uint32_t lvt() override { return lvt_; }
   void set_lvt(uint32_t value) override { lvt_ = value; }
   void interrupt(uint32_t entry) override { ++interrupts, last_entry_ = entry; }
@@ -62,7 +64,7 @@ class TestHost final : public Host {
  private:
   GuestMemory& memory_;
   Interpreter* interpreter_ = nullptr;
-  uint64_t tsc_ = 0;
+  uint64_t tsc_ = 0, elsewhere_ = 0;
   uint32_t lvt_ = kResetLvt, last_entry_ = 0;
 };
 
@@ -479,6 +481,24 @@ TEST(LabProcessor, TimeGoesOnWhileTheProcessorIsHalted) {
   lab.processor.bring_tsc_up_to_date();
   EXPECT_GE(lab.host.tsc(), before + 5000);
   EXPECT_LT(lab.host.tsc(), before + 5100);
+}
+
+TEST(LabProcessor, KeepsUpWithTheTimeOfOtherProcessors) {
+  Idle lab("sandy-bridge");
+  ASSERT_EQ(lab.processor.wrmsr(IA32_FIXED_CTR_CTRL, fixed_ctrl::kOs), Answer::kDone);
+  ASSERT_EQ(lab.processor.wrmsr(IA32_PERF_GLOBAL_CTRL, bit(32)), Answer::kDone);
+  lab.retire(400);
+  lab.processor.bring_tsc_up_to_date();
+  const uint64_t before = lab.host.tsc();
+  lab.host.tsc_elsewhere(before + 5000);
+  lab.processor.bring_tsc_up_to_date();
+  EXPECT_EQ(lab.host.tsc(), before + 5000);
+  // From there on it is its own core's time again.
+  lab.host.tsc_elsewhere(0);
+  lab.retire(400);
+  lab.processor.bring_tsc_up_to_date();
+  EXPECT_GT(lab.host.tsc(), before + 5000);
+  EXPECT_LT(lab.host.tsc(), 3 * before + 5000);
 }
 
 TEST(LabProcessor, AnswersForNoRegisterThatTheMicroarchLacks) {

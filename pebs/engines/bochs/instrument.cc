@@ -154,7 +154,13 @@ class Cpu final : public Host {
     for (size_t n = 0; n < into.size(); ++n) std::memcpy(into[n].data(), &cpu_.vmm[n], 32);
   }
   uint64_t tsc() override { return cpu_.get_TSC(); }
-  void set_tsc(uint64_t value) override { cpu_.set_TSC(value); }
+  uint64_t set_tsc(uint64_t value) override {
+    for (unsigned n = 0; n < BX_SMP_PROCESSORS; ++n) {
+      if (BX_CPU(n) != &cpu_) value = std::max<uint64_t>(value, BX_CPU(n)->get_TSC());
+    }
+    for (unsigned n = 0; n < BX_SMP_PROCESSORS; ++n) BX_CPU(n)->set_TSC(value);
+    return value;
+  }
   uint32_t lvt() override { return cpu_.lapic->read_aligned(BX_LAPIC_LVT_PERFMON); }
   void set_lvt(uint32_t value) override { cpu_.lapic->set_lvt_entry(BX_LAPIC_LVT_PERFMON, value); }
   void interrupt(uint32_t entry) override {
