@@ -7,13 +7,14 @@
 #include <linux/cpufeature.h>
 #include <linux/cpuhotplug.h>
 #include <linux/module.h>
+#include <linux/perf_event.h>
 #include <linux/security.h>
+#include <linux/smp.h>
 #include <linux/suspend.h>
 #include <linux/sysfs.h>
 #include <asm/apic.h>
 #include <asm/msr.h>
 #include <asm/nmi.h>
-#include <asm/perf_event.h>
 #include <asm/processor.h>
 #include <asm/tsc.h>
 
@@ -24,15 +25,13 @@
 #define MSR_PPIN 0x4f
 #endif
 #define CORE_PERF_GLOBAL_STATUS_SET 0x391
-#define CORE_PERF_GLOBAL_INUSE 0x392
-#define PEBS_ENABLE 0x3f1
-#define PEBS_DATA_CFG 0x3f2
-#define LD_LAT_THRESHOLD 0x3f6
-#define PEBS_FRONTEND 0x3f7
 #define LVT_PMI 0x834
-#define DEBUGCTL_TR_BTS (BIT_ULL(6) | BIT_ULL(7))
 #define MISC_ENABLE_FACTS (BIT_ULL(7) | BIT_ULL(11) | BIT_ULL(12))
 #define DS_BYTES 0x60
+
+unsigned int skidproof_limit_ms = 10;
+module_param_named(limit_ms, skidproof_limit_ms, uint, 0444);
+MODULE_PARM_DESC(limit_ms, "longest time with interrupts off, in ms (default 10)");
 
 /* Which file owns each CPU, and whether the counters are reserved. */
 static DEFINE_MUTEX(claims);
@@ -40,6 +39,67 @@ static struct skidproof_file *owners[NR_CPUS];
 static unsigned int claimed;
 static unsigned int reserved_counters;
 static bool suspending;
+
+/* --- Going there */
+
+struct call {
+	void (*function)(void *data);
+	void *data;
+};
+
+static int call_here(void *data)
+{
+	const struct call *call = data;
+
+	preempt_disable();
+	call->function(call->data);
+	preempt_enable();
+	return 0;
+}
+
+/*
+ * Calls a function that does not sleep on the file's CPU, without preemption:
+ * at once where we are there already, else from a worker there. Under
+ * cpus_read_lock().
+ */
+static int on_cpu(struct skidproof_file *file, void (*function)(void *), void *data)
+{
+	struct call call = { function, data };
+
+	preempt_disable();
+	if (smp_processor_id() == file->cpu) {
+		function(data);
+		preempt_enable();
+		return 0;
+	}
+	preempt_enable();
+	return smp_call_on_cpu(file->cpu, call_here, &call, false);
+}
+
+/* Before a call goes to any length; the CPU may still go afterwards. */
+int skidproof_check_owner(const struct skidproof_file *file)
+{
+	if (file->cpu < 0)
+		return -ENODEV;
+	return READ_ONCE(file->lost) ? -ESHUTDOWN : 0;
+}
+
+/*
+ * The same on the CPU that the file has claimed, which stays online meanwhile.
+ * Under file->lock. Nothing of user space is touched under cpus_read_lock(),
+ * since a page of it may take as long as its owner likes.
+ */
+int skidproof_on_claimed_cpu(struct skidproof_file *file, void (*function)(void *), void *data)
+{
+	int error;
+
+	cpus_read_lock();
+	error = skidproof_check_owner(file) ?: on_cpu(file, function, data);
+	cpus_read_unlock();
+	return error;
+}
+
+/* --- The LVT entry for performance counters */
 
 u32 skidproof_lvt_read(const struct skidproof_file *file)
 {
@@ -100,21 +160,19 @@ static const struct msr_range ranges[] = {
 	{ 0x14ce, 0x14cf, 1 },	/* MSR_ARCH_LBR_CTL, MSR_ARCH_LBR_DEPTH */
 };
 
-static u64 now(u32 msr)
+/* What a register holds once a value is written to `written`. */
+static u64 after(u32 msr, u32 written, u64 value)
 {
-	u64 value = 0;
-
-	return skidproof_rdmsr(msr, &value) ? 0 : value;
+	return msr == written ? value : skidproof_read(msr);
 }
 
 /* Called on the CPU. Nothing may record to memory that is not the file's. */
 static bool records_elsewhere(struct skidproof_file *file, u32 msr, u64 value)
 {
-	u64 pebs = msr == PEBS_ENABLE ? value : now(PEBS_ENABLE);
-	u64 ctrl = msr == MSR_CORE_PERF_GLOBAL_CTRL ? value : now(MSR_CORE_PERF_GLOBAL_CTRL);
-	u64 trace = (msr == MSR_IA32_DEBUGCTLMSR ? value : now(MSR_IA32_DEBUGCTLMSR)) &
-		    DEBUGCTL_TR_BTS;
-	u64 area = msr == MSR_IA32_DS_AREA ? value : now(MSR_IA32_DS_AREA);
+	u64 pebs = after(PEBS_ENABLE, msr, value);
+	u64 ctrl = after(MSR_CORE_PERF_GLOBAL_CTRL, msr, value);
+	u64 trace = after(MSR_IA32_DEBUGCTLMSR, msr, value) & DEBUGCTL_TR_BTS;
+	u64 area = after(MSR_IA32_DS_AREA, msr, value);
 	bool sampling = pebs && ctrl, tracing = trace == DEBUGCTL_TR_BTS;
 
 	return (sampling || tracing) && !skidproof_ds_inside(file, area, sampling, tracing);
@@ -137,7 +195,7 @@ static bool value_allowed(struct skidproof_file *file, u32 msr, u64 value)
 {
 	switch (msr) {
 	case MSR_IA32_MISC_ENABLE:
-		return !((now(MSR_IA32_MISC_ENABLE) ^ value) & ~MISC_ENABLE_FACTS);
+		return !((skidproof_read(MSR_IA32_MISC_ENABLE) ^ value) & ~MISC_ENABLE_FACTS);
 	case LVT_PMI:
 		/* Masked, an NMI, or as it was found: no vector of someone else's. */
 		if (value >> 32)
@@ -260,7 +318,7 @@ int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *acce
 
 static void stop(void)
 {
-	u64 debugctl = now(MSR_IA32_DEBUGCTLMSR);
+	u64 debugctl = skidproof_read(MSR_IA32_DEBUGCTLMSR);
 
 	skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
 	skidproof_wrmsr(PEBS_ENABLE, 0);
@@ -276,7 +334,7 @@ static void restore(struct skidproof_file *file)
 	stop();
 	file->lvt_open = false;
 	skidproof_lvt_write(file, file->lvt | APIC_LVT_MASKED);
-	status = now(MSR_CORE_PERF_GLOBAL_STATUS);
+	status = skidproof_read(MSR_CORE_PERF_GLOBAL_STATUS);
 	if (status)
 		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_OVF_CTRL, status);
 	while (file->saved_count) {
@@ -297,7 +355,7 @@ struct forget {
 static void forget_here(void *data)
 {
 	struct forget *forget = data;
-	u64 area = now(MSR_IA32_DS_AREA), begin = forget->block->address;
+	u64 area = skidproof_read(MSR_IA32_DS_AREA), begin = forget->block->address;
 	u64 size = (u64)forget->block->count * PAGE_SIZE;
 	u32 i;
 
@@ -421,16 +479,16 @@ static void probe_here(void *data)
 		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, file->global_ctrl);
 		return;
 	}
-	file->x2apic = now(MSR_IA32_APICBASE) & BIT_ULL(10);
+	file->x2apic = skidproof_read(MSR_IA32_APICBASE) & BIT_ULL(10);
 	file->lvt = skidproof_lvt_read(file) & ~APIC_SEND_PENDING;
 	file->smi_count = !skidproof_rdmsr(MSR_SMI_COUNT, &value);
-	file->mc_banks = now(MSR_IA32_MCG_CAP) & 0xff;
+	file->mc_banks = skidproof_read(MSR_IA32_MCG_CAP) & 0xff;
 	if (file->mc_banks > 32)
 		file->mc_banks = 32;
 	/* MSR_PPIN_CTL: bit 1 enables, bit 0 locks. */
 	if (!skidproof_rdmsr(MSR_PPIN_CTL, &value) && (value & 2))
-		claim->ppin = now(MSR_PPIN);
-	claim->microcode = now(MSR_IA32_UCODE_REV) >> 32;
+		claim->ppin = skidproof_read(MSR_PPIN);
+	claim->microcode = skidproof_read(MSR_IA32_UCODE_REV) >> 32;
 	claim->tsc_khz = tsc_khz;
 	claim->limit_us = 1000ULL * skidproof_limit_ms;
 	claim->refusal = SKIDPROOF_CLAIMED;
@@ -532,7 +590,7 @@ int skidproof_claim_cpu(struct skidproof_file *file, struct skidproof_claim *cla
 		file->lost = false;
 		file->saved_count = 0;
 		claim->refusal = SKIDPROOF_CPU_OFFLINE;
-		skidproof_on_cpu(file, probe_here, &probe);
+		on_cpu(file, probe_here, &probe);
 		if (claim->refusal) {
 			file->cpu = -1;
 			if (first)
@@ -561,7 +619,7 @@ void skidproof_release_cpu(struct skidproof_file *file)
 	cpus_read_lock();
 	mutex_lock(&claims);
 	if (!file->lost) {
-		skidproof_on_cpu(file, restore_here, file);
+		on_cpu(file, restore_here, file);
 		owners[file->cpu] = NULL;
 		if (!--claimed)
 			unreserve();
@@ -660,6 +718,8 @@ int skidproof_cpu_init(void)
 {
 	int state, error;
 
+	if (!skidproof_limit_ms || skidproof_limit_ms > 10000)
+		return -EINVAL;
 	state = cpuhp_setup_state_nocalls(CPUHP_AP_ONLINE_DYN, "skidproof:online", NULL, cpu_goes);
 	if (state < 0)
 		return state;

@@ -8,81 +8,18 @@
  * keep mistakes from the rest of the system.
  */
 #include <linux/capability.h>
-#include <linux/cpu.h>
 #include <linux/device.h>
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/slab.h>
-#include <linux/smp.h>
 #include <linux/uaccess.h>
 #include <asm/asm.h>
 
 #include "skidproof.h"
 
-unsigned int skidproof_limit_ms = 10;
-module_param_named(limit_ms, skidproof_limit_ms, uint, 0444);
-MODULE_PARM_DESC(limit_ms, "longest time with interrupts off, in ms (default 10)");
-
 #define STACK_BYTES 65536
-
-struct call {
-	void (*function)(void *data);
-	void *data;
-};
-
-static int call_here(void *data)
-{
-	const struct call *call = data;
-
-	preempt_disable();
-	call->function(call->data);
-	preempt_enable();
-	return 0;
-}
-
-/*
- * Calls a function that does not sleep on the file's CPU, without preemption:
- * at once where we are there already, else from a worker there. Under
- * cpus_read_lock().
- */
-int skidproof_on_cpu(struct skidproof_file *file, void (*function)(void *), void *data)
-{
-	struct call call = { function, data };
-
-	preempt_disable();
-	if (smp_processor_id() == file->cpu) {
-		function(data);
-		preempt_enable();
-		return 0;
-	}
-	preempt_enable();
-	return smp_call_on_cpu(file->cpu, call_here, &call, false);
-}
-
-/* Before a call goes to any length; the CPU may still go afterwards. */
-static int check_owner(const struct skidproof_file *file)
-{
-	if (file->cpu < 0)
-		return -ENODEV;
-	return READ_ONCE(file->lost) ? -ESHUTDOWN : 0;
-}
-
-/*
- * The same on the CPU that the file has claimed, which stays online meanwhile.
- * Under file->lock. Nothing of user space is touched under cpus_read_lock(),
- * since a page of it may take as long as its owner likes.
- */
-int skidproof_on_claimed_cpu(struct skidproof_file *file, void (*function)(void *), void *data)
-{
-	int error;
-
-	cpus_read_lock();
-	error = check_owner(file) ?: skidproof_on_cpu(file, function, data);
-	cpus_read_unlock();
-	return error;
-}
 
 static void release(struct skidproof_file *file)
 {
@@ -168,7 +105,7 @@ static long do_msrs(struct skidproof_file *file, void __user *user)
 		return -EINVAL;
 	if (msrs.count > SKIDPROOF_MAX_MSRS)
 		return -E2BIG;
-	error = check_owner(file);
+	error = skidproof_check_owner(file);
 	if (error)
 		return error;
 	bytes = (size_t)msrs.count * sizeof(*batch.list);
@@ -239,7 +176,7 @@ static long do_run(struct skidproof_file *file, void __user *user)
 	run = memdup_user(user, sizeof(*run));
 	if (IS_ERR(run))
 		return PTR_ERR(run);
-	error = check_owner(file);
+	error = skidproof_check_owner(file);
 	if (!error) {
 		WRITE_ONCE(file->running, true);
 		error = skidproof_do_run(file, run);
@@ -277,7 +214,7 @@ static long do_rdpmc(struct skidproof_file *file, void __user *user)
 	/* CR4.PCE has no effect in ring 0, so it is left as it is. */
 	if ((read.ring && read.ring != 3) || read.cr4_pce > 1 || read.fault || read.value)
 		return -EINVAL;
-	error = check_owner(file);
+	error = skidproof_check_owner(file);
 	if (!error)
 		error = read.ring ? skidproof_user_rdpmc(file, &read) :
 				    skidproof_on_claimed_cpu(file, rdpmc_here, &read);
@@ -386,9 +323,7 @@ static int __init skidproof_init(void)
 {
 	int error;
 
-	if (!skidproof_limit_ms || skidproof_limit_ms > 10000)
-		return -EINVAL;
-	error = skidproof_run_init();
+	error = skidproof_traps_init();
 	if (error)
 		return error;
 	error = skidproof_cpu_init();
@@ -402,7 +337,7 @@ static int __init skidproof_init(void)
 no_device:
 	skidproof_cpu_exit();
 no_cpu:
-	skidproof_run_exit();
+	skidproof_traps_exit();
 	return error;
 }
 
@@ -410,7 +345,7 @@ static void __exit skidproof_exit(void)
 {
 	misc_deregister(&skidproof_device);
 	skidproof_cpu_exit();
-	skidproof_run_exit();
+	skidproof_traps_exit();
 }
 
 module_init(skidproof_init);

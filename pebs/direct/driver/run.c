@@ -1,50 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A run: registers in, the program at ring 0 or ring 3, registers out, and every
- * PMI that came meanwhile.
- *
- * While a program runs the processor uses an IDT of ours. Its NMI gate leads to
- * our own handler, so that a PMI costs a few hundred instructions and only some
- * ten of them are counted; its exception gates end a program that faults. What
- * is not the program's goes on to the kernel's own entry, with the stack as the
- * processor would have left it there; from ring 3, as if it had come to ours.
+ * PMI that came meanwhile; traps.c has what comes between.
  *
  * At ring 3 a program can change what belongs to user space, and that goes back
- * afterwards; it can leave the ring only by way of this IDT, since the system
- * calls are off. It returns by an instruction that faults.
+ * afterwards; it can leave the ring only by way of the IDT of traps.c, since the
+ * system calls are off. It returns by an instruction that faults.
  */
-#include <linux/cpu.h>
 #include <linux/irqflags.h>
 #include <linux/kernel.h>
 #include <linux/mm.h>
-#include <linux/module.h>
-#include <linux/percpu.h>
+#include <linux/perf_event.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <asm/apic.h>
-#include <asm/desc.h>
 #include <asm/fpu/api.h>
 #include <asm/mce.h>
 #include <asm/msr.h>
-#include <asm/perf_event.h>
 #include <asm/processor.h>
 #include <asm/segment.h>
 #include <asm/trapnr.h>
 #include <asm/tsc.h>
 
-#include "skidproof.h"
+#include "running.h"
 
-#define PEBS_ENABLE 0x3f1
 #define U_CET 0x6a0
 #define CR4_CET BIT_ULL(23)
-#define DEBUGCTL_TR_BTS (BIT_ULL(6) | BIT_ULL(7))
-#define COUNTERS_FROZEN BIT_ULL(59)
 #define BUFFER_OVERFLOW BIT_ULL(62)
-#define EVTSEL_GUARD 0x53003c /* core cycles at every ring, with interrupt */
-#define FIXED_GUARD 0xbULL /* every ring, with interrupt */
-#define NO_GUARD ~0U
-#define FIXED_INDEX 0x40000000U
 #define MAX_DEADLINE_MS 10000
 /* How long a PMI may be on its way after the program, in TSC ticks and in looks. */
 #define LATE_TICKS 20000
@@ -60,48 +43,6 @@ static const u8 landing_code[] = { 0x0f, 0x0b };
 static const u8 rdpmc_code[] = { 0x89, 0xf9, 0x0f, 0x33, 0x48, 0xc1, 0xe2, 0x20,
 				 0x48, 0x09, 0xd0, 0xc3 };
 #define RDPMC_MS 1000
-
-/* PASSED_ON: someone else's interrupt goes to the kernel first, then the program goes on. */
-enum ending { RETURNED, FAULTED, SLICED, PASSED_ON };
-
-/* Of user space, which a program at ring 3 can change. */
-struct user_state {
-	u64 fs_base, gs_base, efer, sysenter, cet;
-	u32 pkru;
-	u16 ds, es, fs, gs;
-};
-
-struct running {
-	struct skidproof_file *file;
-	struct skidproof_run *plan;
-	struct skidproof_entry entry;
-	struct skidproof_frame frame;	/* of an interrupted program */
-	struct skidproof_block *code;
-	struct skidproof_msr *enable, *disable, *read, *acknowledge;
-	struct skidproof_pmi *log;
-	struct task_struct *task;
-
-	enum ending ending;
-	bool inside;		/* the program, or the code right around it */
-	bool lvt_open;		/* unmasked when the program began */
-	bool finished;
-	u64 ctrl;		/* GLOBAL_CTRL while the program runs, the guard included */
-	u64 left_ctrl;		/* the same without it */
-	u64 seen;		/* status bits that stay although a PMI told of them */
-	u64 can_interrupt;	/* status bits that come with a PMI */
-	u32 guard;		/* as in struct skidproof_run */
-	u64 guard_bit;
-	u64 guard_start;	/* from where it counts to its overflow */
-	u64 fixed_ctrl, guard_select, guard_counter;	/* as found */
-	u64 deadline;		/* TSC */
-	u32 wild;		/* guard interrupts outside the code */
-	int error;
-	u64 breakpoints[5];	/* DB0 to DB3, DB7, as found */
-	struct skidproof_space space;	/* as found */
-	struct user_state user;		/* as found */
-	u64 kernel_gs;
-	bool user_rdpmc;	/* CR4.PCE at ring 3 */
-};
 
 /* What enter.S goes by. */
 #define AT(structure, field, offset) \
@@ -123,368 +64,6 @@ AT(frame, cs, FRAME_CS);
 AT(fault, cs, FAULT_CS);
 static_assert(sizeof(struct skidproof_frame) == FRAME_BYTES);
 
-struct traps {
-	gate_desc gates[IDT_ENTRIES];
-	u8 shift[32];		/* the kernel's own gate has no stack of its own */
-} __aligned(PAGE_SIZE);
-
-static DEFINE_PER_CPU(struct running *, now_running);
-static struct traps *traps;
-static struct desc_ptr our_idt, kernel_idt;
-u64 skidproof_kernel_nmi;	/* enter.S jumps there */
-static u64 kernel_entry[32];
-
-static __always_inline u64 read_status(u32 msr)
-{
-	u64 value = 0;
-
-	return skidproof_rdmsr(msr, &value) ? 0 : value;
-}
-
-static bool in_program(const struct running *run, u64 ip)
-{
-	u64 begin = run->code->address;
-
-	return ip >= begin && ip - begin < (u64)run->code->count * PAGE_SIZE;
-}
-
-/* Whether a code segment is ring 3's. */
-static bool of_user(u64 cs)
-{
-	return cs & 3;
-}
-
-static bool between(u64 ip, const char *begin, const char *end)
-{
-	return ip >= (u64)(uintptr_t)begin && ip < (u64)(uintptr_t)end;
-}
-
-/* Whether the counters were meant to count at that instruction. */
-static bool counting_at(u64 ip, u64 cs)
-{
-	return of_user(cs) || ip < __START_KERNEL_map ||
-	       between(ip, skidproof_window_begin, skidproof_window_end) ||
-	       between(ip, skidproof_landing, skidproof_landing_end) ||
-	       between(ip, skidproof_landing_traced, skidproof_landing_traced_end) ||
-	       between(ip, skidproof_ud_entry, skidproof_ud_stopped);
-}
-
-static u64 field_at(u64 address, u32 bytes)
-{
-	if (!address)
-		return 0;
-	return bytes == 4 ? READ_ONCE(*(u32 *)(uintptr_t)address) :
-			    READ_ONCE(*(u64 *)(uintptr_t)address);
-}
-
-static void rewind_field(u64 index, u64 base, u32 bytes)
-{
-	if (!index || !base)
-		return;
-	if (bytes == 4)
-		WRITE_ONCE(*(u32 *)(uintptr_t)index, (u32)field_at(base, 4));
-	else
-		WRITE_ONCE(*(u64 *)(uintptr_t)index, field_at(base, 8));
-}
-
-static void start_guard(const struct running *run)
-{
-	if (run->guard == NO_GUARD)
-		return;
-	if (run->guard & FIXED_INDEX)
-		skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR0 + (run->guard & ~FIXED_INDEX),
-				run->guard_start);
-	else
-		skidproof_wrmsr(MSR_ARCH_PERFMON_PERFCTR0 + run->guard, run->guard_start);
-}
-
-/*
- * Sends the interrupted program to where the driver goes on; the counters stay
- * off. RIP, CS, RFLAGS, RSP and SS stand there as the processor pushed them.
- */
-static void leave(const struct running *run, u64 *interrupted)
-{
-	interrupted[0] = (u64)(uintptr_t)skidproof_left;
-	interrupted[1] = __KERNEL_CS;
-	interrupted[2] = X86_EFLAGS_FIXED;
-	interrupted[3] = run->entry.kernel_sp;
-	interrupted[4] = __KERNEL_DS;
-}
-
-/* The same, with all that it needs to go on later. */
-static void suspend(struct running *run, struct skidproof_frame *frame, u64 ctrl,
-		    enum ending ending)
-{
-	run->frame = *frame;
-	run->frame.ctrl = ctrl;
-	run->ending = ending;
-	leave(run, &frame->rip);
-	frame->debugctl_low &= ~(u64)DEBUGCTL_RECORDS;
-	frame->ctrl = 0;
-}
-
-static void log_pmi(struct running *run, u64 tsc, u64 ip, u64 status, u64 ctrl)
-{
-	struct skidproof_run *plan = run->plan;
-	struct skidproof_pmi *pmi;
-
-	if (plan->pmis >= plan->log_capacity) {
-		plan->pmis_dropped++;
-		return;
-	}
-	pmi = &run->log[plan->pmis++];
-	pmi->tsc = tsc;
-	pmi->ip = ip;
-	pmi->global_status = status & ~run->guard_bit;
-	pmi->global_ctrl = ctrl & ~run->guard_bit;
-	pmi->pebs_index = field_at(plan->pebs_index_address, plan->field_bytes);
-	pmi->bts_index = field_at(plan->bts_index_address, plan->field_bytes);
-}
-
-enum nmi { OURS, FOREIGN, FOREIGN_IN_PROGRAM };
-
-static enum nmi take_nmi(struct running *run, struct skidproof_frame *frame)
-{
-	struct skidproof_run *plan = run->plan;
-	struct skidproof_file *file = run->file;
-	u64 status, ctrl, tsc = rdtsc(), fresh, clear = 0;
-	bool guard_only, late;
-	u32 lvt, i;
-
-	lvt = skidproof_lvt_read(file);
-	status = read_status(plan->status_msr);
-	/*
-	 * Delivery sets the mask bit. On a processor that forgets to, a new
-	 * overflow is a PMI as well.
-	 */
-	fresh = status & ~run->seen & run->can_interrupt;
-	if (!(run->lvt_open && (lvt & APIC_LVT_MASKED)) && !fresh) {
-		plan->foreign_nmis++;
-		/*
-		 * The kernel's entry would take ring 3 for a process, and its
-		 * stack for empty; its handler may look at the process' memory.
-		 */
-		if (run->inside && (of_user(frame->cs) || in_program(run, frame->rip))) {
-			suspend(run, frame, frame->ctrl, PASSED_ON);
-			skidproof_space_leave(&run->space);
-			return FOREIGN_IN_PROGRAM;
-		}
-		return FOREIGN;
-	}
-
-	ctrl = frame->ctrl;
-	late = run->finished || !counting_at(frame->rip, frame->cs);
-	guard_only = (status & run->guard_bit) && !(fresh & ~run->guard_bit);
-	if (!guard_only) {
-		log_pmi(run, tsc, frame->rip, status, ctrl);
-		if (plan->pmi_flags & SKIDPROOF_PMI_CLEAR_STATUS) {
-			u64 keep = 0;
-
-			/* Clearing the bits of armed PEBS counters races with the record. */
-			if (!skidproof_rdmsr(PEBS_ENABLE, &keep))
-				keep &= plan->keep_status;
-			clear = status & ~keep;
-		}
-		if (plan->pmi_flags & SKIDPROOF_PMI_REWIND_PEBS)
-			rewind_field(plan->pebs_index_address, plan->pebs_base_address,
-				     plan->field_bytes);
-		if (plan->pmi_flags & SKIDPROOF_PMI_REWIND_BTS)
-			rewind_field(plan->bts_index_address, plan->bts_base_address,
-				     plan->field_bytes);
-		if (plan->pmi_flags & SKIDPROOF_PMI_RESTORE_CTRL)
-			ctrl = run->ctrl;
-	} else {
-		/* A freeze that our own interrupt brought about is not the plan's. */
-		clear = status & COUNTERS_FROZEN;
-		ctrl = run->ctrl;
-	}
-	clear |= status & run->guard_bit;
-	if (clear)
-		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_OVF_CTRL, clear);
-	run->seen = status & ~clear;
-	if (!guard_only) {
-		for (i = 0; i < plan->acknowledge_count; i++)
-			skidproof_msr_access(file, &run->acknowledge[i]);
-	}
-
-	/* The guard goes on where a freeze stopped the rest. */
-	frame->ctrl = late ? 0 : ctrl | run->guard_bit;
-	if ((status & run->guard_bit) && !late) {
-		start_guard(run);
-		if (of_user(frame->cs) || in_program(run, frame->rip))
-			suspend(run, frame, frame->ctrl, SLICED);
-		else
-			run->wild++;
-	}
-	if (of_user(frame->cs))
-		skidproof_wrmsr(MSR_KERNEL_GS_BASE, run->kernel_gs);
-	if (guard_only || (plan->pmi_flags & SKIDPROOF_PMI_UNMASK))
-		skidproof_lvt_write(file, lvt & ~APIC_LVT_MASKED);
-	else
-		run->lvt_open = false;
-	return OURS;
-}
-
-/*
- * Called by the stub with the counters off; what they are set to afterwards is
- * in the frame. Not 0: someone else's NMI.
- */
-u64 notrace skidproof_nmi(struct skidproof_frame *frame)
-{
-	struct running *run = this_cpu_read(now_running);
-	enum nmi whose;
-
-	if (!run)
-		return 1;
-	/* By our own IDT a fault in here would take the stack of one that was interrupted. */
-	native_load_idt(&kernel_idt);
-	whose = take_nmi(run, frame);
-	if (whose != FOREIGN_IN_PROGRAM)
-		native_load_idt(&our_idt);
-	return whose != OURS;
-}
-
-/* Counters and branches; DEBUGCTL as it was. */
-static u64 stop_recording(void)
-{
-	u64 debugctl = read_status(MSR_IA32_DEBUGCTLMSR);
-
-	skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
-	if (debugctl & DEBUGCTL_RECORDS)
-		skidproof_wrmsr(MSR_IA32_DEBUGCTLMSR, debugctl & ~(u64)DEBUGCTL_RECORDS);
-	return debugctl;
-}
-
-static void suspend_at_fault(struct running *run, struct skidproof_fault *fault)
-{
-	u64 ctrl = read_status(MSR_CORE_PERF_GLOBAL_CTRL), debugctl = stop_recording();
-
-	run->frame = (struct skidproof_frame){
-		.registers = fault->registers,
-		.debugctl_low = (u32)debugctl, .debugctl_high = debugctl >> 32, .ctrl = ctrl,
-		.rdx = fault->rdx, .rcx = fault->rcx, .rax = fault->rax,
-		.rip = fault->rip, .cs = fault->cs, .rflags = fault->rflags,
-		.rsp = fault->rsp, .ss = fault->ss,
-	};
-	run->ending = PASSED_ON;
-	leave(run, &fault->rip);
-	skidproof_space_leave(&run->space);
-}
-
-/*
- * Called by the stubs. Returns where the stub finds the registers and, behind
- * them, where to go: the frame that it made, or a copy where the kernel's own
- * entry expects it.
- */
-struct skidproof_fault * notrace skidproof_fault(struct skidproof_fault *fault)
-{
-	struct running *run = this_cpu_read(now_running);
-	u32 vector = fault->vector;
-	bool has_error = BIT(vector) & 0x60227d00;
-	u64 *words = (u64 *)fault;
-	u64 target = kernel_entry[vector];
-	/* Words from the first register to SS, of what the kernel's entry finds. */
-	size_t count = sizeof(*fault) / 8;
-
-	if (vector == X86_TRAP_MC) {
-		/* Never the program's. The kernel's entry would take ring 3 for a process. */
-		if (run && run->inside && of_user(fault->cs))
-			suspend_at_fault(run, fault);
-	} else if (run && run->inside &&
-		   (of_user(fault->cs) || fault->rip < __START_KERNEL_map)) {
-		/* The program's own: the kernel's image and modules lie above. */
-		stop_recording();
-		run->inside = false;
-		if (of_user(fault->cs) && vector == X86_TRAP_UD &&
-		    fault->rip == run->file->landing->address) {
-			run->ending = RETURNED;
-		} else {
-			run->ending = FAULTED;
-			run->plan->fault_ip = fault->rip;
-			run->plan->fault_vector = vector;
-			run->plan->fault_error = fault->error;
-			if (vector == X86_TRAP_PF)
-				asm volatile("mov %%cr2, %0" : "=r" (run->plan->fault_address));
-		}
-		leave(run, &fault->rip);
-		target = (u64)(uintptr_t)skidproof_iret;
-		has_error = false;
-	}
-	if (has_error) {
-		fault->vector = target;
-	} else {
-		/* No error code stands between the target and RIP then. */
-		memmove(words + 1, words, offsetof(struct skidproof_fault, vector));
-		words++;
-		count--;
-		words[offsetof(struct skidproof_fault, vector) / 8] = target;
-	}
-	if (target != (u64)(uintptr_t)skidproof_iret && traps->shift[vector]) {
-		u64 *top = (u64 *)(uintptr_t)(fault->rsp & ~15ULL) - count;
-
-		memmove(top, words, count * 8);
-		words = top;
-	}
-	return (struct skidproof_fault *)words;
-}
-
-/* --- The IDT */
-
-static void set_gate(gate_desc *gate, u64 address, u32 ist)
-{
-	gate->offset_low = (u16)address;
-	gate->offset_middle = (u16)(address >> 16);
-	gate->offset_high = (u32)(address >> 32);
-	gate->bits.ist = ist;
-}
-
-int skidproof_run_init(void)
-{
-	/* #DE to #UD but NMI, #NM, #TS to #PF, #MF to #XM, #CP; #DF stays the kernel's. */
-	const u32 ours = 0x002f7cfb & ~BIT(X86_TRAP_NMI);
-	u32 vector, stack;
-
-	store_idt(&kernel_idt);
-	if (kernel_idt.size + 1 < sizeof(traps->gates))
-		return -EOPNOTSUPP;
-	traps = (struct traps *)__get_free_pages(GFP_KERNEL | __GFP_ZERO,
-						 get_order(sizeof(*traps)));
-	if (!traps)
-		return -ENOMEM;
-	memcpy(traps->gates, (void *)kernel_idt.address, sizeof(traps->gates));
-	/* A program that ruins its stack pointer must not take the handler with it. */
-	stack = traps->gates[X86_TRAP_DF].bits.ist;
-	for (vector = 0; vector < 32; vector++) {
-		gate_desc *gate = &traps->gates[vector];
-		u64 stub = (u64)(uintptr_t)skidproof_fault_entries +
-			   vector * SKIDPROOF_FAULT_ENTRY_BYTES;
-
-		kernel_entry[vector] = gate_offset(gate);
-		if (!(ours & BIT(vector)) || !gate->bits.p)
-			continue;
-		traps->shift[vector] = !gate->bits.ist;
-		set_gate(gate, stub, gate->bits.ist ? gate->bits.ist : stack);
-	}
-	set_gate(&traps->gates[X86_TRAP_UD], (u64)(uintptr_t)skidproof_ud_entry,
-		 traps->gates[X86_TRAP_UD].bits.ist);
-	/* No system call, nor any other way into the kernel. */
-	for (vector = 32; vector < IDT_ENTRIES; vector++)
-		traps->gates[vector].bits.dpl = 0;
-	skidproof_kernel_nmi = kernel_entry[X86_TRAP_NMI];
-	set_gate(&traps->gates[X86_TRAP_NMI], (u64)(uintptr_t)skidproof_nmi_entry,
-		 traps->gates[X86_TRAP_NMI].bits.ist);
-	our_idt.size = kernel_idt.size;
-	our_idt.address = (unsigned long)traps->gates;
-	return 0;
-}
-
-void skidproof_run_exit(void)
-{
-	free_pages((unsigned long)traps, get_order(sizeof(*traps)));
-}
-
-/* --- The run */
-
 static u64 machine_checks(const struct skidproof_file *file)
 {
 	u64 sum = 0, status;
@@ -501,83 +80,17 @@ static u64 machine_checks(const struct skidproof_file *file)
 
 static u64 smi_count(const struct skidproof_file *file)
 {
-	return file->smi_count ? read_status(MSR_SMI_COUNT) & 0xffffffff : 0;
-}
-
-static u64 mask_of(u32 width)
-{
-	return width >= 64 ? ~0ULL : BIT_ULL(width) - 1;
-}
-
-/* A counter that the plan leaves alone: a fixed one that counts cycles, else a general one. */
-static void choose_guard(struct running *run)
-{
-	const struct skidproof_file *file = run->file;
-	u64 ticks = (u64)tsc_khz * skidproof_limit_ms, select;
-	static const u32 order[] = { 2, 1, 0 };
-	int i;
-
-	run->guard = NO_GUARD;
-	run->guard_bit = 0;
-	if (!run->lvt_open)
-		return;
-	run->fixed_ctrl = read_status(MSR_CORE_PERF_FIXED_CTR_CTRL);
-	for (i = 0; i < ARRAY_SIZE(order) && run->guard == NO_GUARD; i++) {
-		u32 n = order[i];
-
-		if (n >= file->fixed_counters || run->fixed_ctrl >> (4 * n) & 0xf ||
-		    run->ctrl & BIT_ULL(32 + n))
-			continue;
-		run->guard = FIXED_INDEX | n;
-		run->guard_bit = BIT_ULL(32 + n);
-		run->guard_start = (0 - ticks) & mask_of(file->fixed_width);
-		run->guard_counter = read_status(MSR_CORE_PERF_FIXED_CTR0 + n);
-		skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR_CTRL,
-				run->fixed_ctrl | FIXED_GUARD << (4 * n));
-	}
-	for (i = file->gp_counters - 1; i >= 0 && run->guard == NO_GUARD; i--) {
-		if (run->ctrl & BIT_ULL(i) ||
-		    skidproof_rdmsr(MSR_ARCH_PERFMON_EVENTSEL0 + i, &select) || select)
-			continue;
-		run->guard = i;
-		run->guard_bit = BIT_ULL(i);
-		/* What a 32-bit write can say. */
-		run->guard_start = (u32)(0 - min_t(u64, ticks, 0x7fffffff));
-		run->guard_counter = read_status(MSR_ARCH_PERFMON_PERFCTR0 + i);
-		skidproof_wrmsr(MSR_ARCH_PERFMON_EVENTSEL0 + i, EVTSEL_GUARD);
-	}
-	run->ctrl |= run->guard_bit;
-	start_guard(run);
-}
-
-static void end_guard(struct running *run)
-{
-	u32 n = run->guard & ~FIXED_INDEX;
-
-	if (run->guard == NO_GUARD)
-		return;
-	if (run->guard & FIXED_INDEX) {
-		skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR_CTRL, run->fixed_ctrl);
-		skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR0 + n, run->guard_counter);
-	} else {
-		u32 alias = run->file->capabilities & BIT_ULL(13) ? 0x4c1 :
-								     MSR_ARCH_PERFMON_PERFCTR0;
-
-		skidproof_wrmsr(MSR_ARCH_PERFMON_EVENTSEL0 + n, 0);
-		skidproof_wrmsr(alias + n, run->guard_counter);
-	}
-	if (read_status(MSR_CORE_PERF_GLOBAL_STATUS) & run->guard_bit)
-		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_OVF_CTRL, run->guard_bit);
+	return file->smi_count ? skidproof_read(MSR_SMI_COUNT) & 0xffffffff : 0;
 }
 
 /* The status bits with which an interrupt comes, as the registers stand now. */
 static u64 interrupting(const struct skidproof_file *file)
 {
-	u64 fixed = read_status(MSR_CORE_PERF_FIXED_CTR_CTRL), bits = BUFFER_OVERFLOW;
+	u64 fixed = skidproof_read(MSR_CORE_PERF_FIXED_CTR_CTRL), bits = BUFFER_OVERFLOW;
 	u32 i;
 
 	for (i = 0; i < file->gp_counters; i++) {
-		if (read_status(MSR_ARCH_PERFMON_EVENTSEL0 + i) & ARCH_PERFMON_EVENTSEL_INT)
+		if (skidproof_read(MSR_ARCH_PERFMON_EVENTSEL0 + i) & ARCH_PERFMON_EVENTSEL_INT)
 			bits |= BIT_ULL(i);
 	}
 	for (i = 0; i < file->fixed_counters; i++) {
@@ -664,7 +177,7 @@ static void wait_for_late(const struct running *run)
 	if (!run->lvt_open)
 		return;
 	while (READ_ONCE(run->lvt_open)) {
-		bool pending = read_status(MSR_CORE_PERF_GLOBAL_STATUS) & run->can_interrupt &
+		bool pending = skidproof_read(MSR_CORE_PERF_GLOBAL_STATUS) & run->can_interrupt &
 			       ~run->seen;
 
 		cpu_relax();
@@ -732,15 +245,15 @@ static void take_user_state(struct running *run)
 	asm volatile("mov %%es, %0" : "=r" (user->es));
 	asm volatile("mov %%fs, %0" : "=r" (user->fs));
 	asm volatile("mov %%gs, %0" : "=r" (user->gs));
-	run->kernel_gs = read_status(MSR_GS_BASE);
-	user->fs_base = read_status(MSR_FS_BASE);
-	user->gs_base = read_status(MSR_KERNEL_GS_BASE);
-	user->efer = read_status(MSR_EFER);
-	user->sysenter = read_status(MSR_IA32_SYSENTER_CS);
+	run->kernel_gs = skidproof_read(MSR_GS_BASE);
+	user->fs_base = skidproof_read(MSR_FS_BASE);
+	user->gs_base = skidproof_read(MSR_KERNEL_GS_BASE);
+	user->efer = skidproof_read(MSR_EFER);
+	user->sysenter = skidproof_read(MSR_IA32_SYSENTER_CS);
 	skidproof_wrmsr(MSR_EFER, user->efer & ~(u64)EFER_SCE);
 	skidproof_wrmsr(MSR_IA32_SYSENTER_CS, 0);
 	if (native_read_cr4() & CR4_CET) {
-		user->cet = read_status(U_CET);
+		user->cet = skidproof_read(U_CET);
 		skidproof_wrmsr(U_CET, 0);
 	}
 	if (native_read_cr4() & X86_CR4_PKE) {
@@ -782,7 +295,7 @@ static void execute(struct running *run)
 	for (;;) {
 		run->ending = RETURNED;
 		run->inside = true;
-		native_load_idt(&our_idt);
+		skidproof_traps_ours();
 		/* SWAPGS finds the kernel's base there, whatever the program did to its own. */
 		if (run->plan->ring)
 			skidproof_wrmsr(MSR_KERNEL_GS_BASE, run->kernel_gs);
@@ -804,7 +317,7 @@ static void execute(struct running *run)
 		}
 		if (run->ending != SLICED)
 			break;
-		native_load_idt(&kernel_idt);
+		skidproof_traps_kernel();
 		skidproof_space_leave(&run->space);
 		give_breakpoints(run);
 		resume_ibt(ibt);
@@ -819,7 +332,7 @@ static void execute(struct running *run)
 			run->plan->outcome = rdtsc() > run->deadline ? SKIDPROOF_TIMED_OUT :
 								       SKIDPROOF_INTERRUPTED;
 			run->plan->fault_ip = run->frame.rip;
-			native_load_idt(&our_idt);
+			skidproof_traps_ours();
 			break;
 		}
 	}
@@ -874,20 +387,20 @@ static int prepare(struct running *run)
 	if (error || plan->outcome != SKIDPROOF_RETURNED)
 		return error ?: -EIO;
 	if (!last)
-		run->ctrl = read_status(MSR_CORE_PERF_GLOBAL_CTRL);
+		run->ctrl = skidproof_read(MSR_CORE_PERF_GLOBAL_CTRL);
 	run->left_ctrl = run->ctrl;
-	debugctl = run->entry.traced ? run->entry.debugctl : read_status(MSR_IA32_DEBUGCTLMSR);
+	debugctl = run->entry.traced ? run->entry.debugctl : skidproof_read(MSR_IA32_DEBUGCTLMSR);
 	if (run->ctrl)
-		pebs = read_status(PEBS_ENABLE);
+		pebs = skidproof_read(PEBS_ENABLE);
 	if ((pebs || (debugctl & DEBUGCTL_TR_BTS) == DEBUGCTL_TR_BTS) &&
-	    !skidproof_ds_inside(file, read_status(MSR_IA32_DS_AREA), pebs,
+	    !skidproof_ds_inside(file, skidproof_read(MSR_IA32_DS_AREA), pebs,
 				 (debugctl & DEBUGCTL_TR_BTS) == DEBUGCTL_TR_BTS))
 		return -EPERM;
 	/* Whatever counts already stops while the rest is prepared. */
 	skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
 	run->lvt_open = !(skidproof_lvt_read(file) & APIC_LVT_MASKED);
-	run->seen = read_status(plan->status_msr);
-	choose_guard(run);
+	run->seen = skidproof_read(plan->status_msr);
+	skidproof_guard_begin(run);
 	run->can_interrupt = interrupting(file);
 	run->entry.ctrl = run->ctrl;
 	after = find(run->disable, plan->disable_count, MSR_IA32_DEBUGCTLMSR);
@@ -919,18 +432,18 @@ static void run_here(void *data)
 		enter_space(run);
 		begin = rdtsc_ordered();
 		run->deadline = begin + (u64)plan->deadline_ms * tsc_khz;
-		this_cpu_write(now_running, run);
+		skidproof_traps_watch(run);
 		execute(run);
 		plan->tsc = rdtsc_ordered() - begin;
 		wait_for_late(run);
-		native_load_idt(&kernel_idt);
+		skidproof_traps_kernel();
 		skidproof_space_leave(&run->space);
 		if (plan->ring)
 			give_user_state(run);
 		give_breakpoints(run);
-		this_cpu_write(now_running, NULL);
+		skidproof_traps_watch(NULL);
 		plan->result = run->entry.result;
-		end_guard(run);
+		skidproof_guard_end(run);
 	}
 	plan->guard = run->guard;
 	if (run->error) {

@@ -38,8 +38,12 @@
 #include <linux/mutex.h>
 #include <linux/rcupdate.h>
 #include <linux/types.h>
+#include <asm/asm.h>
 
 #include "skidproof_uapi.h"
+
+#define PEBS_ENABLE 0x3f1
+#define DEBUGCTL_TR_BTS (BIT_ULL(6) | BIT_ULL(7))
 
 #define SAVED_MSRS 192
 
@@ -138,12 +142,10 @@ struct skidproof_space {
 	u64 cr3, cr4;
 };
 
-/* main.c */
-int skidproof_on_cpu(struct skidproof_file *file, void (*function)(void *), void *data);
-int skidproof_on_claimed_cpu(struct skidproof_file *file, void (*function)(void *), void *data);
-extern unsigned int skidproof_limit_ms;
-
 /* cpu.c */
+extern unsigned int skidproof_limit_ms;
+int skidproof_check_owner(const struct skidproof_file *file);
+int skidproof_on_claimed_cpu(struct skidproof_file *file, void (*function)(void *), void *data);
 int skidproof_claim_cpu(struct skidproof_file *file, struct skidproof_claim *claim);
 void skidproof_release_cpu(struct skidproof_file *file);
 ssize_t skidproof_show_owners(char *buffer);
@@ -174,8 +176,10 @@ void skidproof_space_leave(const struct skidproof_space *found);
 int skidproof_do_run(struct skidproof_file *file, struct skidproof_run *run);
 int skidproof_user_rdpmc(struct skidproof_file *file, struct skidproof_rdpmc *read);
 int skidproof_landing_new(struct skidproof_file *file);
-int skidproof_run_init(void);
-void skidproof_run_exit(void);
+
+/* traps.c */
+int skidproof_traps_init(void);
+void skidproof_traps_exit(void);
 u64 skidproof_nmi(struct skidproof_frame *frame);
 struct skidproof_fault *skidproof_fault(struct skidproof_fault *fault);
 
@@ -203,6 +207,14 @@ static __always_inline int skidproof_rdmsr(u32 msr, u64 *value)
 		     : "c" (msr));
 	*value = low | (u64)high << 32;
 	return fault;
+}
+
+/* 0 where it raises #GP. */
+static __always_inline u64 skidproof_read(u32 msr)
+{
+	u64 value = 0;
+
+	return skidproof_rdmsr(msr, &value) ? 0 : value;
 }
 
 static __always_inline int skidproof_wrmsr(u32 msr, u64 value)

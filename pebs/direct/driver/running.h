@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* A run as its parts see it: what it was given, what was found, how it stands. */
+#ifndef SKIDPROOF_PEBS_DIRECT_DRIVER_RUNNING_H_
+#define SKIDPROOF_PEBS_DIRECT_DRIVER_RUNNING_H_
+
+#include <linux/sched.h>
+
+#include "skidproof.h"
+
+#define NO_GUARD ~0U
+
+/* PASSED_ON: someone else's interrupt goes to the kernel first, then the program goes on. */
+enum ending { RETURNED, FAULTED, SLICED, PASSED_ON };
+
+/* Of user space, which a program at ring 3 can change. */
+struct user_state {
+	u64 fs_base, gs_base, efer, sysenter, cet;
+	u32 pkru;
+	u16 ds, es, fs, gs;
+};
+
+struct running {
+	struct skidproof_file *file;
+	struct skidproof_run *plan;
+	struct skidproof_entry entry;
+	struct skidproof_frame frame;	/* of an interrupted program */
+	struct skidproof_block *code;
+	struct skidproof_msr *enable, *disable, *read, *acknowledge;
+	struct skidproof_pmi *log;
+	struct task_struct *task;
+
+	enum ending ending;
+	bool inside;		/* the program, or the code right around it */
+	bool lvt_open;		/* unmasked when the program began */
+	bool finished;
+	u64 ctrl;		/* GLOBAL_CTRL while the program runs, the guard included */
+	u64 left_ctrl;		/* the same without it */
+	u64 seen;		/* status bits that stay although a PMI told of them */
+	u64 can_interrupt;	/* status bits that come with a PMI */
+	u32 guard;		/* as in struct skidproof_run */
+	u64 guard_bit;
+	u64 guard_start;	/* from where it counts to its overflow */
+	u64 fixed_ctrl, guard_counter;	/* as found */
+	u64 deadline;		/* TSC */
+	u32 wild;		/* guard interrupts outside the code */
+	int error;
+	u64 breakpoints[5];	/* DB0 to DB3, DB7, as found */
+	struct skidproof_space space;	/* as found */
+	struct user_state user;		/* as found */
+	u64 kernel_gs;
+	bool user_rdpmc;	/* CR4.PCE at ring 3 */
+};
+
+/* Whether a code segment is ring 3's. */
+static inline bool of_user(u64 cs)
+{
+	return cs & 3;
+}
+
+/* traps.c */
+void skidproof_traps_watch(struct running *run);
+void skidproof_traps_ours(void);
+void skidproof_traps_kernel(void);
+
+/* guard.c */
+void skidproof_guard_begin(struct running *run);
+void skidproof_guard_start(const struct running *run);
+void skidproof_guard_end(struct running *run);
+
+#endif /* SKIDPROOF_PEBS_DIRECT_DRIVER_RUNNING_H_ */
