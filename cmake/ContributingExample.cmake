@@ -26,8 +26,8 @@ if(NOT count EQUAL 2)
   message(FATAL_ERROR "CONTRIBUTING.md should show one kernel and one suite; found: ${example_sources}")
 endif()
 
-add_executable(contributing_example ${example_sources} "${PROJECT_SOURCE_DIR}/harness/cli/main.cc")
-target_link_libraries(contributing_example PRIVATE skidproof_cli skidproof_kernels skidproof_suites)
+skidproof_program(contributing_example SOURCES ${example_sources} "${PROJECT_SOURCE_DIR}/harness/cli/main.cc"
+                  DEPENDS skidproof_cli skidproof_kernels skidproof_suites)
 
 # Holds on a conforming model; on a broken CPU it fails, and with the exit code that says so.
 set(example_run "$<TARGET_FILE:contributing_example> run --machine model:sandy-bridge --filter 'PebsCopy.*'")
