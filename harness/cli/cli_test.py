@@ -423,14 +423,14 @@ class Qualify(CliTest):
         matrices = []
         for jobs in ("1", "4"):
             done = self.skidproof(
-                "qualify", "--microarch", "sandy-bridge", "--microarch", "nehalem", "--seeds", "1", "--jobs", jobs,
+                "qualify", "--microarch", "nehalem", "--seeds", "1", "--jobs", jobs,
                 *(word for defect in defects for word in ("--defect", defect)), "--matrix", "matrix.json", "--out", jobs,
             )
             self.assertEqual(done.exit, 0, done.out + done.err)
             matrices.append(json.loads((self.folder / "matrix.json").read_text(encoding="utf-8")))
             self.assertEqual(json.loads((self.folder / jobs / "matrix.json").read_text(encoding="utf-8")), matrices[-1])
         self.assertEqual(matrices[0], matrices[1])
-        self.assertEqual(len(matrices[0]["defects"]), 2 * len(defects))
+        self.assertEqual(len(matrices[0]["defects"]), len(defects))
         for defect in matrices[0]["defects"]:
             self.assertEqual(len(defect["caught_by"]), 1, "one catch ends the search")
             self.assertEqual(set(defect) & {"id", "clause", "microarch"}, {"id", "clause", "microarch"})
