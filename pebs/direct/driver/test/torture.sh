@@ -105,13 +105,7 @@ if grep skidproof_block /proc/vmallocinfo; then
 	failed=1
 fi
 set -- $before $after
-# Newer kernels keep each distinct way to an allocation for good when slub_debug
-# asks for traces, in pages that they count nowhere.
-most=128
-case $(cat /proc/cmdline) in
-*slub_debug=*U*) ! grep -q " stack_depot_save$" /proc/kallsyms || most=384 ;;
-esac
-compare "in no use that is counted" "$1" "$6" $most
+compare "in no use that is counted" "$1" "$6" 128
 compare Slab "$2" "$7" 1024
 compare SUnreclaim "$3" "$8" 1024
 compare VmallocUsed "$4" "$9" 64
