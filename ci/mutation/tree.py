@@ -173,12 +173,13 @@ class Tree:
 
     def compiler_words(self, entry):
         """The release build's command without its files: the mutated folder comes first among those searched, and
-        warnings are off, since the compiler has a lot to say about mutants."""
+        warnings are off, since the compiler has a lot to say about mutants. Nothing is precompiled: that would be
+        read before the switch."""
         kept, skipped = [], False
         for word in shlex.split(entry["command"]):
             if skipped:
                 skipped = False
-            elif word in ("-o", "-c"):
+            elif word in ("-o", "-c", "-include"):
                 skipped = True
             elif not word.startswith("-W"):
                 kept.append(word)
