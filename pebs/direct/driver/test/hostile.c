@@ -5,8 +5,7 @@
  * hostile registers prints what the CPUs' registers hold instead; hostile long
  * N has N programs sampled on CPU 0 that run for long, each with a claim and
  * memory of its own, for whoever wants to kill it meanwhile; hostile any N
- * [SEED] runs N programs of random pieces and bytes at ring 3; hostile reach MIB
- * takes and gives back so much for debug stores.
+ * [SEED] runs N programs of random pieces and bytes at ring 3.
  *
  * Wrong sizes, unmapped pointers, unlisted registers, debug stores that lie
  * elsewhere, programs that fault or never end, at ring 0 and ring 3, any bytes
@@ -796,28 +795,6 @@ static int run_any(unsigned long times, unsigned long long state)
 	return counts->wrong != 0;
 }
 
-/*
- * The kernel never gives back the page tables of addresses that it has mapped
- * once: whoever looks for leaks afterwards has them all before.
- */
-static int run_reach(unsigned long mib)
-{
-	int file = open(SKIDPROOF_DEVICE, O_RDWR | O_CLOEXEC);
-	unsigned long taken = 0;
-
-	for (; taken < mib; taken++) {
-		struct skidproof_alloc block = {
-			.use = SKIDPROOF_DEBUG_STORE, .bytes = 1 << 20,
-		};
-
-		if (ioctl(file, SKIDPROOF_IOC_ALLOC, &block))
-			break;
-	}
-	printf("hostile: reached %lu of %lu MiB\n", taken, mib);
-	close(file);
-	return taken != mib;
-}
-
 /* Brings CPU 1 there or away; 0 where there is none, or it is in use just now. */
 static int bring(int online)
 {
@@ -882,8 +859,6 @@ int main(int argc, char **argv)
 		return run_long(strtoul(argv[2], NULL, 0));
 	if (argc > 2 && !strcmp(argv[1], "any"))
 		return run_any(strtoul(argv[2], NULL, 0), seed_of(argc, argv, 3));
-	if (argc > 2 && !strcmp(argv[1], "reach"))
-		return run_reach(strtoul(argv[2], NULL, 0));
 	if (snapshot(before))
 		return 2;
 	if (argc > 1 && !strcmp(argv[1], "registers")) {

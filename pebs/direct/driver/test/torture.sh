@@ -6,8 +6,8 @@
 # -9 at random moments, NMIs within runs, what ends a claim from outside. Then
 # everything must have been given back: memory of the driver's in no slab and no
 # mapping, and no page that is in no use at all. Boot with panic_on_warn=1
-# slub_debug=FZPU. Needs refusals, hostile, depot, kill9.sh, nmis.sh, edges.sh and
-# skidproof on the PATH, and the module loaded. Ends with it unloaded.
+# slub_debug=FZPU. Needs refusals, hostile, held_pages, kill9.sh, nmis.sh, edges.sh
+# and skidproof on the PATH, and the module loaded. Ends with it unloaded.
 calls=$1
 kills=$2
 seed=$3
@@ -39,25 +39,25 @@ settle() {
 		sleep 1
 	done 2>/dev/null
 }
-# kB of pages that are neither free, in a CPU's list of free ones too, nor in any
-# use that is counted: by the kernel, or, for the ways to allocations that
-# slub_debug keeps, by depot. Stacks are among VmallocUsed. What a driver takes by
-# the page and keeps is here.
+# uncounted HELD...: kB of pages that are neither free, in a CPU's list of free ones
+# too, nor in any use that is counted: by the kernel, or by held_pages, which gave
+# HELD. Stacks are among VmallocUsed. What a driver takes by the page and keeps is
+# here.
 uncounted() {
-	awk -v depot="$1" '$2 == "free" { free += $3 }
+	awk -v held="$(($1 + $2))" '$2 == "free" { free += $3 }
 		$1 == "count:" { free += $2 }
 		FILENAME ~ /meminfo/ { kb[$1] = $2 }
 		END {
-			used = kb["MemTotal:"] - 4 * free - depot
+			used = kb["MemTotal:"] - 4 * free - held
 			split("Buffers Cached SwapCached AnonPages Slab PageTables VmallocUsed Percpu", uses)
 			for (i in uses) used -= kb[uses[i] ":"]
 			print used
 		}' /proc/meminfo /proc/zoneinfo
 }
-# figures DEPOT: what depot said just before.
 figures() {
-	uncounted "$1"
-	echo "$1"
+	held=$(held_pages) || return 1
+	uncounted $held
+	echo $held
 	for name in Slab SUnreclaim VmallocUsed PageTables; do field $name; done
 }
 # compare NAME BEFORE AFTER MOST: that it did not grow by more than MOST kB
@@ -84,17 +84,14 @@ cd /tmp/torture || exit 2
 for option in panic_on_warn=1 slub_debug=FZPU; do
 	grep -q $option /proc/cmdline || echo "note: the kernel was booted without $option"
 done
-# What every part needs once for good, as the traces of slub_debug and page tables
-# of the kernel's, is there before it is measured.
-hostile reach 320 || failed=1
+# What every part needs once for good is there before it is measured.
 refusals >/dev/null || failed=1
 hostile 2000 "$seed" >/dev/null || failed=1
 kill9.sh 2 hostile long 2 >/dev/null || failed=1
 skidproof run --machine direct --filter 'PebsReload*' >/dev/null 2>&1 || failed=1
 settle
 slabs >/tmp/slabs
-ways=$(depot) || failed=1
-before=$(figures "$ways")
+before=$(figures) || exit 2
 
 part "wrong calls" sh -c 'refusals >refusals; code=$?; grep -E "^failed|^refusals" refusals; exit $code'
 part "random calls" hostile "$calls" "$seed"
@@ -102,20 +99,20 @@ part "any programs at ring 3" hostile any $((calls / 100 + 500)) "$seed"
 part "kills of a program that runs for long" kill9.sh $((kills / 2)) hostile long 3
 part "kills of suites" kill9.sh $((kills - kills / 2)) skidproof run --machine direct --filter 'PebsReload*'
 settle
-ways=$(depot) || failed=1
-after=$(figures "$ways")
+after=$(figures) || exit 2
 echo "== memory (at $(cut -d ' ' -f 1 /proc/uptime) s)"
 if grep skidproof_block /proc/vmallocinfo; then
 	echo "failed  blocks are still mapped"
 	failed=1
 fi
 set -- $before $after
-compare "in no use that is counted" "$1" "$7" 128
-echo "  ways to allocations, for slub_debug: $2 kB before, $8 kB after"
-compare Slab "$3" "$9" 1024
-compare SUnreclaim "$4" "${10}" 1024
-compare VmallocUsed "$5" "${11}" 64
-compare PageTables "$6" "${12}" 64
+compare "in no use that is counted" "$1" "$8" 128
+echo "  ways to allocations, for slub_debug: $2 kB before, $9 kB after"
+echo "  the kernel's own page tables: $3 kB before, ${10} kB after"
+compare Slab "$4" "${11}" 1024
+compare SUnreclaim "$5" "${12}" 1024
+compare VmallocUsed "$6" "${13}" 64
+compare PageTables "$7" "${14}" 64
 slabs | awk 'NR == FNR { before[$1] = $2; next }
 	$2 - before[$1] >= 32 { print "  of slabs, " $1 ": " before[$1] " kB before, " $2 " kB after" }' /tmp/slabs -
 part "NMIs of others" nmis.sh 8
