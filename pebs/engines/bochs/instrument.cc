@@ -279,6 +279,11 @@ class Enumeration final : public bx_cpuid_t {
         *leaf = {perfmon.eax, perfmon.ebx, perfmon.ecx, perfmon.edx ^ wrong.wrong_perfmon_edx};
         break;
       }
+      case 0x15:
+      case 0x16:
+        // The frequencies of the part that Bochs plays: the guest measures this machine's own instead.
+        *leaf = {};
+        break;
       default:
         break;
     }
