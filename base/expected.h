@@ -22,6 +22,9 @@ enum class ErrorCode {
   kExecution,  // a program left its code, its data or the known instructions
   kTimeout,
   kInternal,
+  kOffTape,      // a replay was asked for something else than its tape holds
+  kNotRecorded,  // a tape holds nothing of what was asked for
+  // New ones here: tapes hold their numbers.
 };
 
 struct Error {

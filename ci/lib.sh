@@ -6,7 +6,8 @@ cd "$root"
 
 # What building, running and reporting need. Names are Debian 12's.
 build_packages=(g++ cmake ninja-build ccache git libasmjit-dev libzydis-dev libfmt-dev nlohmann-json3-dev
-  libexpected-dev libcli11-dev libgtest-dev libgmock-dev libbenchmark-dev python3 python3-matplotlib)
+  libexpected-dev libcli11-dev libgtest-dev libgmock-dev libbenchmark-dev libzstd-dev libxxhash-dev python3
+  python3-matplotlib)
 # What the whole test run needs besides.
 test_packages=(python3-jsonschema clang-14 clang-tidy-14 clang-format-14 libclang-rt-14-dev valgrind)
 # What mutation testing needs besides.
@@ -18,6 +19,19 @@ die() {
   shift
   for line in "$@"; do printf '  %s\n' "$line" >&2; done
   exit 2
+}
+
+# Uses need_packages' as_root.
+install_packages() {
+  "${as_root[@]}" apt-get update -qq &&
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+}
+repair_packages() {
+  local broken
+  "${as_root[@]}" dpkg --configure -a || true
+  broken=$(dpkg-query -W -f='${db:Status-Eflag} ${Package}\n' | sed -n 's/^reinstreq //p')
+  # shellcheck disable=SC2086  # one argument for each package
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -f --reinstall $broken
 }
 
 # Installs the packages that are missing; quick when none is.
@@ -38,11 +52,13 @@ need_packages() {
   fi
   local log
   log=$(mktemp)
-  if ! { "${as_root[@]}" apt-get update -qq &&
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } \
-    >"$log" 2>&1; then
-    tail -n 20 "$log" >&2
-    die "apt-get could not install: ${missing[*]}" "its last lines are above; the whole log is $log"
+  if ! install_packages "${missing[@]}" >"$log" 2>&1; then
+    # What a killed installation left half done refuses every other one.
+    repair_packages >>"$log" 2>&1 || true
+    if ! install_packages "${missing[@]}" >>"$log" 2>&1; then
+      tail -n 20 "$log" >&2
+      die "apt-get could not install: ${missing[*]}" "its last lines are above; the whole log is $log"
+    fi
   fi
   rm -f "$log"
 }

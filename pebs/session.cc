@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "pebs/arch/msr.h"
-#include "pebs/arch/reserved.h"
+#include "pebs/capabilities.h"
 #include "pebs/session_netburst.h"
 
 namespace skidproof {
@@ -98,17 +98,21 @@ uint64_t CounterSetup::select_msr() const {
 
 struct Session::State {
   Machine* machine = nullptr;
-  const arch::Microarch* uarch = nullptr;
+  const arch::Microarch uarch;  // the row, with what the machine reports in place of its own
   SessionPlan plan;
-  Memory ds;                    // the management area, in a page of its own
-  Memory buffer;                // records, then slack
-  Memory branch_buffer;         // branch records, then slack; none without plan.branches
-  uint64_t debugctl = 0;        // while no branches are traced
-  std::vector<MsrWrite> saved;  // in the order of saving; restored backwards
+  Memory ds;                          // the management area, in a page of its own
+  Memory buffer;                      // records, then slack
+  Memory branch_buffer;               // branch records, then slack; none without plan.branches
+  uint64_t debugctl = 0;              // while no branches are traced
+  std::vector<MsrWrite> saved;        // in the order of saving; restored backwards
+  std::optional<unsigned> auxiliary;  // IA32_PMCn of the event that load latency needs beside it
   bool closed = false;
 
-  const arch::DsLayout& layout() const { return uarch->ds_in(plan.mode); }
-  const arch::RecordLayout& record() const { return uarch->record_in(plan.mode); }
+  State(Machine& of, arch::Microarch facts, SessionPlan what)
+      : machine(&of), uarch(facts), plan(std::move(what)) {}
+
+  const arch::DsLayout& layout() const { return uarch.ds_in(plan.mode); }
+  const arch::RecordLayout& record() const { return uarch.record_in(plan.mode); }
   uint64_t field(uint32_t offset) const {
     uint64_t value = 0;
     std::memcpy(&value, ds.host.data() + offset, layout().field_bytes);
@@ -126,10 +130,12 @@ struct Session::State {
   void set_slot(uint32_t offset, uint64_t value) {
     std::memcpy(ds.host.data() + offset, &value, sizeof value);
   }
-  size_t record_bytes() const { return plan.record_bytes(*uarch); }
-  size_t allocated_bytes() const { return (plan.buffer_records + kSlackRecords) * record_bytes(); }
+  size_t record_bytes() const { return plan.record_bytes(uarch); }
+  size_t buffer_records() const;
+  size_t maximum_bytes() const;
+  size_t allocated_bytes() const { return (buffer_records() + kSlackRecords) * record_bytes(); }
   const arch::BranchRecordLayout& branch_record() const {
-    return uarch->branch_record_in(plan.mode);
+    return uarch.branch_record_in(plan.mode);
   }
   size_t branch_bytes() const { return branch_record().bytes; }
   // What of a buffer lies below an index of its own.
@@ -138,29 +144,78 @@ struct Session::State {
     return std::min(bytes, memory.host.size());
   }
   uint64_t initial_value(const CounterSetup& c) const {
-    return c.initial.value_or(minus_period(c.period, uarch->gp_width));
+    return c.initial.value_or(minus_period(c.period, uarch.gp_width));
   }
 
-  uint64_t clearable() const {
-    // CPUID decides, not the threads: some products report four counters always (R37).
-    unsigned gp = (machine->cpuid(0xA, 0).eax >> 8) & 0xFF;
-    return arch::clearable_status(*uarch, gp);
-  }
+  Expected<void> check_buffer() const;
+  Expected<void> choose_auxiliary();
   Expected<void> save(uint32_t msr);
   Expected<void> set(uint32_t msr, uint64_t value);
   Expected<void> allocate();
   void write_ds_area();
   void write_branch_fields(const BranchTraceSetup& setup);
   Expected<void> programme();
+  Expected<void> programme_auxiliary();
   Expected<void> programme_netburst();
   Expected<uint64_t> lvt_entry() const;
-  void switch_on_and_off(RunPlan& run, bool restart) const;
+  void switch_on_and_off(RunPlan& run, std::optional<uint64_t> clear) const;
   void switch_on_branches(RunPlan& run) const;
   void switch_off_branches(RunPlan& run) const;
   std::vector<MsrWrite> counter_writes() const;
   Expected<SessionRun> run(const Program& program, uint64_t iterations, bool restart,
                            std::vector<DisturbanceAt> disturbances = {});
 };
+
+// How many records a buffer of the limit holds, at most the default.
+size_t Session::State::buffer_records() const {
+  if (plan.buffer_records) return *plan.buffer_records;
+  const size_t limit = uarch.pebs_buffer_limit_bytes;
+  return limit == 0 ? SessionPlan::kDefaultRecords
+                    : std::min(SessionPlan::kDefaultRecords, limit / record_bytes());
+}
+
+size_t Session::State::maximum_bytes() const {
+  return plan.maximum_bytes.value_or(plan.maximum_records.value_or(buffer_records()) *
+                                     record_bytes());
+}
+
+Expected<void> Session::State::check_buffer() const {
+  const size_t limit = uarch.pebs_buffer_limit_bytes;
+  if (limit == 0 || maximum_bytes() <= limit) return {};
+  return fail(ErrorCode::kNotAvailable,
+              fmt::format("a PEBS buffer of {} bytes can hang {}, which takes {} safely",
+                          maximum_bytes(), uarch.title, limit),
+              fmt::format("ask for {} records of {} bytes at most", limit / record_bytes(),
+                          record_bytes()));
+}
+
+// The lowest counter that counts the auxiliary event and that the plan does not use.
+Expected<void> Session::State::choose_auxiliary() {
+  const bool samples = std::any_of(plan.counters.begin(), plan.counters.end(),
+                                   [](const CounterSetup& c) { return c.load_latency; });
+  if (!samples || uarch.load_latency_auxiliary == 0) return {};
+  unsigned free = uarch.load_latency_auxiliary_counters;
+  for (const CounterSetup& c : plan.counters) free &= ~(1U << c.counter);
+  if (free == 0) {
+    return fail(ErrorCode::kNotAvailable,
+                fmt::format("load latency on {} needs event {:#06x} on a counter of its own, and "
+                            "the plan uses all that count it",
+                            uarch.title, uarch.load_latency_auxiliary),
+                "leave one of them free");
+  }
+  auxiliary = static_cast<unsigned>(__builtin_ctz(free));
+  return {};
+}
+
+Expected<void> Session::State::programme_auxiliary() {
+  const uint32_t n = *auxiliary;
+  SKIDPROOF_CHECK(set(IA32_PERFEVTSEL0 + n, 0));
+  SKIDPROOF_CHECK(set(IA32_PMC0 + n, 0));
+  CounterSetup event;
+  event.counter = n;
+  event.select = uarch.load_latency_auxiliary;
+  return set(IA32_PERFEVTSEL0 + n, event.select_msr());
+}
 
 Expected<void> Session::State::save(uint32_t msr) {
   for (const MsrWrite& s : saved) {
@@ -193,8 +248,7 @@ void Session::State::write_ds_area() {
   std::fill(ds.host.begin(), ds.host.end(), std::byte{0});
   std::fill(buffer.host.begin(), buffer.host.end(), kFill);
   uint64_t size = record_bytes();
-  uint64_t records = plan.maximum_records.value_or(plan.buffer_records);
-  uint64_t maximum = buffer.address + plan.maximum_bytes.value_or(records * size);
+  uint64_t maximum = buffer.address + maximum_bytes();
   // Without a threshold the field points past the maximum, which no index reaches (R50).
   uint64_t threshold = plan.threshold_records ? buffer.address + *plan.threshold_records * size
                                               : maximum + allocated_bytes();
@@ -208,7 +262,7 @@ void Session::State::write_ds_area() {
   }
   for (const FixedSetup& f : plan.fixed) {
     if (f.counter >= layout.fixed_resets) continue;
-    set_slot(layout.fixed_counter_reset(f.counter), f.reset.value_or(f.start(uarch->fixed_width)));
+    set_slot(layout.fixed_counter_reset(f.counter), f.reset.value_or(f.start(uarch.fixed_width)));
   }
   if (plan.branches) write_branch_fields(*plan.branches);
 }
@@ -232,16 +286,16 @@ void Session::State::write_branch_fields(const BranchTraceSetup& setup) {
 std::vector<MsrWrite> Session::State::counter_writes() const {
   std::vector<MsrWrite> writes;
   for (const CounterSetup& c : plan.counters) {
-    uint64_t value = initial_value(c) & width_mask(uarch->gp_width);
+    uint64_t value = initial_value(c) & width_mask(uarch.gp_width);
     // A legacy write sign-extends bit 31; values that it cannot carry need the full-width alias
     // (R38).
     uint64_t extended = static_cast<uint64_t>(int64_t{static_cast<int32_t>(value)});
-    bool legacy = (extended & width_mask(uarch->gp_width)) == value;
-    uint32_t alias = legacy || !uarch->full_width_writes ? IA32_PMC0 : IA32_A_PMC0;
+    bool legacy = (extended & width_mask(uarch.gp_width)) == value;
+    uint32_t alias = legacy || !uarch.full_width_writes ? IA32_PMC0 : IA32_A_PMC0;
     writes.push_back({alias + c.counter, value});
   }
   for (const FixedSetup& f : plan.fixed) {
-    writes.push_back({IA32_FIXED_CTR0 + f.counter, f.start(uarch->fixed_width)});
+    writes.push_back({IA32_FIXED_CTR0 + f.counter, f.start(uarch.fixed_width)});
   }
   return writes;
 }
@@ -250,7 +304,7 @@ std::vector<MsrWrite> Session::State::counter_writes() const {
 Expected<void> Session::State::programme_netburst() {
   for (uint32_t msr : netburst_registers(plan)) SKIDPROOF_CHECK(save(msr));
   for (const MsrWrite& w : netburst_stop(plan)) SKIDPROOF_CHECK(set(w.msr, w.value));
-  debugctl = SKIDPROOF_TRY(machine->rdmsr(IA32_DEBUGCTL)) & ~uarch->branch_trace.all();
+  debugctl = SKIDPROOF_TRY(machine->rdmsr(IA32_DEBUGCTL)) & ~uarch.branch_trace.all();
   SKIDPROOF_CHECK(set(IA32_DEBUGCTL, debugctl));
   SKIDPROOF_CHECK(set(IA32_DS_AREA, ds.address));
   const uint64_t lvt_value = SKIDPROOF_TRY(lvt_entry());
@@ -265,16 +319,16 @@ Expected<uint64_t> Session::State::lvt_entry() const {
 }
 
 Expected<void> Session::State::programme() {
-  if (!uarch->architectural_perfmon()) return programme_netburst();
+  if (!uarch.architectural_perfmon()) return programme_netburst();
   SKIDPROOF_CHECK(set(IA32_PERF_GLOBAL_CTRL, 0));
   SKIDPROOF_CHECK(set(IA32_PEBS_ENABLE, 0));
   SKIDPROOF_CHECK(set(IA32_DS_AREA, ds.address));
   debugctl = SKIDPROOF_TRY(machine->rdmsr(IA32_DEBUGCTL));
   debugctl &=
-      ~(debugctl::kFreezePerfmonOnPmi | debugctl::kFreezeWhileSmm | uarch->branch_trace.all());
-  if (uarch->pebs_baseline && (data_config(plan) & adaptive::kBranches) != 0) {
+      ~(debugctl::kFreezePerfmonOnPmi | debugctl::kFreezeWhileSmm | uarch.branch_trace.all());
+  if (uarch.pebs_baseline && (data_config(plan) & adaptive::kBranches) != 0) {
     // Without them the branch group holds nothing.
-    if (uarch->architectural_lbr()) {
+    if (uarch.architectural_lbr()) {
       SKIDPROOF_CHECK(set(MSR_ARCH_LBR_CTL,
                           lbr_ctl::kEnable | lbr_ctl::kOs | lbr_ctl::kUsr | lbr_ctl::kBranchTypes));
     } else {
@@ -294,10 +348,11 @@ Expected<void> Session::State::programme() {
   }
   for (const FixedSetup& f : plan.fixed) SKIDPROOF_CHECK(save(IA32_FIXED_CTR0 + f.counter));
   if (load_latency) SKIDPROOF_CHECK(set(MSR_PEBS_LD_LAT_THRESHOLD, plan.load_latency_threshold));
-  SKIDPROOF_CHECK(set(IA32_FIXED_CTR_CTRL, fixed_control(plan.fixed, *uarch)));
-  if (uarch->pebs_baseline) SKIDPROOF_CHECK(set(MSR_PEBS_DATA_CFG, data_config(plan)));
+  if (auxiliary) SKIDPROOF_CHECK(programme_auxiliary());
+  SKIDPROOF_CHECK(set(IA32_FIXED_CTR_CTRL, fixed_control(plan.fixed, uarch)));
+  if (uarch.pebs_baseline) SKIDPROOF_CHECK(set(MSR_PEBS_DATA_CFG, data_config(plan)));
   for (const CounterSetup& c : plan.counters) {
-    const uint64_t adaptive_bit = c.adaptive && uarch->pebs_baseline ? evtsel::kAdaptive : 0;
+    const uint64_t adaptive_bit = c.adaptive && uarch.pebs_baseline ? evtsel::kAdaptive : 0;
     SKIDPROOF_CHECK(set(IA32_PERFEVTSEL0 + c.counter, c.select_msr() | adaptive_bit));
   }
   return {};
@@ -308,34 +363,36 @@ void Session::State::switch_on_branches(RunPlan& run) const {
   if (!plan.branches) return;
   run.bts_index_address = ds.address + layout().bts_index;
   run.bts_base_address = ds.address + layout().bts_base;
-  const uint64_t trace = branch_trace_bits(uarch->branch_trace, *plan.branches);
+  const uint64_t trace = branch_trace_bits(uarch.branch_trace, *plan.branches);
   run.enable.push_back({IA32_DEBUGCTL, debugctl | trace});
 }
 void Session::State::switch_off_branches(RunPlan& run) const {
   if (plan.branches) run.disable.push_back({IA32_DEBUGCTL, debugctl});
 }
 
-void Session::State::switch_on_and_off(RunPlan& run, bool restart) const {
-  if (!uarch->architectural_perfmon()) {
+// `clear`: the status to clear where the run begins anew.
+void Session::State::switch_on_and_off(RunPlan& run, std::optional<uint64_t> clear) const {
+  if (!uarch.architectural_perfmon()) {
     std::vector<uint64_t> values;
     for (const CounterSetup& c : plan.counters) values.push_back(initial_value(c));
     switch_on_branches(run);
-    netburst_run(plan, values, restart, run);
+    netburst_run(plan, values, clear.has_value(), run);
     switch_off_branches(run);
     return;
   }
-  if (restart) {
+  if (clear) {
     // Clearing PEBS_ENABLE forgets a PEBS that an earlier run left armed; status is cleared when
     // counters are reloaded to continue sampling, as the manual asks. [SDM 18.9.1]
-    run.enable = {{IA32_PEBS_ENABLE, 0}, {IA32_PERF_GLOBAL_OVF_CTRL, clearable()}};
+    run.enable = {{IA32_PEBS_ENABLE, 0}, {IA32_PERF_GLOBAL_OVF_CTRL, *clear}};
     for (const MsrWrite& write : counter_writes()) run.enable.push_back(write);
   }
-  run.enable.push_back({IA32_PEBS_ENABLE, pebs_enable_bits(plan, *uarch)});
+  run.enable.push_back({IA32_PEBS_ENABLE, pebs_enable_bits(plan, uarch)});
   run.disable = {{IA32_PERF_GLOBAL_CTRL, 0}};
   switch_on_branches(run);
   switch_off_branches(run);
   // PEBS_ENABLE stays for resume(); close() clears it (R39: GLOBAL_CTRL first).
-  run.enable.push_back({IA32_PERF_GLOBAL_CTRL, global_control(plan)});
+  const uint64_t beside = auxiliary ? bit(*auxiliary) : 0;
+  run.enable.push_back({IA32_PERF_GLOBAL_CTRL, global_control(plan) | beside});
   run.read.push_back(IA32_PERF_GLOBAL_STATUS);
   for (const CounterSetup& c : plan.counters) run.read.push_back(IA32_PMC0 + c.counter);
   for (const FixedSetup& f : plan.fixed) run.read.push_back(IA32_FIXED_CTR0 + f.counter);
@@ -352,7 +409,13 @@ Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterat
   run.pebs_field_bytes = layout().field_bytes;
   run.pebs_index_address = ds.address + layout().pebs_index;
   run.pebs_base_address = ds.address + layout().pebs_base;
-  switch_on_and_off(run, restart);
+  std::optional<uint64_t> clear;
+  if (restart) {
+    // Which bits can be written differs from part to part; those that are set can be.
+    clear =
+        uarch.architectural_perfmon() ? SKIDPROOF_TRY(machine->rdmsr(IA32_PERF_GLOBAL_STATUS)) : 0;
+  }
+  switch_on_and_off(run, clear);
 
   SessionRun result;
   result.log = SKIDPROOF_TRY(machine->run(program, run));
@@ -362,7 +425,7 @@ Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterat
                 fmt::format("{} returned {} MSR values instead of {}", machine->identity().name,
                             read.size(), run.read.size()));
   }
-  if (!uarch->architectural_perfmon()) {
+  if (!uarch.architectural_perfmon()) {
     netburst_results(plan, read, result);
     return result;
   }
@@ -382,10 +445,11 @@ Expected<Session> Session::open(Machine& machine, const SessionPlan& plan) {
                 "use a machine with a PMU, for example --machine model:sandy-bridge; `skidproof "
                 "doctor` says why");
   }
-  auto state = std::make_unique<State>();
-  state->machine = &machine;
-  state->uarch = who.microarch;
-  state->plan = plan;
+  const Capabilities reported = SKIDPROOF_TRY(read_capabilities(machine));
+  auto state = std::make_unique<State>(
+      machine, SKIDPROOF_TRY(as_enumerated(*who.microarch, reported)), plan);
+  SKIDPROOF_CHECK(state->check_buffer());
+  SKIDPROOF_CHECK(state->choose_auxiliary());
   SKIDPROOF_CHECK(state->allocate());
   state->write_ds_area();
   Session session(std::move(state));  // from here on the destructor restores
@@ -403,7 +467,7 @@ Expected<void> Session::close() {
   if (state_->closed) return {};
   state_->closed = true;
   Machine& machine = *state_->machine;
-  if (!state_->uarch->architectural_perfmon()) {
+  if (!state_->uarch.architectural_perfmon()) {
     Expected<void> outcome;
     for (const MsrWrite& w : netburst_stop(state_->plan)) {
       auto done = machine.wrmsr(w.msr, w.value);
@@ -422,10 +486,10 @@ Expected<void> Session::close() {
     if (first && !result) first = std::move(result);
   };
   if (auto left = machine.rdmsr(IA32_PERF_GLOBAL_STATUS); left && *left != 0) {
-    keep_first(machine.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, *left & state_->clearable()));
+    keep_first(machine.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, *left));
   }
   for (auto it = state_->saved.rbegin(); it != state_->saved.rend(); ++it) {
-    if (it->msr >= IA32_PMC0 && it->msr < IA32_PMC0 + 8 && state_->uarch->full_width_writes) {
+    if (it->msr >= IA32_PMC0 && it->msr < IA32_PMC0 + 8 && state_->uarch.full_width_writes) {
       keep_first(machine.wrmsr(it->msr - IA32_PMC0 + IA32_A_PMC0, it->value));
     } else {
       keep_first(machine.wrmsr(it->msr, it->value));

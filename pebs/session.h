@@ -68,9 +68,12 @@ struct BranchTraceSetup {
 
 // The threshold and maximum are in records, measured from the base, unless given in bytes.
 struct SessionPlan {
+  static constexpr size_t kDefaultRecords = 256;
+
   std::vector<CounterSetup> counters;
   std::vector<FixedSetup> fixed = {};
-  size_t buffer_records = 256;  // room really allocated for records
+  // Room really allocated for records; empty: kDefaultRecords, or what the microarch can take of it.
+  std::optional<size_t> buffer_records = {};
   std::optional<size_t> threshold_records =
       {};  // empty: past the maximum, no threshold interrupt (R50)
   std::optional<size_t> maximum_records = {};  // empty: buffer_records
@@ -90,7 +93,8 @@ struct SessionPlan {
   // fixed formats have, memory and registers.
   std::optional<uint64_t> pebs_data_cfg = {};
 
-  // Bytes of a record with all that the plan selects: the unit of the sizes above.
+  // Bytes of a record with all that the plan selects, by the row's format: the unit of the sizes
+  // above.
   size_t record_bytes(const arch::Microarch& microarch) const;
 };
 
@@ -109,8 +113,11 @@ class Session {
   static constexpr std::byte kFill{0xA5};
 
   // Saves every MSR that the plan changes, sets up the DS area, and programmes the counters with
-  // GLOBAL_CTRL off. Errors: kNotAvailable without a PMU; kGeneralProtection, naming the MSR and
-  // value.
+  // GLOBAL_CTRL off. Record format and DS layout are those that the machine reports; the row's
+  // only where it reports none. Where load latency needs an auxiliary event, that counts on a
+  // counter which the plan leaves free. Errors: kNotAvailable without a PMU, for a buffer that is
+  // not safe on this microarch, and where no counter is free for the auxiliary event; kUnsupported
+  // for a record format that no table describes; kGeneralProtection, naming the MSR and value.
   static Expected<Session> open(Machine& machine, const SessionPlan& plan);
 
   Session(Session&&) noexcept;
@@ -118,7 +125,7 @@ class Session {
   ~Session();  // restores; close() says whether that worked
 
   // Restarts counters and enables in the documented order, GLOBAL_CTRL last (R39); disables
-  // GLOBAL_CTRL first. Records accumulate in the buffers over runs until they are rewound.
+  // GLOBAL_CTRL first. Of the status it clears what is set, and writes no other bit. Records accumulate in the buffers over runs until they are rewound.
   Expected<SessionRun> run(const Program& program, uint64_t iterations,
                            std::vector<DisturbanceAt> disturbances = {});
   // The same without re-writing counters, selects or the DS area: recording goes on where it stood.
@@ -150,7 +157,7 @@ class Session {
   void set_maximum(uint64_t address);
   void set_reset_slot(unsigned counter, uint64_t value);
   void set_fixed_reset_slot(unsigned counter, uint64_t value);
-  size_t record_bytes() const;  // of the plan
+  size_t record_bytes() const;  // of the plan, in the machine's format
   uint64_t branch_base() const;
   uint64_t branch_index() const;
   uint64_t branch_maximum() const;

@@ -143,6 +143,7 @@ TEST(Session, RestoresEveryMsrThatItChanged) {
   }
   before[IA32_A_PMC0 + 2] = before[IA32_PMC0 + 2];  // one counter, restored at full width
   before.emplace(IA32_PERF_GLOBAL_STATUS, 0);       // only read
+  before.emplace(IA32_MISC_ENABLE, 0);              // likewise
   EXPECT_EQ(machine.msrs, before);
 }
 
@@ -154,6 +155,136 @@ TEST(Session, ARefusedWriteIsAnErrorAndLeavesNoTrace) {
   ASSERT_FALSE(session);
   EXPECT_EQ(session.error().code, ErrorCode::kGeneralProtection);
   EXPECT_EQ(machine.msrs[IA32_DS_AREA], 0x1234);
+}
+
+// Which bits of OVF_CTRL exist differs from part to part; one that does not is #GP in every test.
+TEST(Session, ClearsOfTheStatusWhatIsSetAndNothingElse) {
+  RememberingMachine machine(&row("skylake"));
+  auto session = Session::open(machine, stores_on_pmc2(100));
+  ASSERT_TRUE(session);
+  for (uint64_t left : {uint64_t{0}, bit(2), status::kOvfBuffer | status::kAsci | bit(33)}) {
+    machine.msrs[IA32_PERF_GLOBAL_STATUS] = left;
+    ASSERT_TRUE(session->run({}, 1));
+    EXPECT_THAT(machine.last_plan.enable,
+                ::testing::Contains(MsrWrite{IA32_PERF_GLOBAL_OVF_CTRL, left}));
+    ASSERT_TRUE(session->resume({}, 1));
+    EXPECT_THAT(
+        machine.last_plan.enable,
+        ::testing::Not(::testing::Contains(Field(&MsrWrite::msr, IA32_PERF_GLOBAL_OVF_CTRL))));
+  }
+  ASSERT_TRUE(session->close());
+  EXPECT_EQ(machine.msrs[IA32_PERF_GLOBAL_OVF_CTRL], status::kOvfBuffer | status::kAsci | bit(33));
+}
+
+// A Core 2 hangs with more than a page. [Linux 6.12 ds.c]
+TEST(Session, KeepsTheBufferInsideWhatTheMicroarchTakes) {
+  RememberingMachine machine(&row("core2"));
+  SessionPlan plan;
+  plan.counters = {CounterSetup::of(0, *row("core2").event(0xC0, 0x00), 100)};
+  auto session = Session::open(machine, plan);
+  ASSERT_TRUE(session) << session.error().text();
+  EXPECT_EQ(session->maximum() - session->base(), 28u * 0x90);
+  ASSERT_TRUE(session->close());
+  plan.buffer_records = 29;
+  const auto refused = Session::open(machine, plan);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kNotAvailable);
+  EXPECT_THAT(refused.error().message, ::testing::HasSubstr("4176 bytes can hang Core 2"));
+  EXPECT_THAT(refused.error().advice, ::testing::HasSubstr("28 records"));
+  plan.maximum_records = 28;  // what lies behind the maximum the processor does not know of
+  EXPECT_TRUE(Session::open(machine, plan));
+  RememberingMachine other(&row("nehalem"));
+  plan.maximum_records.reset();
+  EXPECT_TRUE(Session::open(other, plan));
+}
+
+// LD_BLOCKS.STORE_FORWARD beside load latency, on a counter that the plan leaves free.
+TEST(Session, CountsTheAuxiliaryEventOfLoadLatency) {
+  const Microarch& m = row("sapphire-rapids");
+  const Event& latency = *m.event(0xCD, 0x01);
+  RememberingMachine machine(&m);
+  SessionPlan plan;
+  plan.counters = {CounterSetup::of(1, latency, 100)};
+  {
+    auto session = Session::open(machine, plan);
+    ASSERT_TRUE(session) << session.error().text();
+    EXPECT_EQ(machine.msrs[IA32_PERFEVTSEL0] & 0xFFFF, 0x8203u);
+    EXPECT_NE(machine.msrs[IA32_PERFEVTSEL0] & evtsel::kEnable, 0u);
+    ASSERT_TRUE(session->run({}, 1));
+    EXPECT_EQ(machine.last_plan.enable.back(), (MsrWrite{IA32_PERF_GLOBAL_CTRL, bit(0) | bit(1)}));
+    EXPECT_THAT(machine.last_plan.enable, ::testing::Contains(MsrWrite{IA32_PEBS_ENABLE, bit(1)}));
+  }
+  EXPECT_EQ(machine.msrs[IA32_PERFEVTSEL0], 0u) << "restored";
+  for (unsigned n : {0U, 2U, 3U}) {
+    plan.counters.push_back(CounterSetup::of(n, *m.event(0xC4, 0x00), 100, false));
+  }
+  const auto none_free = Session::open(machine, plan);
+  ASSERT_FALSE(none_free);
+  EXPECT_EQ(none_free.error().code, ErrorCode::kNotAvailable);
+  // Nobody else needs one.
+  RememberingMachine lake(&row("ice-lake"));
+  plan.counters = {CounterSetup::of(1, *row("ice-lake").event(0xCD, 0x01), 100)};
+  ASSERT_TRUE(Session::open(lake, plan));
+  EXPECT_EQ(lake.msrs.count(IA32_PERFEVTSEL0), 0u);
+}
+
+// Plays one row and calls itself another.
+class Misnamed final : public Machine {
+ public:
+  Misnamed(std::unique_ptr<Machine> machine, const Microarch& name)
+      : machine_(std::move(machine)), identity_(machine_->identity()) {
+    identity_.microarch = &name;
+  }
+  const Identity& identity() const override { return identity_; }
+  CpuidResult cpuid(uint32_t leaf, uint32_t subleaf) const override {
+    return machine_->cpuid(leaf, subleaf);
+  }
+  Expected<uint64_t> rdmsr(uint32_t msr) override { return machine_->rdmsr(msr); }
+  Expected<void> wrmsr(uint32_t msr, uint64_t value) override {
+    return machine_->wrmsr(msr, value);
+  }
+  Expected<Memory> allocate(const MemoryRequest& request) override {
+    return machine_->allocate(request);
+  }
+  Expected<RunLog> run(const Program& program, const RunPlan& plan) override {
+    return machine_->run(program, plan);
+  }
+
+ private:
+  const std::unique_ptr<Machine> machine_;
+  Identity identity_;
+};
+
+// Redwood Cove's three differences from Golden Cove, on a machine whose row says Golden Cove: the
+// processor is asked, and its fixed counters' reset values stand at 140H.
+TEST(Session, TakesTheFormatThatTheMachineReports) {
+  Microarch redwood = row("sapphire-rapids");
+  redwood.record = &kRecordFormat5;
+  redwood.ds = kDsThirtyTwoResets;
+  redwood.pebs_timing_info = true;
+  Misnamed machine(engines::make_model_machine(redwood, {}).value(), row("sapphire-rapids"));
+  const Kernel& kernel = **find_kernel("sparse_event");
+  Params params = Params::parse(kernel.parameters, "event=store").value();
+  Memory code = machine.allocate({.bytes = 65536, .use = MemoryUse::kCode}).value();
+  Memory data = machine.allocate({.bytes = 4096}).value();
+  Program program = generate(kernel, params, {code.address, data.address, 1}).value();
+  SessionPlan plan;
+  plan.buffer_records = 100;
+  plan.fixed = {{.counter = 0, .pebs = true, .period = 300}};
+  auto session = Session::open(machine, plan);
+  ASSERT_TRUE(session) << session.error().text();
+  const std::span<const std::byte> ds = session->ds_bytes();
+  uint64_t at_140 = 0, at_80 = 0;
+  std::memcpy(&at_140, ds.data() + 0x140, sizeof at_140);
+  std::memcpy(&at_80, ds.data() + 0x80, sizeof at_80);
+  EXPECT_EQ(at_140, minus_period(300, 48));
+  EXPECT_EQ(at_80, 0u);
+  auto run = session->run(program, 2000);
+  ASSERT_TRUE(run) << run.error().text();
+  ASSERT_GT(session->records().size(), 50u) << "reloaded from its own slot";
+  uint64_t retire = 0;
+  for (Record r : session->records()) retire += r.retire_latency();
+  EXPECT_GT(retire, 0u);
 }
 
 // On the model: the whole way from a kernel to records.

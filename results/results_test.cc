@@ -55,7 +55,7 @@ std::string refusal(const Row& row) {
 // ---------------------------------------------------------------------------------------------------
 
 TEST(Row, EveryTypeSurvivesJsonAndBack) {
-  ASSERT_EQ(sample_rows().size(), std::variant_size_v<Row> + 3);
+  ASSERT_EQ(sample_rows().size(), std::variant_size_v<Row> + 5);
   for (const Row& row : sample_rows()) {
     ASSERT_EQ(refusal(row), "");
     const Json json = Json::parse(json_of(row).dump());
@@ -144,11 +144,69 @@ TEST(Row, StatusAndItsExplanationGoTogether) {
   test = sample_test();
   test.skip_category = SkipCategory::kNoPmu;
   EXPECT_THAT(refusal(test), HasSubstr("category"));
-  for (Status status : {Status::kError, Status::kXfail, Status::kXpass}) {
+  for (Status status : {Status::kError, Status::kXfail, Status::kXpass, Status::kDisturbed}) {
     test = sample_test();
     test.status = status;
+    test.failures = {"x"};
+    if (status == Status::kXfail || status == Status::kXpass) test.erratum = "BJ58";
     EXPECT_THAT(refusal(test), HasSubstr("reason")) << name_of(status);
   }
+}
+
+TEST(Row, APassWithoutEvidenceIsRefused) {
+  TestRow test = sample_test();
+  test.evidence = Json::object();
+  EXPECT_THAT(refusal(test), HasSubstr("without any evidence"));
+}
+
+TEST(Row, AnObservationSaysWhatWasSeen) {
+  TestRow test = sample_test();
+  test.status = Status::kObserved;
+  EXPECT_THAT(refusal(test), HasSubstr("observed nothing"));
+  test.evidence["observed"] = {{"outcome", 1}};
+  EXPECT_EQ(refusal(test), "");
+  test.iterations = 0;
+  EXPECT_THAT(refusal(test), HasSubstr("without executing"));
+}
+
+TEST(Row, AnErratumGoesWithTheOutcomesThatItExplains) {
+  TestRow test = sample_test();
+  test.erratum = "BJ58";
+  EXPECT_THAT(refusal(test), HasSubstr("name an erratum"));
+  test.status = Status::kXpass;
+  test.reason = "listed, and did not show";
+  EXPECT_EQ(refusal(test), "");
+  test.erratum.clear();
+  EXPECT_THAT(refusal(test), HasSubstr("name an erratum"));
+}
+
+TEST(Row, RepetitionsAreAShare) {
+  TestRow test = sample_test();
+  test.repetitions = {.n = 2, .k = 3};
+  EXPECT_THAT(refusal(test), HasSubstr("more often"));
+  test.repetitions = {.n = 2, .k = 1, .rate = 1.5};
+  EXPECT_THAT(refusal(test), HasSubstr("not a share"));
+  test.repetitions = {.n = 2, .k = 1, .rate = 0.5, .low = 0.01};
+  EXPECT_THAT(refusal(test), HasSubstr("two ends"));
+}
+
+// Rows of files that were written before stages, errata, repetitions and the newer statuses.
+TEST(Row, FieldsThatWereAddedLaterMayBeMissing) {
+  Json test = json_of(sample_test());
+  for (const char* added : {"stage", "erratum", "repetitions"}) test.erase(added);
+  auto old = row_of(test);
+  ASSERT_TRUE(old) << old.error().text();
+  EXPECT_EQ(std::get<TestRow>(*old).repetitions.n, 0u);
+  test["repetitions"] = {{"n", 1}};
+  EXPECT_THAT(row_of(test).error().message, HasSubstr("`repetitions.k` is missing"));
+  Json end = json_of(sample_end());
+  end["counts"].erase("observed");
+  end["counts"].erase("disturbed");
+  auto old_end = row_of(end);
+  ASSERT_TRUE(old_end) << old_end.error().text();
+  EXPECT_EQ(std::get<EndRow>(*old_end).counts[Status::kObserved], 0u);
+  end["counts"].erase("xpass");
+  EXPECT_THAT(row_of(end).error().message, HasSubstr("`counts.xpass` is missing"));
 }
 
 TEST(Row, ANumberThatIsNotOneIsRefused) {

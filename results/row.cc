@@ -24,6 +24,15 @@ struct HexField {
   T& value;
 };
 
+// Stands for a field that was added to schema 1 later: always written, and left as it is where an
+// older row lacks it.
+template <typename T>
+struct Added {
+  T& value;
+};
+template <typename T>
+Added(T&) -> Added<T>;
+
 void fields(auto&& field, MaybeConst<RunRow> auto& row) {
   field("id", row.id);
   field("started", row.started);
@@ -31,6 +40,7 @@ void fields(auto&& field, MaybeConst<RunRow> auto& row) {
   field("seed", row.seed);
   field("version", row.version);
   field("machine", row.machine);
+  field("tape", Added{row.tape});
 }
 
 void fields(auto&& field, MaybeConst<MachineRow> auto& row) {
@@ -52,6 +62,7 @@ void fields(auto&& field, MaybeConst<MachineRow> auto& row) {
   field("defects", row.defects);
   field("host", row.host);
   field("os", row.os);
+  field("tape", Added{row.tape});
 }
 
 void fields(auto&& field, MaybeConst<TestStartRow> auto& row) {
@@ -62,6 +73,15 @@ void fields(auto&& field, MaybeConst<TestStartRow> auto& row) {
   field("seed", row.seed);
   field("repetition", row.repetition);
   field("started", row.started);
+}
+
+void fields(auto&& field, MaybeConst<Repetitions> auto& group) {
+  field("n", group.n);
+  field("k", group.k);
+  field("voided", group.voided);
+  field("rate", group.rate);
+  field("low", group.low);
+  field("high", group.high);
 }
 
 void fields(auto&& field, MaybeConst<TestRow> auto& row) {
@@ -80,6 +100,9 @@ void fields(auto&& field, MaybeConst<TestRow> auto& row) {
   field("comparisons", row.comparisons);
   field("failures", row.failures);
   field("evidence", row.evidence);
+  field("stage", Added{row.stage});
+  field("erratum", Added{row.erratum});
+  field("repetitions", Added{row.repetitions});
 }
 
 void fields(auto&& field, MaybeConst<MeasurementNoise> auto& noise) {
@@ -152,7 +175,12 @@ void fields(auto&& field, MaybeConst<FuzzRow> auto& row) {
 
 void fields(auto&& field, MaybeConst<StatusCounts> auto& counts) {
   for (Status status : kStatuses) {
-    field(name_of(status), counts.by_status[static_cast<size_t>(status)]);
+    auto& count = counts.by_status[static_cast<size_t>(status)];
+    if (status >= Status::kObserved) {
+      field(name_of(status), Added{count});
+    } else {
+      field(name_of(status), count);
+    }
   }
 }
 
@@ -172,7 +200,8 @@ template <typename T>
 concept ClosedList =
     std::same_as<T, Status> || std::same_as<T, SkipCategory> || std::same_as<T, RowProvenance>;
 template <typename T>
-concept Group = std::same_as<T, MeasurementNoise> || std::same_as<T, StatusCounts>;
+concept Group = std::same_as<T, MeasurementNoise> || std::same_as<T, StatusCounts> ||
+    std::same_as<T, Repetitions>;
 
 struct FieldWriter {
   Json& json;
@@ -180,6 +209,10 @@ struct FieldWriter {
   template <typename T>
   void operator()(const char* name, const T& value) {
     json[name] = value_of(value);
+  }
+  template <typename T>
+  void operator()(const char* name, const Added<T>& added) {
+    (*this)(name, added.value);
   }
 
   template <typename T>
@@ -307,6 +340,10 @@ struct FieldReader {
   std::string prefix = {};
 
   template <typename T>
+  void operator()(const char* name, Added<T> added) {
+    if (json.contains(name)) (*this)(name, added.value);
+  }
+  template <typename T>
   void operator()(const char* name, T&& value) {
     if (!problem.empty()) return;
     auto found = json.find(name);
@@ -371,20 +408,40 @@ std::string wrong(const TestStartRow& row) { return row.id.empty() ? "a test has
 
 bool lasted(double duration_s) { return std::isfinite(duration_s) && duration_s >= 0; }
 
+std::string wrong(const Repetitions& repetitions) {
+  if (repetitions.k > repetitions.n) return "it failed more often than it was judged";
+  if (!(repetitions.rate >= 0 && repetitions.rate <= 1)) return "its rate is not a share";
+  if (repetitions.low.has_value() != repetitions.high.has_value())
+    return "an interval has two ends";
+  return {};
+}
+
 std::string wrong(const TestRow& row) {
   const bool held = row.status == Status::kPass || row.status == Status::kXpass;
+  const bool failed = row.status == Status::kFail || row.status == Status::kXfail ||
+                      row.status == Status::kDisturbed;
+  const bool explained = row.status == Status::kXfail || row.status == Status::kXpass;
   if (row.id.empty()) return "a test has an id";
   if (held && row.iterations == 0) return "it held without executing anything";
   if (held && row.comparisons == 0) return "it held without comparing anything";
-  if (row.status == Status::kFail && row.failures.empty()) return "it failed without saying how";
+  if (held && row.evidence.empty()) return "it held without any evidence";
+  if (row.status == Status::kObserved && row.iterations == 0) {
+    return "it observed without executing anything";
+  }
+  if (row.status == Status::kObserved && !row.evidence.contains("observed")) {
+    return "it observed nothing";
+  }
+  if (failed && row.failures.empty()) return "it failed without saying how";
+  if (explained == row.erratum.empty()) return "xfail and xpass, and no other, name an erratum";
   if ((row.status == Status::kSkip) != row.skip_category.has_value()) {
     return "a skip, and only a skip, has a category";
   }
-  const bool plain = row.status == Status::kPass || row.status == Status::kFail;
+  const bool plain =
+      row.status == Status::kPass || row.status == Status::kFail || row.status == Status::kObserved;
   if (!plain && row.reason.empty()) return "its status needs a reason";
   if (!lasted(row.duration_s)) return "its duration is not a time";
   if (!row.evidence.is_object()) return "evidence is a JSON object";
-  return {};
+  return wrong(row.repetitions);
 }
 
 std::string wrong(const MeasurementRow& row) {
@@ -454,24 +511,18 @@ constexpr std::array kTypes = {"run",    "machine",       "test-start", "test", 
 // ---------------------------------------------------------------------------------------------------
 
 const char* name_of(Status status) {
-  constexpr std::array kNames = {"pass", "fail", "error", "skip", "xfail", "xpass"};
+  constexpr std::array kNames = {"pass",  "fail",  "error",    "skip",
+                                 "xfail", "xpass", "observed", "disturbed"};
+  static_assert(kNames.size() == kStatuses.size());
   return kNames[static_cast<size_t>(status)];
 }
 
 const char* name_of(SkipCategory category) {
-  constexpr std::array kNames = {"not-on-this-microarch",
-                                 "no-pmu",
-                                 "no-privilege",
-                                 "isa-missing",
-                                 "machine-limit",
-                                 "no-promise",
-                                 "needs-sibling",
-                                 "needs-no-sibling",
-                                 "no-resource",
-                                 "noise",
-                                 "nothing-compared",
-                                 "deadline",
-                                 "interrupted"};
+  constexpr std::array kNames = {
+      "not-on-this-microarch", "no-pmu",        "no-privilege",     "isa-missing",
+      "machine-limit",         "no-promise",    "needs-sibling",    "needs-no-sibling",
+      "no-resource",           "noise",         "nothing-compared", "deadline",
+      "interrupted",           "ground-broken", "not-on-tape"};
   static_assert(kNames.size() == kSkipCategories.size());
   return kNames[static_cast<size_t>(category)];
 }

@@ -44,15 +44,18 @@ std::string utc_now();
 // Closed lists.
 
 enum class Status : uint8_t {
-  kPass,   // held, with at least one thing executed and one value compared
-  kFail,   // the clause did not hold
-  kError,  // the harness could not find out (its own failure, not the processor's)
-  kSkip,   // not run, with a category and a reason
-  kXfail,  // failed as a named erratum or known limitation says that it must
-  kXpass,  // was to fail so, and held
+  kPass,       // held, with at least one thing executed and one value compared
+  kFail,       // the clause did not hold, and the failure came again with other seeds
+  kError,      // the harness could not find out (its own failure, not the processor's)
+  kSkip,       // not run, with a category and a reason
+  kXfail,      // failed as a listed erratum of this processor says that it may
+  kXpass,      // a listed erratum would have explained its failure, and it held
+  kObserved,   // nothing promises an outcome: what was seen stands in the evidence
+  kDisturbed,  // failed, but noise voids it, or it never came again
 };
-inline constexpr std::array kStatuses = {Status::kPass, Status::kFail,  Status::kError,
-                                         Status::kSkip, Status::kXfail, Status::kXpass};
+inline constexpr std::array kStatuses = {Status::kPass,     Status::kFail,     Status::kError,
+                                         Status::kSkip,     Status::kXfail,    Status::kXpass,
+                                         Status::kObserved, Status::kDisturbed};
 
 enum class SkipCategory : uint8_t {
   kNotOnThisMicroarch,  // the manual does not promise this feature here
@@ -68,6 +71,8 @@ enum class SkipCategory : uint8_t {
   kNothingCompared,  // ran, but no record or count was really compared: never a pass
   kDeadline,         // the run's deadline came first
   kInterrupted,      // the run was interrupted first
+  kGroundBroken,     // what it stands on did not hold: an earlier stage of the bring-up failed
+  kNotOnTape,        // a tape is replayed that holds nothing of the test
 };
 inline constexpr std::array kSkipCategories = {
     SkipCategory::kNotOnThisMicroarch, SkipCategory::kNoPmu,
@@ -76,7 +81,8 @@ inline constexpr std::array kSkipCategories = {
     SkipCategory::kNeedsSibling,       SkipCategory::kNeedsNoSibling,
     SkipCategory::kNoResource,         SkipCategory::kNoise,
     SkipCategory::kNothingCompared,    SkipCategory::kDeadline,
-    SkipCategory::kInterrupted};
+    SkipCategory::kInterrupted,        SkipCategory::kGroundBroken,
+    SkipCategory::kNotOnTape};
 
 enum class RowProvenance : uint8_t { kSilicon, kModel, kVirtualLab };
 inline constexpr std::array kProvenances = {RowProvenance::kSilicon, RowProvenance::kModel,
@@ -127,6 +133,7 @@ struct RunRow {
   uint64_t seed = 0;
   std::string version;  // of skidproof
   std::string machine;
+  std::string tape;  // the file that was replayed: nothing was measured anew; empty: none was
 };
 
 // `machine`: the processor under test (pebs/machine.h, Identity).
@@ -146,6 +153,7 @@ struct MachineRow {
   std::vector<std::string> defects;  // armed in the model; such a machine is broken on purpose
   std::string host;                  // host name, for fleets; may be empty
   std::string os;                    // kernel name and release; may be empty
+  std::string tape;                  // as in the run's row; host and os are the recorded ones
 };
 
 // `test-start`: on disk before the test touches the machine, so that a freeze names its test.
@@ -159,6 +167,17 @@ struct TestStartRow {
   std::string started;
 };
 
+// How often a test was run for its verdict, each time with a fresh seed. Only a failure is run again,
+// and it counts itself: of what fails rarely, the rate is rather too high.
+struct Repetitions {
+  uint64_t n = 0;              // judged: it held or failed undisturbed
+  uint64_t k = 0;              // of these, failed
+  uint64_t voided = 0;         // thrown away, because noise or a timeout spoiled them
+  double rate = 0;             // k of n
+  std::optional<double> low;   // of the rate: its exact 95 % interval (Clopper and Pearson);
+  std::optional<double> high;  // nullopt where n is 0
+};
+
 // `test`: what became of it.
 struct TestRow {
   std::string machine;
@@ -168,14 +187,17 @@ struct TestRow {
   std::map<std::string, std::string> citations;  // clause id → its words and where they stand
   Status status = Status::kError;
   std::optional<SkipCategory> skip_category;  // with kSkip, and only then
-  std::string reason;                         // required of skip, error, xfail and xpass
+  std::string reason;                         // required of skip, error, xfail, xpass and disturbed
   double duration_s = 0;
   uint64_t seed = 0;
   unsigned repetition = 0;
   uint64_t iterations = 0;   // program iterations and MSR operations really executed
   uint64_t comparisons = 0;  // values (records, counts, MSRs) really compared with an expectation
   std::vector<std::string> failures;  // "file.cc:42: message"; at least one with kFail
-  Json evidence = Json::object();
+  Json evidence = Json::object();     // of a pass never empty; "observed" with kObserved
+  std::string stage;                  // of the bring-up: "read", "write" …; empty: not said
+  std::string erratum;                // the published id, with kXfail and kXpass, and only then
+  Repetitions repetitions;            // `failures` and `evidence` are of the first that failed
 };
 
 // What disturbed a measurement.
@@ -255,7 +277,8 @@ struct FuzzRow {
   double duration_s = 0;
 };
 
-// Counts of test rows by status, in the order of kStatuses.
+// Counts of test rows by status, in the order of kStatuses. In a file of an older version the
+// statuses that it did not know are missing and count as 0.
 struct StatusCounts {
   std::array<uint64_t, kStatuses.size()> by_status{};
   uint64_t& operator[](Status status) { return by_status[static_cast<size_t>(status)]; }

@@ -68,10 +68,18 @@ JsonLinesWriter::~JsonLinesWriter() {
 }
 
 Expected<std::unique_ptr<JsonLinesWriter>> JsonLinesWriter::open(const std::string& path) {
+  return open(path, O_CREAT | O_TRUNC);
+}
+
+Expected<std::unique_ptr<JsonLinesWriter>> JsonLinesWriter::append_to(const std::string& path) {
+  return open(path, O_APPEND);
+}
+
+Expected<std::unique_ptr<JsonLinesWriter>> JsonLinesWriter::open(const std::string& path,
+                                                                 int flags) {
   const bool standard_output = path == "-";
-  const int fd = standard_output
-                     ? STDOUT_FILENO
-                     : ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int fd =
+      standard_output ? STDOUT_FILENO : ::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0644);
   struct stat status;
   if (fd < 0 || ::fstat(fd, &status) != 0) {
     return tl::make_unexpected(cannot_open(path, "writing", errno).error());

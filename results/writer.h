@@ -29,6 +29,8 @@ class JsonLinesWriter {
   // and SIGXFSZ: a reader that leaves and a file-size limit are errors here, not the end of the
   // process.
   static Expected<std::unique_ptr<JsonLinesWriter>> open(const std::string& path);
+  // The same with a file that there is: rows go behind what it holds.
+  static Expected<std::unique_ptr<JsonLinesWriter>> append_to(const std::string& path);
   ~JsonLinesWriter();
   JsonLinesWriter(const JsonLinesWriter&) = delete;
   JsonLinesWriter& operator=(const JsonLinesWriter&) = delete;
@@ -45,6 +47,7 @@ class JsonLinesWriter {
   const std::string& path() const { return path_; }
 
  private:
+  static Expected<std::unique_ptr<JsonLinesWriter>> open(const std::string& path, int flags);
   JsonLinesWriter(std::string path, int fd, bool regular, bool owned);
   bool reserve(off_t size);
   bool append(const std::string& line, off_t start);

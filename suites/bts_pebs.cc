@@ -49,6 +49,8 @@ std::optional<size_t> position(const Program& code, uint64_t iterations, const R
 
 }  // namespace
 
+SKIDPROOF_SUITE(BtsPebs, kBranchTrace);
+
 SKIDPROOF_TEST(BtsPebs, StoresTheBranchesThatPebsRecords, clause::B20, clause::B1) {
   SKIDPROOF_REQUIRE(has_branch_trace(machine()), SkipCategory::kNotOnThisMicroarch, kNoBranchTrace);
   const arch::Event* event = precise_event(uarch(), Signal::kConditional);

@@ -28,6 +28,8 @@ std::vector<Param> rings_and_filters() {
 
 }  // namespace
 
+SKIDPROOF_SUITE(BtsPrivilege, kBranchTrace);
+
 SKIDPROOF_COMMON_TEST_OVER(BtsPrivilege, KeepsOutWhatItsFilterSays, rings_and_filters(),
                            clause::B15, clause::B1) {
   SKIDPROOF_REQUIRE(has_branch_trace(machine()), SkipCategory::kNotOnThisMicroarch, kNoBranchTrace);

@@ -49,6 +49,8 @@ Direction directions(const Program& program, const Param& param) {
 
 }  // namespace
 
+SKIDPROOF_SUITE(BtsRecords, kBranchTrace);
+
 SKIDPROOF_COMMON_TEST_OVER(BtsRecords, AreTheTakenBranchesInOrder,
                            over::product(streams(), over::words(kModeWords)), clause::B1,
                            clause::B2, clause::B3, clause::B4, clause::B7) {

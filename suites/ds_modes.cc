@@ -46,12 +46,20 @@ uint64_t before_body(const Program& code, uint64_t nth) {
 }
 
 // A counter whose overflow arms PEBS samples the one load of an iteration.
+// Jumps, which no assist has; NetBurst samples loads and no jumps.
+std::string_view word_of(const arch::Microarch& microarch) {
+  return microarch.architectural_perfmon() ? "taken" : "load";
+}
+
 SessionPlan load_plan(const arch::Microarch& microarch, unsigned counter,
                       const arch::Event& event) {
-  return one_counter(counter, event, usable_period(microarch, kWishedPeriod), 128);
+  return one_counter(counter, event, usable_period(microarch, kWishedPeriod),
+                     safe_records(microarch, 128));
 }
 
 }  // namespace
+
+SKIDPROOF_SUITE(DsModes, kEdges);
 
 // --- System-management mode
 
@@ -84,9 +92,9 @@ SKIDPROOF_COMMON_TEST_OVER(DsModes, StoreNoBranchInSmm, over::words({"running", 
 
 SKIDPROOF_COMMON_TEST(DsModes, RecordNoEventInSmm, clause::R56, clause::B22) {
   const unsigned counter = arming_counter(uarch());
-  const arch::Event* event = sparse_event(uarch(), "load", counter);
+  const arch::Event* event = sparse_event(uarch(), word_of(uarch()), counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), word_of(uarch())));
   const SessionPlan plan = load_plan(uarch(), counter, *event);
   const uint64_t iterations = iterations_for_exactly(12, plan.counters[0].period);
   Session session = need(Session::open(machine(), plan));
@@ -155,8 +163,14 @@ SKIDPROOF_TEST(DsModes, CountNothingInSmmWhereTheFreezeSaysSo, clause::R56, clau
 
   VERIFY_EQ(done.log.disturbances, 3u);
   VERIFY_GT(quiet.counters.size() + quiet.fixed.size(), 0u);
-  VERIFY_EQ(done.counters, quiet.counters);
-  VERIFY_EQ(done.fixed, quiet.fixed);
+  const uint64_t edge = 2 * margin_of(calibrated(calibrate::Quantity::kEdgeInstructions));
+  for (size_t i = 0; i < quiet.counters.size(); ++i) {
+    VERIFY_THAT(difference(done.counters.at(i), quiet.counters[i]), within(0, edge))
+        << "PMC" << plan.counters[i].counter;
+  }
+  for (size_t i = 0; i < quiet.fixed.size(); ++i) {
+    VERIFY_THAT(difference(done.fixed.at(i), quiet.fixed[i]), within(0, edge));
+  }
 }
 
 SKIDPROOF_TEST(DsModes, ReportWhatIsCountedInSmmWithoutTheFreeze, clause::B21) {
@@ -177,20 +191,22 @@ SKIDPROOF_TEST(DsModes, ReportWhatIsCountedInSmmWithoutTheFreeze, clause::B21) {
   VERIFY_GE(counted, quiet) << "the program's own instructions count in any case";
 }
 
-// The SMI comes between the load that overflows and the next one, which is to be recorded.
+// The SMI comes between the event that overflows and the next one, which is to be recorded.
 SKIDPROOF_TEST(DsModes, KeepAnArmedCounterWaitingThroughSmm, clause::R56, clause::R2) {
   SKIDPROOF_REQUIRE(uarch().smm_freeze, SkipCategory::kNotOnThisMicroarch, kNoSmmFreeze);
   const unsigned counter = arming_counter(uarch());
-  const arch::Event* event = sparse_event(uarch(), "load", counter);
+  const arch::Event* event = sparse_event(uarch(), word_of(uarch()), counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), word_of(uarch())));
   SessionPlan plan = load_plan(uarch(), counter, *event);
   plan.freeze_while_smm = true;
   const uint64_t period = plan.counters[0].period;
   std::vector<DisturbanceAt> interrupts;
   for (uint64_t record = 1; record <= 4; ++record) {
-    const uint64_t overflow = record * (period + 1) - 1;  // this many loads
-    interrupts.push_back({.what = Disturbance::kSmi, .after = before_body(code, overflow) + 3});
+    const uint64_t overflow = record * (period + 1) - 1;  // this many events
+    const uint64_t bodies =
+        overflow - sparse_events(sparse_word(uarch(), word_of(uarch())), code, 0);
+    interrupts.push_back({.what = Disturbance::kSmi, .after = before_body(code, bodies) + 3});
   }
   Session session = need(Session::open(machine(), plan));
 
@@ -202,7 +218,7 @@ SKIDPROOF_TEST(DsModes, KeepAnArmedCounterWaitingThroughSmm, clause::R56, clause
   VERIFY_EQ(session.records().size(), 4u);
   for (Record record : session.records()) {
     VERIFY_TRUE(record.ip() == code.mark("after") || record.eventing_ip() == code.mark("event"))
-        << "the next load of the program";
+        << "the next event of the program";
   }
 }
 
@@ -239,9 +255,9 @@ SKIDPROOF_COMMON_TEST(DsModes, StoreNoBranchAfterAMachineCheck, clause::R57, cla
 
 SKIDPROOF_COMMON_TEST(DsModes, RecordNoEventAfterAMachineCheck, clause::R57, clause::B23) {
   const unsigned counter = arming_counter(uarch());
-  const arch::Event* event = sparse_event(uarch(), "load", counter);
+  const arch::Event* event = sparse_event(uarch(), word_of(uarch()), counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), word_of(uarch())));
   const SessionPlan plan = load_plan(uarch(), counter, *event);
   const uint64_t period = plan.counters[0].period;
   const uint64_t iterations = iterations_for_exactly(12, period);
@@ -267,13 +283,13 @@ SKIDPROOF_COMMON_TEST(DsModes, RecordNoEventAfterAMachineCheck, clause::R57, cla
 SKIDPROOF_TEST_OVER(DsModes, AreClearedBy, over::words({"INIT", "RESET"}), clause::R57,
                     clause::M20) {
   const unsigned counter = arming_counter(uarch());
-  const arch::Event* event = sparse_event(uarch(), "load", counter);
+  const arch::Event* event = sparse_event(uarch(), word_of(uarch()), counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const uint64_t trace = has_branch_trace(machine())
                              ? uarch().branch_trace.messages | uarch().branch_trace.store |
                                    uarch().branch_trace.interrupt
                              : 0;
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), word_of(uarch())));
   SessionPlan session_plan = load_plan(uarch(), counter, *event);
   if (trace != 0) session_plan.branches = BranchTraceSetup{};
   Session session = need(Session::open(machine(), session_plan));

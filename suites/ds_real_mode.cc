@@ -62,6 +62,8 @@ std::vector<Branch> expected_stream(const Program& program, uint64_t goes) {
 
 }  // namespace
 
+SKIDPROOF_SUITE(DsRealMode, kEdges);
+
 SKIDPROOF_COMMON_TEST(DsRealMode, StoresBranches, clause::R57, clause::B1) {
   SKIDPROOF_REQUIRE(has_branch_trace(machine()), SkipCategory::kNotOnThisMicroarch, kNoBranchTrace);
   SKIDPROOF_REQUIRE(machine().identity().runs(Mode::kReal), SkipCategory::kMachineLimit,
@@ -91,7 +93,8 @@ SKIDPROOF_TEST(DsRealMode, RecordsEvents, clause::R57, clause::R2) {
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
                     "neither conditional branches nor instructions are sampled on PMC0");
   const RealProgram real = need(count_down(machine()));
-  SessionPlan plan = one_counter(0, *event, usable_period(uarch(), kWishedPeriod), 64);
+  SessionPlan plan =
+      one_counter(0, *event, usable_period(uarch(), kWishedPeriod), safe_records(uarch(), 64));
   plan.mode = Mode::kReal;
   Session session = need(Session::open(machine(), plan));
 
@@ -100,7 +103,12 @@ SKIDPROOF_TEST(DsRealMode, RecordsEvents, clause::R57, clause::R2) {
 
   evidence("records", session.records().size());
   if (jumps) {
-    VERIFY_EQ(session.records().size(), 6u);
+    // Jumps follow close on one another: some may pass while PEBS is being armed.
+    const uint64_t passing = passing_events(calibrated(calibrate::Quantity::kArmingCycles));
+    const uint64_t events = 6 * events_a_record(uarch(), 0, period) + period / 2;
+    VERIFY_LE(session.records().size(), 6u);
+    VERIFY_GE(session.records().size(), std::min<uint64_t>(6, events / (period + 1 + passing)));
+    VERIFY_GE(session.records().size(), 1u);
   } else {
     VERIFY_GE(session.records().size(), 6u) << "instructions pass while PEBS is being armed";
   }

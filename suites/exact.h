@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/expected.h"
+#include "harness/check/check.h"
 #include "kernels/program.h"
 #include "pebs/arch/event.h"
 #include "pebs/arch/microarch.h"
@@ -86,6 +87,40 @@ inline Exact exact(const arch::Microarch& microarch, uint64_t events, uint64_t f
   uint64_t left = events - to_first;
   return {1 + left / each, (left % each - period) & mask};
 }
+
+// --- Margins, from what was measured on the machine under test
+
+// How far apart two counts of the same may lie because counters neither start nor stop with the program:
+// the spread that was seen, twice over, since a few samples do not show all of it.
+inline uint64_t margin_of(const calibrate::Figure& edges) {
+  return edges.known() ? static_cast<uint64_t>(2 * (edges.high - edges.low)) : 0;
+}
+// A count that lies no further than that from another.
+inline auto within(int64_t expected, uint64_t margin) {
+  const auto by = static_cast<int64_t>(margin);
+  return ::testing::AllOf(::testing::Ge(expected - by), ::testing::Le(expected + by));
+}
+inline int64_t difference(uint64_t a, uint64_t b) { return static_cast<int64_t>(a - b); }
+
+// Whether counters see the accesses of the assist that writes a record: then nothing is exact that counts
+// loads or stores while records are written.
+inline bool records_count(const calibrate::Figure& accesses) {
+  return accesses.known() && accesses.high > 0;
+}
+// Ends a test of the loads or stores of a word as skipped where that is so.
+#define SKIDPROOF_REQUIRE_EXACT(word)                                                            \
+  SKIDPROOF_REQUIRE(                                                                             \
+      !((word) == "load" && records_count(calibrated(calibrate::Quantity::kRecordLoads))) &&     \
+          !((word) == "store" && records_count(calibrated(calibrate::Quantity::kRecordStores))), \
+      SkipCategory::kNoPromise,                                                                  \
+      "the assist's own accesses are counted as such events here, which nothing forbids")
+
+// --- Buffers
+
+// Whether a maximum so many bytes past the last whole record is as the texts want it: a multiple of the
+// record size, or that and one (D3, D4, B8). Else alignment is software's mistake, and nothing is
+// promised of the last record.
+inline bool aligned_maximum(uint64_t bytes_over) { return bytes_over <= 1; }
 
 // --- Plain counting
 

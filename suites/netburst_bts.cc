@@ -42,6 +42,8 @@ Expected<uint64_t> stored(Machine& machine, const Program& code, Mode mode, uint
 
 }  // namespace
 
+SKIDPROOF_SUITE(NetBurstBts, kBranchTrace);
+
 // By number. [SDM Figures 17-5, 17-6, 17-8, 17-9]
 SKIDPROOF_NETBURST_TEST_OVER(NetBurstBts, HasTheLayoutOfItsMode, over::words(kModeWords),
                              clause::B4, clause::B3, clause::B7, clause::N13) {

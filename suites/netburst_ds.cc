@@ -29,6 +29,8 @@ Expected<Sampled> sample_loads(Machine& machine, const arch::Microarch& m, const
 
 }  // namespace
 
+SKIDPROOF_SUITE(NetBurstDs, kBuffer);
+
 // The offsets and sizes of the figures, by number. [SDM Figures 17-5, 17-7, 17-8, 17-10]
 SKIDPROOF_NETBURST_TEST_OVER(NetBurstDs, HasTheLayoutOfItsMode, over::words(kModeWords),
                              clause::N13, clause::N12, clause::D2) {

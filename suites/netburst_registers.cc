@@ -23,6 +23,9 @@ Expected<uint64_t> counted(Machine& machine, const CounterSetup& setup, const Pr
 
 }  // namespace
 
+SKIDPROOF_SUITE(NetBurstEnumeration, kRead);
+SKIDPROOF_SUITE(NetBurstRegisters, kCount);
+
 SKIDPROOF_NETBURST_TEST(NetBurstRegisters, HoldsFortyBitsInEachOfEighteenCounters, clause::N1,
                         clause::N2) {
   for (unsigned n = 0; n < nb::kCounters; ++n) {
@@ -86,7 +89,7 @@ SKIDPROOF_NETBURST_TEST(NetBurstRegisters, HasACccrForEachCounterAndFortyFiveEsc
   }
 }
 
-SKIDPROOF_NETBURST_TEST(NetBurstRegisters, HasNoArchitecturalPerformanceMonitoring, clause::N1) {
+SKIDPROOF_NETBURST_TEST(NetBurstEnumeration, HasNoArchitecturalPerformanceMonitoring, clause::N1) {
   VERIFY_LT(machine().cpuid(0, 0).eax, 0xAu);
   for (uint32_t msr : {arch::IA32_PMC0, arch::IA32_PERFEVTSEL0, arch::IA32_PERF_GLOBAL_CTRL,
                        arch::IA32_PERF_GLOBAL_STATUS, arch::IA32_FIXED_CTR_CTRL}) {
@@ -94,7 +97,7 @@ SKIDPROOF_NETBURST_TEST(NetBurstRegisters, HasNoArchitecturalPerformanceMonitori
   }
 }
 
-SKIDPROOF_NETBURST_TEST(NetBurstRegisters, AnnouncesTheDebugStoreAndPebs, clause::N16) {
+SKIDPROOF_NETBURST_TEST(NetBurstEnumeration, AnnouncesTheDebugStoreAndPebs, clause::N16) {
   constexpr uint32_t kDs = 1U << 21, kDtes64 = 1U << 2;
   const auto one = machine().cpuid(1, 0);
   VERIFY_EQ(one.edx & kDs, kDs);

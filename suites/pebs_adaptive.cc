@@ -42,21 +42,30 @@ std::vector<Param> choices() {
 }
 
 // Stores of the sparse kernel, on a counter whose overflow arms.
+constexpr size_t kRoom = 16;  // records
+
 struct Stores {
   unsigned counter = 0;
   const arch::Event* event = nullptr;
   uint64_t period = 0;
 };
-Stores stores_of(const arch::Microarch& microarch) {
+// Where counters see the stores of the assist that writes a record, the period is so long that those of a
+// buffer of records are fewer than half of it.
+Stores stores_of(const arch::Microarch& microarch, const calibrate::Figure& stores_a_record) {
   const unsigned counter = arming_counter(microarch);
+  const uint64_t own = stores_a_record.known()
+                           ? static_cast<uint64_t>(std::max(0.0, stores_a_record.high) + 0.5)
+                           : 0;
   return {counter, precise_event(microarch, Signal::kStores, counter),
-          usable_period(microarch, 40)};
+          usable_period(microarch, 40) + 2 * kRoom * own};
 }
 SessionPlan plan_of(const Stores& stores, uint64_t config) {
-  SessionPlan plan = one_counter(stores.counter, *stores.event, stores.period, 16);
+  SessionPlan plan = one_counter(stores.counter, *stores.event, stores.period, kRoom);
   plan.pebs_data_cfg = config;
   return plan;
 }
+
+#define SKIDPROOF_STORES stores_of(uarch(), calibrated(calibrate::Quantity::kRecordStores))
 
 // A loop of one store, with known values in every XMM register.
 Expected<Program> known_xmm(uint64_t code_address, uint64_t data_address) {
@@ -95,12 +104,14 @@ Expected<Program> known_xmm(uint64_t code_address, uint64_t data_address) {
 
 }  // namespace
 
+SKIDPROOF_SUITE(PebsAdaptive, kOneRecord);
+
 // --- Groups
 
 SKIDPROOF_TEST_OVER(PebsAdaptive, HasTheGroupsThatAreSelectedInTheirOrder, choices(), clause::A1,
                     clause::A2, clause::A3, clause::A8, clause::A10, clause::A11, clause::R8) {
   SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
-  const Stores stores = stores_of(uarch());
+  const Stores stores = SKIDPROOF_STORES;
   SKIDPROOF_REQUIRE(stores.event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const uint64_t groups = param().number();
   const uint64_t config = data_config(groups, kEntries);
@@ -147,7 +158,7 @@ SKIDPROOF_TEST_OVER(PebsAdaptive, IsTheBasicGroupWithoutTheBitOrWithoutAGroup,
                     over::words({"no_bit", "no_group", "neither"}), clause::A4, clause::A2,
                     clause::A1) {
   SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
-  const Stores stores = stores_of(uarch());
+  const Stores stores = SKIDPROOF_STORES;
   SKIDPROOF_REQUIRE(stores.event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const std::string& word = param().word();
   const Program& code = program("sparse_event", sparse_parameters("store"));
@@ -170,7 +181,7 @@ SKIDPROOF_TEST_OVER(PebsAdaptive, IsTheBasicGroupWithoutTheBitOrWithoutAGroup,
 SKIDPROOF_TEST_OVER(PebsAdaptive, GivesEachCounterRecordsOfItsOwnSize,
                     over::words({"first", "second"}), clause::A5, clause::A4, clause::A6) {
   SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
-  const Stores stores = stores_of(uarch());
+  const Stores stores = SKIDPROOF_STORES;
   const unsigned other = stores.counter + 1;
   const arch::Event* event = precise_event(uarch(), Signal::kStores, other);
   SKIDPROOF_REQUIRE(stores.event != nullptr && event != nullptr, SkipCategory::kNotOnThisMicroarch,
@@ -201,24 +212,32 @@ SKIDPROOF_TEST_OVER(PebsAdaptive, GivesEachCounterRecordsOfItsOwnSize,
   VERIFY_EQ(sampled.session.index() - sampled.session.base(), bytes);
   VERIFY_GE(records[bit(stores.counter)], 5u);
   VERIFY_GE(records[bit(other)], 1u);
-  VERIFY_LE(records[bit(other)], 2u);
+  // The stores of each record may be events, too.
+  const calibrate::Figure& stores_a_record = calibrated(calibrate::Quantity::kRecordStores);
+  const double more = stores_a_record.high * static_cast<double>(sampled.records().size());
+  VERIFY_LE(records[bit(other)], 2 + static_cast<uint64_t>(more) / second);
 }
 
 SKIDPROOF_TEST_OVER(PebsAdaptive, LeavesARecordThatDoesNotFit, choices(), clause::A5, clause::R48,
                     clause::D10) {
   SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
-  const Stores stores = stores_of(uarch());
+  const Stores stores = SKIDPROOF_STORES;
   SKIDPROOF_REQUIRE(stores.event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const uint64_t config = data_config(param().number(), kEntries);
   const size_t size = adaptive::record_bytes(config);
   const Program& code = program("sparse_event", sparse_parameters("store"));
   SessionPlan plan = plan_of(stores, config);
-  plan.maximum_bytes = 3 * size - 8;  // the third would end past it
+  // The maximum is a whole number of records from the base, as software has to see to. The index is as
+  // shorter records leave it: behind two more there is room for the basic group and for no whole record.
+  const size_t start = size - adaptive::record_bytes(0);
+  plan.maximum_bytes = 3 * size;
+  plan.index_bytes = start;
+  const size_t fitting = (3 * size - start) / size;
 
   Sampled sampled = need(sample(machine(), plan, code, iterations_for_exactly(5, stores.period)));
 
-  VERIFY_EQ(sampled.records().size(), 2u);
-  VERIFY_EQ(sampled.session.index() - sampled.session.base(), 2 * size);
+  evidence("records-that-fit", fitting);
+  VERIFY_EQ(sampled.session.index() - sampled.session.base(), start + fitting * size);
   for (std::byte b : sampled.session.after_index()) {
     if (b == Session::kFill) continue;
     VERIFY_EQ(static_cast<unsigned>(b), static_cast<unsigned>(Session::kFill))
@@ -262,7 +281,7 @@ SKIDPROOF_TEST_OVER(PebsAdaptive, NamesItsCounter, over::counters({0, 1, 2, 3, 4
 
 SKIDPROOF_TEST(PebsAdaptive, NamesBothCountersThatOverflowedTogether, clause::A6, clause::R26) {
   SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
-  const Stores stores = stores_of(uarch());
+  const Stores stores = SKIDPROOF_STORES;
   SKIDPROOF_REQUIRE(stores.event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters("store"));
   SessionPlan plan = plan_of(stores, data_config(kWithRegisters));
@@ -319,7 +338,7 @@ SKIDPROOF_TEST_OVER(PebsAdaptive, HasTheNextIpBehindTheSampledOne,
 
 SKIDPROOF_TEST(PebsAdaptive, StampsRecordsWithTheTime, clause::A7) {
   SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
-  const Stores stores = stores_of(uarch());
+  const Stores stores = SKIDPROOF_STORES;
   SKIDPROOF_REQUIRE(stores.event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters("store"));
   constexpr size_t kRecords = 12;
@@ -348,7 +367,7 @@ SKIDPROOF_TEST(PebsAdaptive, StampsRecordsWithTheTime, clause::A7) {
 
 SKIDPROOF_TEST(PebsAdaptive, HoldsEveryXmmRegister, clause::A9, clause::A3) {
   SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
-  const Stores stores = stores_of(uarch());
+  const Stores stores = SKIDPROOF_STORES;
   SKIDPROOF_REQUIRE(stores.event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   Memory code_memory = need(machine().allocate({.bytes = 4096, .use = MemoryUse::kCode}));
   Memory data = need(machine().allocate({.bytes = 4096}));

@@ -26,6 +26,8 @@ constexpr char kNoEvent[] = "no precise event for this signal on this counter";
 
 }  // namespace
 
+SKIDPROOF_SUITE(PebsApplicable, kOneRecord);
+
 // --- Applicable counters
 
 SKIDPROOF_TEST_OVER(PebsApplicable, NamesTheCounterThatSampled,
@@ -36,6 +38,7 @@ SKIDPROOF_TEST_OVER(PebsApplicable, NamesTheCounterThatSampled,
   const auto counter = static_cast<unsigned>(param().number());
   const arch::Event* event = sparse_event(uarch(), param().word(), counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  SKIDPROOF_REQUIRE_EXACT(param().word());
   const Program& code = program("sparse_event", sparse_parameters(uarch(), param().word()));
   const uint64_t period = usable_period(uarch(), 40);
 
@@ -50,9 +53,9 @@ SKIDPROOF_TEST_OVER(PebsApplicable, NamesTheCounterThatSampled,
 // formats would show them.
 SKIDPROOF_TEST(PebsApplicable, LeavesOutWhatOverflowedWithoutPebs, clause::G5) {
   SKIDPROOF_REQUIRE(names_counters(uarch()), SkipCategory::kNotOnThisMicroarch, kNoNames);
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   const uint64_t period = usable_period(uarch(), 40);
   SessionPlan plan;
   plan.counters = {CounterSetup::of(0, *event, period),
@@ -77,10 +80,10 @@ SKIDPROOF_TEST_OVER(PebsApplicable, NamesBothOfTwoThatOverflowTogether,
   SKIDPROOF_REQUIRE(names_counters(uarch()), SkipCategory::kNotOnThisMicroarch, kNoNames);
   const auto one = static_cast<unsigned>(param().number(0));
   const auto other = static_cast<unsigned>(param().number(1));
-  const arch::Event* event = sparse_event(uarch(), "store", one);
+  const arch::Event* event = sparse_event(uarch(), "taken", one);
   SKIDPROOF_REQUIRE(event != nullptr && (event->pebs_counters & bit(other)) != 0,
                     SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   const uint64_t period = usable_period(uarch(), 40);
   SessionPlan plan;
   plan.counters = {CounterSetup::of(one, *event, period), CounterSetup::of(other, *event, period)};
@@ -106,10 +109,10 @@ SKIDPROOF_TEST_OVER(PebsApplicable, NamesBothOfTwoThatOverflowTogether,
 // Far apart, each record names its own counter.
 SKIDPROOF_TEST(PebsApplicable, NamesOneOfTwoThatOverflowApart, clause::G5, clause::R26) {
   SKIDPROOF_REQUIRE(names_counters(uarch()), SkipCategory::kNotOnThisMicroarch, kNoNames);
-  const arch::Event* event = sparse_event(uarch(), "store");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr && (event->pebs_counters & bit(2)) != 0,
                     SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   const uint64_t period = usable_period(uarch(), 40);
   SessionPlan plan;
   plan.counters = {CounterSetup::of(0, *event, period), CounterSetup::of(2, *event, period)};
@@ -134,6 +137,7 @@ SKIDPROOF_TEST_OVER(PebsApplicable, StampsEachRecordBetweenItsInterrupts,
   SKIDPROOF_REQUIRE(has_time_stamp(uarch()), SkipCategory::kNotOnThisMicroarch, kNoStamp);
   const arch::Event* event = sparse_event(uarch(), param().word());
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  SKIDPROOF_REQUIRE_EXACT(param().word());
   const Program& code = program("sparse_event", sparse_parameters(uarch(), param().word()));
   constexpr size_t kRecords = 12;
   SessionPlan plan = one_counter(0, *event, usable_period(uarch(), 40), kRecords);

@@ -18,6 +18,8 @@ constexpr char kNoEvent[] = "no precise event for this signal on this counter";
 
 }  // namespace
 
+SKIDPROOF_SUITE(PebsArming, kOneRecord);
+
 // RDI counts the iterations down, so a record's RDI says which of the events it belongs to.
 SKIDPROOF_TEST_OVER(PebsArming, RecordsTheEventBehindTheOverflow,
                     over::product(over::counters({0, 1, 2, 3}),
@@ -26,6 +28,7 @@ SKIDPROOF_TEST_OVER(PebsArming, RecordsTheEventBehindTheOverflow,
   const auto counter = static_cast<unsigned>(param().number());
   const arch::Event* event = sparse_event(uarch(), param().word(), counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  SKIDPROOF_REQUIRE_EXACT(param().word());
   const Program& code = program("sparse_event", sparse_parameters(uarch(), param().word()));
   const uint64_t period = usable_period(uarch(), random().between(33, 60));
   const uint64_t iterations = iterations_for_exactly(1, period);
@@ -50,9 +53,9 @@ SKIDPROOF_TEST_OVER(PebsArming, RecordsTheEventBehindTheOverflow,
 SKIDPROOF_TEST_OVER(PebsArming, RecordsNothingWithoutAnOverflow, over::counters({0, 1, 2, 3}),
                     clause::R1) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = sparse_event(uarch(), "load", counter);
+  const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   const uint64_t events = need(count(machine(), counter, *event, code, 100));
 
   // One event short: the counter ends at all-ones.
@@ -67,12 +70,12 @@ SKIDPROOF_TEST_OVER(PebsArming, RecordsNothingWithoutAnOverflow, over::counters(
 // The overflow falls on the last store, and 2,000 instructions without one follow it.
 SKIDPROOF_TEST(PebsArming, WaitsForAnEventHoweverLong, clause::R3, clause::R4, clause::R18) {
   const unsigned counter = arming_counter(uarch());
-  const arch::Event* event = sparse_event(uarch(), "store", counter);
+  const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store", 4096));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken", 4096));
   const uint64_t iterations = usable_period(uarch(), 3);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
-  SKIDPROOF_REQUIRE(events == sparse_events(sparse_word(uarch(), "store"), code, iterations),
+  SKIDPROOF_REQUIRE(events == sparse_events(sparse_word(uarch(), "taken"), code, iterations),
                     SkipCategory::kMachineLimit,
                     "the machine's own code around a program has such events");
 
@@ -88,14 +91,14 @@ SKIDPROOF_TEST(PebsArming, WaitsForAnEventHoweverLong, clause::R3, clause::R4, c
 SKIDPROOF_TEST_OVER(PebsArming, ShowsTheOverflowInTheStatusUntilTheRecord,
                     over::counters({0, 1, 2, 3}), clause::R4, clause::R17, clause::R18) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = sparse_event(uarch(), "store", counter);
+  const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   SKIDPROOF_REQUIRE((uarch().pdist_counters >> counter & 1) == 0, SkipCategory::kNotOnThisMicroarch,
                     "the overflowing event itself is recorded (R62)");
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   const uint64_t iterations = usable_period(uarch(), 40);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
-  SKIDPROOF_REQUIRE(events == sparse_events(sparse_word(uarch(), "store"), code, iterations),
+  SKIDPROOF_REQUIRE(events == sparse_events(sparse_word(uarch(), "taken"), code, iterations),
                     SkipCategory::kMachineLimit,
                     "the machine's own code around a program has such events");
   const SessionPlan plan = one_counter(counter, *event, events, 8);
@@ -124,7 +127,8 @@ SKIDPROOF_TEST(PebsArming, CountsAnImpreciseEventWhateverPebsMakesOfIt, clause::
   const uint64_t iterations = iterations_for_exactly(3, period);
   const uint64_t events = need(count(machine(), 0, *event, code, iterations));
 
-  Sampled sampled = need(sample(machine(), one_counter(0, *event, period, 32), code, iterations));
+  Sampled sampled = need(sample(
+      machine(), one_counter(0, *event, period, safe_records(uarch(), 32)), code, iterations));
 
   evidence("event", event->name);
   evidence("records", sampled.records().size());

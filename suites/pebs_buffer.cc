@@ -41,12 +41,14 @@ size_t written_past_maximum(Session& session) {
 
 }  // namespace
 
+SKIDPROOF_SUITE(PebsBuffer, kBuffer);
+
 SKIDPROOF_TEST_OVER(PebsBuffer, MovesTheIndexByWholeRecords, over::numbers("records=", {1, 3, 8}),
                     clause::D2, clause::D1, clause::P2) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
-  const uint64_t period = usable_period(uarch(), kWishedPeriod);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+  const uint64_t period = usable_period(uarch(), 0, *event, kWishedPeriod);
   const uint64_t records = param().number();
   Session session = need(Session::open(machine(), one_counter(0, *event, period, 16)));
   const uint64_t start = session.index();
@@ -67,10 +69,10 @@ SKIDPROOF_TEST_OVER(PebsBuffer, MovesTheIndexByWholeRecords, over::numbers("reco
 // Two records' worth of events more than there is room for.
 SKIDPROOF_TEST_OVER(PebsBuffer, StopsAtTheMaximum, over::numbers("maximum=", {1, 4, 7}), clause::D4,
                     clause::R48, clause::R47a, clause::D13a) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
-  const uint64_t period = usable_period(uarch(), kWishedPeriod);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+  const uint64_t period = usable_period(uarch(), 0, *event, kWishedPeriod);
   const size_t maximum = param().number();
   SessionPlan plan = one_counter(0, *event, period, maximum + 4);
   plan.maximum_records = maximum;
@@ -87,16 +89,16 @@ SKIDPROOF_TEST_OVER(PebsBuffer, StopsAtTheMaximum, over::numbers("maximum=", {1,
   VERIFY_LE(first, period + 1) << "the first record is still the first: nothing went round";
 }
 
-// Where the maximum is no multiple of the record size the sources leave the last record open
-// (ds_area: comparisons (a) to (d)); none lets a byte stand at or past the maximum.
+// A maximum that is a multiple of the record size, or that and one (D3), lets no byte stand at or past
+// it. Any other is a mistake of software's: what becomes of it is observed.
 SKIDPROOF_TEST_OVER(PebsBuffer, WritesNoByteAtOrPastAnUnalignedMaximum,
                     over::numbers("bytes-over=", {1, 8, 88, 168, 175}), clause::R48, clause::D3,
                     clause::D13b) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   constexpr size_t kWhole = 3;  // records below the maximum
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
-  const uint64_t period = usable_period(uarch(), kWishedPeriod);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+  const uint64_t period = usable_period(uarch(), 0, *event, kWishedPeriod);
   SessionPlan plan = one_counter(0, *event, period, kWhole + 4);
   plan.maximum_bytes = kWhole * record_bytes(uarch()) + param().number();
 
@@ -105,6 +107,10 @@ SKIDPROOF_TEST_OVER(PebsBuffer, WritesNoByteAtOrPastAnUnalignedMaximum,
   evidence("records", sampled.records().size());
   evidence("records-that-fit", kWhole);
   VERIFY_GE(sampled.records().size(), 1u);
+  if (!suites::aligned_maximum(param().number())) {
+    observe("bytes-past-the-maximum", written_past_maximum(sampled.session));
+    return;
+  }
   VERIFY_EQ(written_past_maximum(sampled.session), 0u);
   VERIFY_LE(sampled.session.index(), sampled.session.maximum());
 }
@@ -114,10 +120,10 @@ SKIDPROOF_TEST_OVER(PebsBuffer, WritesNoByteAtOrPastAnUnalignedMaximum,
 SKIDPROOF_TEST_OVER(PebsBuffer, SkipsEventsWhileItIsFull, over::counters({0, 1, 2, 3}), clause::D10,
                     clause::D15, clause::R46, clause::D4) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = sparse_event(uarch(), "load", counter);
+  const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
-  const uint64_t period = usable_period(uarch(), kWishedPeriod);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+  const uint64_t period = usable_period(uarch(), counter, *event, kWishedPeriod);
   const uint64_t iterations = iterations_for_exactly(3, period);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
   SessionPlan plan = one_counter(counter, *event, period, 8);
@@ -141,10 +147,10 @@ SKIDPROOF_TEST_OVER(PebsBuffer, SkipsEventsWhileItIsFull, over::counters({0, 1, 
 // The texts disagree on whether a full buffer is reported (R45): the outcome is.
 SKIDPROOF_TEST(PebsBuffer, ReportsHowAFullBufferIsSignalled, clause::R45, clause::D4, clause::D11,
                clause::D12, clause::D13) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
-  const uint64_t period = usable_period(uarch(), kWishedPeriod);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+  const uint64_t period = usable_period(uarch(), 0, *event, kWishedPeriod);
   const SessionPlan plan = one_counter(0, *event, period, 4);
 
   Sampled filled = need(sample(machine(), plan, code, iterations_for_exactly(4, period)));
@@ -163,10 +169,10 @@ SKIDPROOF_TEST(PebsBuffer, ReportsHowAFullBufferIsSignalled, clause::R45, clause
 SKIDPROOF_TEST(PebsBuffer, GoesOnWhenTheHandlerSetsTheIndexBack, clause::R49, clause::D11) {
   // Where an overflow arms nothing (R62), a skipped one leaves nothing behind to go on with.
   const unsigned counter = arming_counter(uarch());
-  const arch::Event* event = sparse_event(uarch(), "load", counter);
+  const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
-  const uint64_t period = usable_period(uarch(), kWishedPeriod);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+  const uint64_t period = usable_period(uarch(), counter, *event, kWishedPeriod);
   SessionPlan plan = one_counter(counter, *event, period, 2);
   const uint64_t full_and_skipping = 3 * (period + 1) + period / 2;  // iterations
   plan.fixed = {
@@ -188,10 +194,10 @@ SKIDPROOF_TEST(PebsBuffer, GoesOnWhenTheHandlerSetsTheIndexBack, clause::R49, cl
 
 SKIDPROOF_TEST(PebsBuffer, GoesOnWhenSoftwareSetsTheIndexBackBetweenRuns, clause::R49) {
   const unsigned counter = arming_counter(uarch());
-  const arch::Event* event = sparse_event(uarch(), "load", counter);
+  const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
-  const uint64_t period = usable_period(uarch(), kWishedPeriod);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+  const uint64_t period = usable_period(uarch(), counter, *event, kWishedPeriod);
   Sampled sampled = need(sample(machine(), one_counter(counter, *event, period, 2), code,
                                 iterations_for_exactly(3, period)));
   VERIFY_EQ(sampled.session.index(), sampled.session.maximum());
@@ -207,10 +213,10 @@ SKIDPROOF_TEST(PebsBuffer, GoesOnWhenSoftwareSetsTheIndexBackBetweenRuns, clause
 // reported. The maximum holds in any case, and so does the record size.
 SKIDPROOF_TEST(PebsBuffer, ReportsWhatAnIndexBelowTheBaseDoes, clause::R47, clause::R48,
                clause::D14) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
-  const uint64_t period = usable_period(uarch(), kWishedPeriod);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+  const uint64_t period = usable_period(uarch(), 0, *event, kWishedPeriod);
   Session session = need(Session::open(machine(), one_counter(0, *event, period, 8)));
   const uint64_t start = session.index();
   const uint64_t size = record_bytes(uarch());

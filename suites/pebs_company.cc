@@ -21,7 +21,7 @@ using arch::status::kOvfBuffer;
 constexpr uint64_t kFar = uint64_t{1} << 20;
 constexpr uint64_t kWishedPeriod = 40;
 
-constexpr char kNoEvent[] = "no precise store event on these counters";
+constexpr char kNoEvent[] = "no such precise event on these counters";
 constexpr char kNoStatus[] = "the record holds no status";
 
 // So far apart that an interrupt of one event is handled before the next one.
@@ -35,13 +35,19 @@ CounterSetup overflows_once(unsigned counter, const arch::Event& event, uint64_t
   return setup;
 }
 
-// The store event on both counters, or nullptr.
-const arch::Event* store_event_on(const arch::Microarch& microarch, unsigned a, unsigned b) {
-  const arch::Event* event = precise_event(microarch, Signal::kStores, a);
+// An event on both counters, or nullptr.
+const arch::Event* event_on(const arch::Microarch& microarch, Signal signal, unsigned a,
+                            unsigned b) {
+  const arch::Event* event = precise_event(microarch, signal, a);
   return event != nullptr && ((event->pebs_counters >> b) & 1) != 0 ? event : nullptr;
 }
 
 }  // namespace
+
+SKIDPROOF_SUITE(PebsCollisions, kBuffer);
+SKIDPROOF_SUITE(PebsPdirInCompany, kBuffer);
+SKIDPROOF_SUITE(PebsLoadLatencyInCompany, kBuffer);
+SKIDPROOF_SUITE(PebsInterrupts, kInterrupt);
 
 // --- Collisions
 
@@ -50,11 +56,11 @@ const arch::Event* store_event_on(const arch::Microarch& microarch, unsigned a, 
 SKIDPROOF_TEST_OVER(PebsCollisions, GiveEachCounterItsRecordOrShareOne,
                     over::numbers("apart=", {0, 1, 2, 3, 10}), clause::R26, clause::R19,
                     clause::R16) {
-  const arch::Event* event = store_event_on(uarch(), 0, 2);
+  const arch::Event* event = event_on(uarch(), Signal::kConditional, 0, 2);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   SKIDPROOF_REQUIRE(uarch().record->global_status != arch::kAbsent,
                     SkipCategory::kNotOnThisMicroarch, kNoStatus);
-  const Program& code = program("sparse_event", sparse_parameters("store"));
+  const Program& code = program("sparse_event", sparse_parameters("taken"));
   const uint64_t apart = param().number();
   const uint64_t first = usable_period(uarch(), kWishedPeriod);
   SessionPlan plan;
@@ -94,6 +100,7 @@ SKIDPROOF_TEST_OVER(PebsCollisions, KeepTheCountWhenSoftwareClearsTheStatusOfAnA
   const auto counter = static_cast<unsigned>(param().number());
   const arch::Event* event = sparse_event(uarch(), "store", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  SKIDPROOF_REQUIRE_EXACT(sparse_word(uarch(), "store"));
   SKIDPROOF_REQUIRE(!distributes(uarch(), counter), SkipCategory::kNotOnThisMicroarch, kNeverArmed);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "store"));
   const uint64_t first = usable_period(uarch(), kWishedPeriod);
@@ -132,7 +139,7 @@ SKIDPROOF_TEST_OVER(PebsCollisions, KeepTheCountWhenSoftwareClearsTheStatusOfAnA
 SKIDPROOF_TEST_OVER(PebsCollisions, LetAnInterruptOfAnotherCounterComeFirst,
                     over::counters({0, 2, 3}), clause::R27, clause::R25, clause::R21) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = store_event_on(uarch(), counter, 1);
+  const arch::Event* event = event_on(uarch(), Signal::kStores, counter, 1);
   if (event == nullptr) {  // PMC1 need not do PEBS here
     event = sparse_event(uarch(), "store", counter);
     if (event != nullptr && ((event->counters >> 1) & 1) == 0) event = nullptr;
@@ -163,9 +170,9 @@ SKIDPROOF_TEST_OVER(PebsCollisions, LetAnInterruptOfAnotherCounterComeFirst,
 SKIDPROOF_TEST_OVER(PebsInterrupts, ComeAfterTheRecordForAPebsCounterWithInt,
                     over::counters({0, 1, 2, 3}), clause::R34, clause::R28) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = sparse_event(uarch(), "store", counter);
+  const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store", kFarApart));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken", kFarApart));
   const uint64_t period = usable_period(uarch(), 33);
   SessionPlan plan = one_counter(counter, *event, period, 8);
   plan.counters[0].interrupt = true;
@@ -188,9 +195,9 @@ SKIDPROOF_TEST_OVER(PebsInterrupts, ComeAfterTheRecordForAPebsCounterWithInt,
 SKIDPROOF_TEST_OVER(PebsInterrupts, AreTwoForAPebsCounterWithIntAtTheThreshold,
                     over::counters({0, 1, 2, 3}), clause::R34, clause::R44) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = sparse_event(uarch(), "store", counter);
+  const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store", kFarApart));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken", kFarApart));
   const uint64_t period = usable_period(uarch(), 33);
   SessionPlan plan = one_counter(counter, *event, period, 8);
   plan.counters[0].interrupt = true;
@@ -217,9 +224,9 @@ SKIDPROOF_TEST_OVER(PebsInterrupts, AreTwoForAPebsCounterWithIntAtTheThreshold,
 // one that says so all the same.
 SKIDPROOF_TEST(PebsInterrupts, SayWhyAtEachThresholdEvenIfOthersDoNot, clause::R55, clause::R44) {
   const unsigned counter = arming_counter(uarch());
-  const arch::Event* event = sparse_event(uarch(), "store", counter);
+  const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store", 512));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken", 512));
   const uint64_t period = usable_period(uarch(), 33);
   SessionPlan plan = one_counter(counter, *event, period, 4);
   plan.threshold_records = 1;
@@ -249,6 +256,12 @@ SessionPlan in_company(const arch::Microarch& microarch, const CounterSetup& fac
   return plan;
 }
 
+// Of two counters that overflow once each.
+const char* outcome_of(size_t records) {
+  if (records == 0) return "nothing recorded";
+  return records == 1 ? "one record of the two" : "a record of each";
+}
+
 // The manual wants the precise distribution alone where its event is published so (P6): there the
 // outcome is reported, but no record comes without an overflow.
 SKIDPROOF_TEST_OVER(PebsPdirInCompany, GivesNoRecordWithoutAnOverflow, over::counters({0, 2, 3}),
@@ -265,10 +278,14 @@ SKIDPROOF_TEST_OVER(PebsPdirInCompany, GivesNoRecordWithoutAnOverflow, over::cou
   constexpr uint64_t kInstructions = 1000;
   const SessionPlan plan = in_company(uarch(), CounterSetup::of(pdir, *distribution, kInstructions),
                                       *stores, other, usable_period(uarch(), kWishedPeriod));
+  SessionPlan alone = plan;
+  alone.counters.resize(1);
+  VERIFY_EQ(need(sample(machine(), alone, code, 100)).records().size(), 1u) << "the control, alone";
 
   Sampled sampled = need(sample(machine(), plan, code, 100));
 
   evidence("records", sampled.records().size());
+  observe("outcome", outcome_of(sampled.records().size()));
   VERIFY_EQ(sampled.records().remainder_bytes(), 0u);
   VERIFY_LE(sampled.records().size(), 2u) << "each counter overflowed once";
   if (!distribution->taken_alone) {
@@ -303,7 +320,11 @@ SKIDPROOF_TEST(PebsPdirInCompany, RecordsTheOverflowingEventWithTheFreezeArmed, 
   evidence("records", records);
   evidence("missing", missing);
   VERIFY_GE(records, kRecords * 9 / 10);
-  VERIFY_LT(missing, records / 2) << "an event that passes before each record is one missing";
+  // R13's event N is inferred, and so one more may pass; an ordinary event lets several.
+  VERIFY_LE(missing,
+            records * 3 / 2 + 2 * margin_of(calibrated(calibrate::Quantity::kEdgeInstructions)));
+  observe("events-that-pass-before-a-record",
+          static_cast<double>(missing) / static_cast<double>(records));
   VERIFY_EQ(sampled.run.log.pmis.size(), 0u);
 }
 
@@ -323,13 +344,15 @@ SKIDPROOF_TEST(PebsLoadLatencyInCompany, GivesNoRecordWithoutAnOverflow, clause:
       in_company(uarch(), CounterSetup::of(counter, *latency, period), *taken, other, period);
   SessionPlan alone = plan;
   alone.counters.resize(1);
-  constexpr uint64_t kIterations = 5000;
+  const uint64_t kIterations =
+      std::max<uint64_t>(5000, loads_for(2, period, calibrated(calibrate::Quantity::kLoadsATag)));
   const size_t control = need(sample(machine(), alone, chase, kIterations)).records().size();
   VERIFY_EQ(control, 1u) << "the control, alone";
 
   Sampled sampled = need(sample(machine(), plan, chase, kIterations));
 
   evidence("records", sampled.records().size());
+  observe("outcome", outcome_of(sampled.records().size()));
   VERIFY_EQ(sampled.records().remainder_bytes(), 0u);
   VERIFY_LE(sampled.records().size(), 2u) << "each counter overflowed once";
   if (!latency->taken_alone) {

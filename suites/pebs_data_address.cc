@@ -60,6 +60,8 @@ std::optional<uint64_t> stream_address(const Program& program, std::string_view 
 
 }  // namespace
 
+SKIDPROOF_SUITE(PebsDataAddress, kOneRecord);
+
 SKIDPROOF_TEST_OVER(PebsDataAddress, IsTheSampledAccess,
                     over::product(over::counters({0, 1, 2, 3}), over::words({"load", "store"})),
                     clause::G3) {
@@ -138,13 +140,14 @@ SKIDPROOF_TEST_OVER(PebsDataAddress, SaysWhetherAStoreHitTheL1Cache,
   session.rewind();  // what came before the caches were warm
   need(session.run(loop, iterations_for(kRecords, period)));
 
-  uint64_t hits = 0, records = 0;
+  uint64_t hits = 0, records = 0, undefined = 0;
   for (Record record : session.records()) {
     if (foreign(loop, record.ip())) continue;
     ++records;
     hits += record.data_source() & store_status::kL1Hit;
-    VERIFY_EQ(record.data_source() & ~store_status::kL1Hit, 0u) << "bit 0 alone is defined";
+    undefined |= record.data_source() & ~store_status::kL1Hit;
   }
+  observe("undefined-bits-of-A0H", results::hex(undefined));  // bit 0 alone is defined
 
   VERIFY_GE(records, kRecords * 9 / 10);
   const double share =

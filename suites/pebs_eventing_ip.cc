@@ -82,14 +82,12 @@ struct Pairs {
 };
 
 Expected<Pairs> sample_pairs(Machine& machine, const Program& loop, const Case& c,
-                             const arch::Event& event) {
+                             const arch::Event& event, const calibrate::Figure& arming) {
   LoopPath path = LoopPath::of(loop, c.taken);
   Pairs pairs;
   for (uint64_t run = 0; run < kRuns; ++run) {
     uint64_t period = usable_period(*machine.identity().microarch, kPeriod) + run;
-    uint64_t iterations = c.signal == Signal::kUops
-                              ? iterations_for(kRecordsARun, 3 * period, path.size() / 2)
-                              : iterations_for(kRecordsARun, period);
+    uint64_t iterations = loop_iterations(kRecordsARun, period, event.signal, path.size(), arming);
     Sampled sampled = SKIDPROOF_TRY(
         sample(machine, one_counter(c.counter, event, period, kRecordsARun), loop, iterations));
     for (Record record : sampled.records()) {
@@ -108,6 +106,8 @@ Expected<Pairs> sample_pairs(Machine& machine, const Program& loop, const Case& 
 }
 
 }  // namespace
+
+SKIDPROOF_SUITE(PebsEventingIp, kOneRecord);
 
 // The instruction at B0H is one that causes the event, and 08H lies one instruction behind it, or two
 // where it begins a fused pair.
@@ -134,7 +134,8 @@ SKIDPROOF_TEST_OVER(
                     fmt::format("no precise event for {}", arch::name_of(c.signal)));
   const Program& loop = program(param().word(0), param().word(1));
 
-  Pairs pairs = need(sample_pairs(machine(), loop, c, *event));
+  Pairs pairs = need(
+      sample_pairs(machine(), loop, c, *event, calibrated(calibrate::Quantity::kArmingCycles)));
 
   VERIFY_GE(pairs.inside.size(), kRecordsExpected);
   VERIFY_LE(pairs.elsewhere, kRuns * (kForeignAllowed + 1));
@@ -170,7 +171,8 @@ SKIDPROOF_TEST_OVER(PebsEventingIp, IsTheBranchWhoseTargetIsTheIp,
                     fmt::format("no precise event for {}", arch::name_of(c.signal)));
   const Program& loop = program(param().word(0), param().word(1));
 
-  Pairs pairs = need(sample_pairs(machine(), loop, c, *event));
+  Pairs pairs = need(
+      sample_pairs(machine(), loop, c, *event, calibrated(calibrate::Quantity::kArmingCycles)));
 
   VERIFY_GE(pairs.inside.size(), kRecordsExpected);
   for (const Pair& pair : pairs.inside) {

@@ -19,7 +19,6 @@ using arch::Signal;
 constexpr size_t kRecords = 50;
 constexpr uint64_t kPeriod = 32;
 constexpr uint64_t kLeastThreshold = 3;  // [SDM 18.8.1.2]
-constexpr uint64_t kLoadsATag = 8;       // loads enough for each record at one tagged load in 8
 
 constexpr char kNoLatency[] = "no load latency on a general-purpose counter";
 
@@ -36,11 +35,15 @@ SessionPlan latency_plan(const arch::Microarch& microarch) {
   return plan;
 }
 
-uint64_t iterations_of(const arch::Microarch& microarch) {
-  return iterations_for(kRecords, usable_period(microarch, kPeriod)) * kLoadsATag;
+uint64_t iterations_of(const arch::Microarch& microarch, const calibrate::Figure& tagging) {
+  return loads_for(kRecords, usable_period(microarch, kPeriod), tagging);
 }
+#define SKIDPROOF_TAGGING calibrated(calibrate::Quantity::kLoadsATag)
 
 }  // namespace
+
+SKIDPROOF_SUITE(PmuPlacement, kCount);
+SKIDPROOF_SUITE(PebsFields, kOneRecord);
 
 // --- Addresses
 
@@ -50,7 +53,8 @@ SKIDPROOF_TEST_OVER(PebsFields, HoldCanonicalAddresses, over::words({"bytes=8K",
   SKIDPROOF_REQUIRE(has_load_latency(uarch()), SkipCategory::kNotOnThisMicroarch, kNoLatency);
   const Program& chase = program("pointer_chase", param().word());
 
-  Sampled sampled = need(sample(machine(), latency_plan(uarch()), chase, iterations_of(uarch())));
+  Sampled sampled = need(
+      sample(machine(), latency_plan(uarch()), chase, iterations_of(uarch(), SKIDPROOF_TAGGING)));
 
   uint64_t inside = 0;
   for (Record record : sampled.records()) {
@@ -77,7 +81,8 @@ SKIDPROOF_TEST(PebsFields, HoldTheAddressOfTheLoadBeforeTheIp, clause::P12, clau
   }
   VERIFY_EQ(address_of.size(), 8u);
 
-  Sampled sampled = need(sample(machine(), latency_plan(uarch()), code, iterations_of(uarch())));
+  Sampled sampled = need(
+      sample(machine(), latency_plan(uarch()), code, iterations_of(uarch(), SKIDPROOF_TAGGING)));
 
   uint64_t known = 0;
   for (Record record : sampled.records()) {
@@ -99,7 +104,7 @@ SKIDPROOF_TEST_OVER(PebsFields, AreThoseOfLoadLatencyOnlyWithoutCmaskAndInv,
   const Program& chase = program("pointer_chase", "bytes=8K");
   SessionPlan plan = latency_plan(uarch());
   {
-    Sampled plain = need(sample(machine(), plan, chase, iterations_of(uarch())));
+    Sampled plain = need(sample(machine(), plan, chase, iterations_of(uarch(), SKIDPROOF_TAGGING)));
     VERIFY_EQ(plain.records().size(), kRecords) << "the control, without a qualifier";
     for (Record record : plain.records()) VERIFY_GT(record.latency(), kLeastThreshold);
     need(plain.session.close());
@@ -108,7 +113,7 @@ SKIDPROOF_TEST_OVER(PebsFields, AreThoseOfLoadLatencyOnlyWithoutCmaskAndInv,
   plan.counters[0].cmask = word.starts_with("CMask") ? 1 : 0;
   plan.counters[0].invert = word.ends_with("Invert");
 
-  Sampled sampled = need(sample(machine(), plan, chase, iterations_of(uarch())));
+  Sampled sampled = need(sample(machine(), plan, chase, iterations_of(uarch(), SKIDPROOF_TAGGING)));
 
   evidence("records", sampled.records().size());
   VERIFY_EQ(sampled.records().remainder_bytes(), 0u);
@@ -122,7 +127,8 @@ SKIDPROOF_TEST(PebsFields, AreFilledForLoadLatency, clause::P17, clause::P12) {
                     "the record has another format");
   const Program& chase = program("pointer_chase", "bytes=1M");
   {
-    Sampled latency = need(sample(machine(), latency_plan(uarch()), chase, iterations_of(uarch())));
+    Sampled latency = need(
+        sample(machine(), latency_plan(uarch()), chase, iterations_of(uarch(), SKIDPROOF_TAGGING)));
     VERIFY_GE(latency.records().size(), kRecords / 2);
     for (Record record : latency.records()) {
       VERIFY_NE(record.data_address(), 0u);

@@ -41,6 +41,8 @@ uint64_t since(const arch::Microarch& microarch, uint64_t value, uint64_t loaded
 
 }  // namespace
 
+SKIDPROOF_SUITE(PebsFixed, kOneRecord);
+
 SKIDPROOF_TEST(PebsFixed, HaveAnEnableBitEach, clause::A14, clause::M20) {
   for (unsigned i = 0; i < uarch().fixed_counters; ++i) {
     const uint64_t enable = bit(arch::pebs_enable::kFixedShift + i);
@@ -212,9 +214,14 @@ SKIDPROOF_TEST_OVER(PebsFixed, RecordsAnInstructionAtItsOverflow,
   evidence("records", records);
   evidence("instructions", instructions);
   VERIFY_GE(records, kRecords * 9 / 10);
-  // A fused pair retires together, and its second half may be lost to the reload (R72).
+  // A fused pair retires together, and its second half may be lost to the reload (R72); and some per cent
+  // of the records come late, by one instruction on Sapphire Rapids, by a few on Ice Lake (J. Brink, Bedrock,
+  // 2026). One for each record would be another event; what waits until PEBS is armed is more.
   const auto missing = static_cast<int64_t>(instructions - (records * each + rest));
-  VERIFY_LT(std::abs(missing), static_cast<int64_t>(records / 2)) << "every one is accounted for";
+  observe("instructions-that-pass-before-a-record",
+          static_cast<double>(missing) / static_cast<double>(std::max<uint64_t>(records, 1)));
+  VERIFY_GT(missing, -static_cast<int64_t>(records / 2)) << "every one is accounted for";
+  VERIFY_LT(missing, static_cast<int64_t>(records * 9 / 10)) << "every one is accounted for";
 }
 
 SKIDPROOF_TEST_OVER(PebsFixed, SamplesEachInstructionInProportion,

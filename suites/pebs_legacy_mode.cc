@@ -45,7 +45,7 @@ struct Sampling {
 };
 
 Sampling sampling(const arch::Microarch& m) {
-  for (const char* word : {"load", "store", "taken"}) {
+  for (const char* word : {"taken", "load", "store"}) {
     if (const arch::Event* event = precise_event(m, sparse_signal(word))) {
       return {.word = word, .event = event, .period = usable_period(m, 40)};
     }
@@ -60,6 +60,8 @@ SessionPlan plan_32(const arch::Event& event, uint64_t period, size_t records) {
 }
 
 }  // namespace
+
+SKIDPROOF_SUITE(PebsLegacyMode, kEdges);
 
 // The record's 32-bit registers are the instruction's, exactly; what is above them is zero.
 SKIDPROOF_TEST(PebsLegacyMode, RecordsRegistersWithUpperHalvesZero, clause::R59, clause::R5) {
@@ -171,7 +173,9 @@ SKIDPROOF_TEST(PebsLegacyMode, RecordsADataAddressOf32Bits, clause::R59) {
   SessionPlan plan = one_counter(counter, *event, usable_period(uarch(), 20), 64);
   plan.mode = k32;
 
-  Sampled sampled = need(sample(machine(), plan, code, 20'000));
+  const uint64_t loads =
+      loads_for(64, plan.counters[0].period, calibrated(calibrate::Quantity::kLoadsATag));
+  Sampled sampled = need(sample(machine(), plan, code, loads));
 
   VERIFY_GT(sampled.records().size(), 10u);
   for (Record record : sampled.records()) {

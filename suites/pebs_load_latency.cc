@@ -7,6 +7,9 @@
 #include "suites/sampling.h"
 
 namespace skidproof {
+
+SKIDPROOF_SUITE(PebsLoadLatency, kOneRecord);
+
 namespace {
 
 using namespace suites;
@@ -19,10 +22,6 @@ namespace over = check::over;
 constexpr size_t kRecords = 50;
 constexpr uint64_t kPeriod = 32;
 constexpr uint64_t kLeastThreshold = 3;  // [SDM 18.8.1.2]
-// The hardware tags loads at random, at a rate that is not published: so many loads for each record
-// give a full buffer down to one tagged load in 8.
-constexpr uint64_t kLoadsATag = 8;
-
 // Pointers that fit the L1 cache; that come from beyond it; one in each of 4096 pages.
 constexpr char kResident[] = "bytes=8K";
 constexpr char kSpread[] = "bytes=1M";
@@ -41,9 +40,10 @@ SessionPlan latency_plan(const arch::Microarch& microarch, unsigned counter, uin
   return plan;
 }
 
-uint64_t iterations_of(const arch::Microarch& microarch) {
-  return iterations_for(kRecords, usable_period(microarch, kPeriod)) * kLoadsATag;
+uint64_t iterations_of(const arch::Microarch& microarch, const calibrate::Figure& tagging) {
+  return loads_for(kRecords, usable_period(microarch, kPeriod), tagging);
 }
+#define SKIDPROOF_TAGGING calibrated(calibrate::Quantity::kLoadsATag)
 
 // The address of a pointer of the chase.
 bool in_chase(const Program& program, uint64_t address) {
@@ -76,13 +76,13 @@ SKIDPROOF_TEST_OVER(PebsLoadLatency, RecordsOnlyLoadsAboveTheThreshold, threshol
   uint64_t threshold = param().number();
   unsigned counter = latency_counter(uarch());
   Session control = need(Session::open(machine(), latency_plan(uarch(), counter, kLeastThreshold)));
-  need(control.run(chase, iterations_of(uarch())));
+  need(control.run(chase, iterations_of(uarch(), SKIDPROOF_TAGGING)));
   VERIFY_GE(chase_records(chase, control.records()).size(), kRecords / 2)
       << "the control, with the least threshold";
   need(control.close());
 
-  Sampled sampled = need(
-      sample(machine(), latency_plan(uarch(), counter, threshold), chase, iterations_of(uarch())));
+  Sampled sampled = need(sample(machine(), latency_plan(uarch(), counter, threshold), chase,
+                                iterations_of(uarch(), SKIDPROOF_TAGGING)));
   std::map<int64_t, uint64_t> latencies;
   for (Record record : sampled.records()) {
     VERIFY_GT(record.latency(), threshold) << "a load at " << record.data_address();
@@ -90,6 +90,46 @@ SKIDPROOF_TEST_OVER(PebsLoadLatency, RecordsOnlyLoadsAboveTheThreshold, threshol
   }
   histogram("latency", "cycles", latencies);
   evidence("threshold", threshold);
+  evidence("outcome", latencies.empty() ? "nothing recorded" : "records");
+}
+
+// Chases from near to far, the furthest beyond most second levels.
+constexpr const char* kChases[] = {kResident, kSpread, kPages, "bytes=32M,granularity=256"};
+
+// What the machine itself takes for a load tells which chase is slower than a threshold, and must
+// be recorded above it.
+SKIDPROOF_TEST_OVER(PebsLoadLatency, RecordsLoadsThatAreSlowerThanTheThreshold,
+                    over::numbers("above", {3, 4, 8, 16, 24, 32, 64, 256}), clause::P11,
+                    clause::P12) {
+  SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
+                    kNoFacility);
+  const uint64_t threshold = param().number();
+  const uint64_t iterations = iterations_of(uarch(), SKIDPROOF_TAGGING);
+  SessionPlan counting;
+  counting.fixed = {{.counter = 1}};  // core cycles
+  const Program* chase = nullptr;
+  double cycles = 0;
+  for (const char* parameters : kChases) {
+    chase = &program("pointer_chase", parameters);
+    // The second time: the first leaves in the caches what the sampled run will meet there.
+    for (int time = 0; time < 2; ++time) {
+      cycles =
+          static_cast<double>(need(sample(machine(), counting, *chase, iterations)).run.fixed[0]) /
+          static_cast<double>(iterations);
+    }
+    // A quarter more, since each iteration has its start and stop and two instructions beside the load.
+    if (cycles > 1.25 * static_cast<double>(threshold)) break;
+  }
+  evidence("chase", chase->parameters);
+  evidence("cycles-a-load", cycles);
+  SKIDPROOF_REQUIRE(cycles > 1.25 * static_cast<double>(threshold), SkipCategory::kMachineLimit,
+                    "no chase is slow enough for this threshold on this machine");
+  Sampled sampled = need(sample(
+      machine(), latency_plan(uarch(), latency_counter(uarch()), threshold), *chase, iterations));
+  const std::vector<Record> found = chase_records(*chase, sampled.records());
+  evidence("records", found.size());
+  VERIFY_GE(found.size(), kRecords / 4) << "loads of " << cycles << " cycles";
+  for (const Record& record : found) VERIFY_GT(record.latency(), threshold);
 }
 
 SKIDPROOF_TEST(PebsLoadLatency, CountsFewerLoadsAboveAHigherThreshold, clause::P11) {
@@ -100,7 +140,8 @@ SKIDPROOF_TEST(PebsLoadLatency, CountsFewerLoadsAboveAHigherThreshold, clause::P
   for (uint64_t threshold : {kLeastThreshold, uint64_t{1000}}) {
     SessionPlan plan = latency_plan(uarch(), latency_counter(uarch()), threshold);
     plan.counters[0].initial = 0;  // counts, and overflows never
-    Sampled counted = need(sample(machine(), plan, chase, iterations_of(uarch())));
+    Sampled counted =
+        need(sample(machine(), plan, chase, iterations_of(uarch(), SKIDPROOF_TAGGING)));
     counts.push_back(counted.run.counters.at(0));
   }
   VERIFY_GE(counts[0], kRecords) << "loads in the L1 cache take more than 3 cycles";
@@ -118,7 +159,7 @@ SKIDPROOF_TEST_OVER(PebsLoadLatency, RecordsTheAddressOfALoadOfTheChase,
   const Program& chase = program("pointer_chase", param().word());
   Sampled sampled =
       need(sample(machine(), latency_plan(uarch(), latency_counter(uarch()), kLeastThreshold),
-                  chase, iterations_of(uarch())));
+                  chase, iterations_of(uarch(), SKIDPROOF_TAGGING)));
   size_t found = chase_records(chase, sampled.records()).size();
   VERIFY_GE(found, kRecords / 2) << "records with an address of the chase";
   VERIFY_LE(sampled.records().size() - found, kForeignAllowed) << "records of other addresses";
@@ -135,13 +176,14 @@ struct Sources {
   double l1_hit = 0, stlb_miss = 0, locked = 0;
 };
 
-Expected<Sources> sources(Machine& machine, const Program& chase) {
+Expected<Sources> sources(Machine& machine, const Program& chase,
+                          const calibrate::Figure& tagging) {
   const arch::Microarch& microarch = *machine.identity().microarch;
   Session session = SKIDPROOF_TRY(
       Session::open(machine, latency_plan(microarch, latency_counter(microarch), kLeastThreshold)));
-  SKIDPROOF_TRY(session.run(chase, iterations_of(microarch)));
+  SKIDPROOF_TRY(session.run(chase, iterations_of(microarch, tagging)));
   session.rewind();  // what came before the caches were warm
-  SKIDPROOF_TRY(session.run(chase, iterations_of(microarch)));
+  SKIDPROOF_TRY(session.run(chase, iterations_of(microarch, tagging)));
   Sources out;
   uint64_t stlb_misses = 0, locked = 0;
   for (const Record& record : chase_records(chase, session.records())) {
@@ -162,7 +204,7 @@ constexpr double kNearlyAll = 0.8, kHardlyAny = 0.2;
 SKIDPROOF_TEST(PebsLoadLatency, NamesTheL1CacheForAChaseThatFitsIt, clause::P12, clause::P13) {
   SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
                     kNoFacility);
-  Sources found = need(sources(machine(), program("pointer_chase", kResident)));
+  Sources found = need(sources(machine(), program("pointer_chase", kResident), SKIDPROOF_TAGGING));
   VERIFY_GE(found.records, kRecords / 2);
   VERIFY_GE(found.l1_hit, kNearlyAll) << "8 KiB fit";
   histogram("source", "Table 18-24", found.bins, {static_cast<int64_t>(DataSource::kL1Hit)});
@@ -173,8 +215,8 @@ SKIDPROOF_TEST(PebsLoadLatency, NamesAFurtherSourceForAChaseBeyondTheL1Cache, cl
                clause::P13) {
   SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
                     kNoFacility);
-  Sources near = need(sources(machine(), program("pointer_chase", kResident)));
-  Sources beyond = need(sources(machine(), program("pointer_chase", kSpread)));
+  Sources near = need(sources(machine(), program("pointer_chase", kResident), SKIDPROOF_TAGGING));
+  Sources beyond = need(sources(machine(), program("pointer_chase", kSpread), SKIDPROOF_TAGGING));
   VERIFY_GE(near.records, kRecords / 2);
   VERIFY_GE(beyond.records, kRecords / 2);
   VERIFY_LE(beyond.l1_hit, near.l1_hit / 2) << "1 MiB does not fit";
@@ -189,8 +231,8 @@ SKIDPROOF_TEST(PebsLoadLatency, TellsLoadsThatMissTheStlb, clause::P14, clause::
                     kNoFacility);
   SKIDPROOF_REQUIRE(uarch().data_source_tlb_lock_bits, SkipCategory::kNotOnThisMicroarch,
                     "bit 4 of the data source is reserved on this microarch (Table 18-24)");
-  Sources near = need(sources(machine(), program("pointer_chase", kResident)));
-  Sources pages = need(sources(machine(), program("pointer_chase", kPages)));
+  Sources near = need(sources(machine(), program("pointer_chase", kResident), SKIDPROOF_TAGGING));
+  Sources pages = need(sources(machine(), program("pointer_chase", kPages), SKIDPROOF_TAGGING));
   VERIFY_GE(near.records, kRecords / 2);
   VERIFY_GE(pages.records, kRecords / 2);
   VERIFY_LE(near.stlb_miss, kHardlyAny) << "two pages";
@@ -205,8 +247,8 @@ SKIDPROOF_TEST(PebsLoadLatency, TellsLockedLoads, clause::P14, clause::P12) {
                     kNoFacility);
   SKIDPROOF_REQUIRE(uarch().data_source_tlb_lock_bits, SkipCategory::kNotOnThisMicroarch,
                     "bit 5 of the data source is reserved on this microarch (Table 18-24)");
-  Sources plain = need(sources(machine(), program("pointer_chase", kResident)));
-  Sources locked = need(sources(machine(), program("locked_rmw", "unroll=1")));
+  Sources plain = need(sources(machine(), program("pointer_chase", kResident), SKIDPROOF_TAGGING));
+  Sources locked = need(sources(machine(), program("locked_rmw", "unroll=1"), SKIDPROOF_TAGGING));
   VERIFY_GE(plain.records, kRecords / 2);
   VERIFY_GE(locked.records, kRecords / 2);
   VERIFY_LE(plain.locked, 0.0);
@@ -225,7 +267,8 @@ SKIDPROOF_TEST(PebsLoadLatency, NeedsBothOfItsEnableBits, clause::P10) {
   SessionPlan plan = latency_plan(uarch(), counter, kLeastThreshold);
   auto records = [&](uint64_t enable) -> uint64_t {
     plan.pebs_enable = enable;
-    Sampled sampled = need(sample(machine(), plan, chase, iterations_of(uarch())));
+    Sampled sampled =
+        need(sample(machine(), plan, chase, iterations_of(uarch(), SKIDPROOF_TAGGING)));
     return chase_records(chase, sampled.records()).size();
   };
   uint64_t pebs = arch::bit(counter);
@@ -245,7 +288,7 @@ SKIDPROOF_TEST_OVER(PebsLoadLatency, IsReportedOnOtherCounters, over::counters({
   constexpr uint64_t kThreshold = 24;  // no load in the L1 cache takes as long
   auto records_above = [&](unsigned counter, uint64_t threshold) -> uint64_t {
     Sampled sampled = need(sample(machine(), latency_plan(uarch(), counter, threshold), chase,
-                                  iterations_of(uarch())));
+                                  iterations_of(uarch(), SKIDPROOF_TAGGING)));
     for (Record record : sampled.records()) VERIFY_GT(record.latency(), threshold);
     return chase_records(chase, sampled.records()).size();
   };

@@ -11,9 +11,13 @@
 
 #include "harness/check/check.h"
 #include "harness/stats/hypothesis.h"
+#include "suites/exact.h"
 #include "suites/sampling.h"
 
 namespace skidproof {
+
+SKIDPROOF_SUITE(PebsPdir, kOneRecord);
+
 namespace {
 
 using namespace suites;
@@ -31,6 +35,10 @@ constexpr uint64_t kPeriod = 199;
 // that is not more than the second next to never.
 constexpr double kProportional = 1e-6;
 constexpr double kDisproportional = 1e-9;
+
+// Of instructions, before a record of the precise distribution: the next one, and the second half of a
+// fused pair that retires with it.
+constexpr double kMostPassing = 1.5;
 
 constexpr char kNoPdir[] = "this microarch has no precise distribution (Table 18-31)";
 
@@ -109,17 +117,25 @@ Expected<Placing> place_samples(Machine& machine, const Program& program, const 
   uint64_t period = usable_period(microarch, kPeriod), spread = 8 * path.size();
   size_t records = path.size() * kRecordsAnInstruction;
   auto draw = [&] { return minus_period(period + random.below(spread), microarch.gp_width); };
-  Session session =
-      SKIDPROOF_TRY(Session::open(machine, one_counter(counter, event, period, records)));
+  Session session = SKIDPROOF_TRY(Session::open(
+      machine, one_counter(counter, event, period, safe_records(microarch, records))));
   auto iterations =  // about one record
       static_cast<uint64_t>(static_cast<double>(period + spread) / events) + 1;
   session.set_reset_slot(counter, draw());
   SKIDPROOF_TRY(session.run(program, iterations));
-  for (size_t i = 1; i < 3 * records && session.index() < session.maximum(); ++i) {
+  Placing all;
+  const auto any = [](const Instruction&) { return true; };
+  for (size_t i = 1; i < 3 * records; ++i) {
+    if (session.index() >= session.maximum()) {
+      all += place(program, path, session.records(), any);
+      if (all.on_path >= records) break;
+      session.rewind();
+    }
     session.set_reset_slot(counter, draw());
     SKIDPROOF_TRY(session.resume(program, iterations));
   }
-  return place(program, path, session.records(), [](const Instruction&) { return true; });
+  if (session.index() < session.maximum()) all += place(program, path, session.records(), any);
+  return all;
 }
 
 // Instructions retired, sampled with the event of the precise distribution on any counter.
@@ -149,12 +165,23 @@ SKIDPROOF_TEST_OVER(PebsPdir, GivesNoPreciseDistributionOnAnotherCounter,
                     over::product(over::counters({0, 2, 3}), two_shadows()), clause::P5) {
   SKIDPROOF_REQUIRE(uarch().pdir_counter != 0, SkipCategory::kNotOnThisMicroarch, kNoPdir);
   const Program& loop = program("division_shadow", param().word());
+  const arch::Event& event = *facility_event(uarch(), EventKind::kPdir);
+  const auto own = static_cast<unsigned>(__builtin_ctz(uarch().pdir_counter));
+  constexpr size_t kControl = 20;
+  const uint64_t period = usable_period(uarch(), own, event, kPeriod);
+  Sampled control = need(sample(machine(), one_counter(own, event, period, kControl), loop,
+                                iterations_for(kControl, period, loop.per_iteration.instructions)));
+  VERIFY_EQ(control.records().size(), kControl) << "the control, on its own counter";
+  need(control.session.close());
   Distribution found = need(
       precise_distribution(machine(), loop, static_cast<unsigned>(param().number(0)), random()));
   // What C0H/01H does there is not published: it may record nothing, but not in proportion.
   bool enough = found.records >= found.counts.size() * kRecordsAnInstruction / 2;
   VERIFY_TRUE(!enough || found.p() <= kDisproportional)
       << found.records << " records in proportion, p = " << found.p();
+  observe("outcome", found.records == 0 ? "nothing recorded"
+                     : enough           ? "not in proportion"
+                                        : "too few records to tell");
   evidence("pdir", found.histogram("pdir"));
   evidence("p", found.p());
 }
@@ -179,11 +206,20 @@ SKIDPROOF_TEST_OVER(PebsPdir, RecordsTheOverflowingEventItself, shadows(), claus
   uint64_t rest = (sampled.run.counters.at(0) - minus_period(period, uarch().gp_width)) &
                   minus_period(1, uarch().gp_width);
   uint64_t instructions = sampled.run.fixed.at(0);
+  // One event more or less for each record is what is left open: R13's event N is inferred, and 0.7 a
+  // record were measured to pass at a period of 100. An ordinary event lets more pass.
   VERIFY_GE(records, kRecords * 9 / 10);
   auto missing = static_cast<int64_t>(instructions - (records * period + rest));
-  VERIFY_LT(std::abs(missing), static_cast<int64_t>(records / 2))
-      << records << " records of " << period << " events and " << rest << " more, of "
-      << instructions << " instructions";
+  const double each =
+      static_cast<double>(missing) / static_cast<double>(std::max<uint64_t>(records, 1));
+  const double edge =
+      static_cast<double>(2 * margin_of(calibrated(calibrate::Quantity::kEdgeInstructions))) /
+      static_cast<double>(std::max<uint64_t>(records, 1));
+  VERIFY_GE(each, -edge) << records << " records of " << period << " events and " << rest
+                         << " more, of " << instructions << " instructions";
+  VERIFY_LE(each, kMostPassing + edge) << records << " records of " << period << " events and "
+                                       << rest << " more, of " << instructions << " instructions";
+  observe("events-that-pass-before-a-record", each);
   evidence("records", records);
   evidence("period", period);
   evidence("rest", rest);
@@ -237,7 +273,8 @@ SKIDPROOF_TEST_OVER(PebsPdir, OrdinaryEventsFallIntoTheShadow,
         return i.address == division ? std::max(events - others, 1.0) : 1;
       });
   VERIFY_GE(found.records, path.size() * kLeastAnInstruction);
-  VERIFY_LE(found.p(), kDisproportional) << "no shadow: sampled in proportion";
+  // That a long-latency instruction casts a shadow is how parts are, and no promise: a better one has none.
+  observe("in-shadow", found.p() <= kDisproportional);
   evidence("shadow", found.histogram("shadow"));
   evidence("event", event->name);
   evidence("p", found.p());

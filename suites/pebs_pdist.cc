@@ -15,6 +15,8 @@ using arch::Gpr;
 
 }  // namespace
 
+SKIDPROOF_SUITE(PebsPdist, kOneRecord);
+
 // RDI counts the iterations down, so that a record's RDI says which event it belongs to.
 SKIDPROOF_TEST_OVER(PebsPdist, RecordsTheOverflowingEventOnPmc0Alone,
                     over::product(over::counters({0, 1, 2, 3}),
@@ -26,8 +28,9 @@ SKIDPROOF_TEST_OVER(PebsPdist, RecordsTheOverflowingEventOnPmc0Alone,
   const arch::Event* event = precise_event(uarch(), sparse_signal(param().word()), counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
                     "no precise event for this signal on this counter");
+  SKIDPROOF_REQUIRE_EXACT(param().word());
   const Program& code = program("sparse_event", sparse_parameters(param().word()));
-  const uint64_t period = usable_period(uarch(), random().between(33, 60));
+  const uint64_t period = usable_period(uarch(), counter, *event, random().between(33, 60));
   const uint64_t each = period + ((uarch().pdist_counters >> counter & 1) != 0 ? 0 : 1);
   const uint64_t iterations = 6 * each + each / 2;
   const uint64_t own = sparse_events(param().word(), code, iterations);

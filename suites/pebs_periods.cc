@@ -1,5 +1,6 @@
 // Small periods: from 16 events on, at every value of the low six bits, a period is kept exactly, as
-// far down as the microarch sustains it (R41); a record costs time and nothing else (R40).
+// far down as the microarch sustains it (R41); a record costs time and nothing else (R40). Shorter
+// ones are not run: on some parts they hang the machine or lose records.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -15,7 +16,9 @@ using namespace suites;
 using arch::EventKind;
 using arch::Signal;
 
-constexpr char kNoEvent[] = "no precise load event on PMC0";
+constexpr char kNoEvent[] = "no precise load event on this counter";
+constexpr char kTooShort[] =
+    "the sources give a longer least period for this event on this counter";
 
 // Where a fused pair overflows, its second instruction is one that the next period lacks. The loop of this
 // spacing is of a length that puts none of the periods' overflows at its pair more often than every fourth time.
@@ -30,23 +33,26 @@ std::vector<Param> periods() {
 
 }  // namespace
 
+SKIDPROOF_SUITE(PebsPeriods, kEdges);
+
 SKIDPROOF_TEST_OVER(PebsPeriods, AreKeptExactly, periods(), clause::R41, clause::R19) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const unsigned counter = arming_counter(uarch());
+  const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load"));
   const uint64_t period = param().number();
+  SKIDPROOF_REQUIRE(period >= minimum_period(uarch(), counter, *event),
+                    SkipCategory::kNotOnThisMicroarch, kTooShort);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   const uint64_t iterations = iterations_for_exactly(8, period);
-  const uint64_t events = need(count(machine(), 0, *event, code, iterations));
-  const Exact expected = exact(uarch(), events, period, period);
+  const uint64_t events = need(count(machine(), counter, *event, code, iterations));
+  const Exact expected = exact(uarch(), events, period, period, counter);
 
-  Sampled sampled = need(sample(machine(), one_counter(0, *event, period, 32), code, iterations));
+  Sampled sampled =
+      need(sample(machine(), one_counter(counter, *event, period, 16), code, iterations));
 
-  const bool sustained = period >= uarch().minimum_period;
-  evidence("expectation", sustained ? "exact" : "classified");
   evidence("records", sampled.records().size());
   evidence("records-by-the-clause", expected.records);
   VERIFY_EQ(sampled.records().remainder_bytes(), 0u);
-  if (!sustained) return;
   VERIFY_GE(expected.records, 8u);
   VERIFY_EQ(sampled.records().size(), expected.records);
   VERIFY_EQ(sampled.run.counters[0], expected.counter);
@@ -56,20 +62,23 @@ SKIDPROOF_TEST_OVER(PebsPeriods, AreKeptExactly, periods(), clause::R41, clause:
 // that the microarch sustains.
 SKIDPROOF_TEST_OVER(PebsPeriods, CostTimeAndNothingElse,
                     over::numbers("period=", {16, 32, 64, 128, 1024}), clause::R40, clause::R12) {
-  const arch::Event* event = precise_event(uarch(), Signal::kLoads);
+  const unsigned counter = arming_counter(uarch());
+  const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const uint64_t period = param().number();
-  SKIDPROOF_REQUIRE(period >= uarch().minimum_period, SkipCategory::kNotOnThisMicroarch,
-                    "the microarch does not sustain this period");
-  const Program& code = program("sparse_event", sparse_parameters("load"));
-  const uint64_t iterations = iterations_for_exactly(30, period);
+  SKIDPROOF_REQUIRE(period >= minimum_period(uarch(), counter, *event),
+                    SkipCategory::kNotOnThisMicroarch, kTooShort);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+  const size_t room = safe_records(uarch(), 64);
+  const uint64_t iterations = iterations_for_exactly(room / 2, period);
   Sampled counted =
-      need(sample(machine(), one_counter(plain_counter(0, *event), 1), code, iterations));
+      need(sample(machine(), one_counter(plain_counter(counter, *event), 1), code, iterations));
   const uint64_t events = counted.run.counters[0];
-  const Exact expected = exact(uarch(), events, period, period);
+  const Exact expected = exact(uarch(), events, period, period, counter);
   need(counted.session.close());
 
-  Sampled sampled = need(sample(machine(), one_counter(0, *event, period, 64), code, iterations));
+  Sampled sampled =
+      need(sample(machine(), one_counter(counter, *event, period, room), code, iterations));
 
   const double ticks =
       static_cast<double>(sampled.run.log.tsc) - static_cast<double>(counted.run.log.tsc);
@@ -81,7 +90,7 @@ SKIDPROOF_TEST_OVER(PebsPeriods, CostTimeAndNothingElse,
   VERIFY_EQ(sampled.run.counters[0], expected.counter);
   for (Record record : sampled.records()) {
     VERIFY_FALSE(foreign(code, record.ip()));
-    VERIFY_EQ(record.ip(), sampled.records().front().ip()) << "there is one load in the loop";
+    VERIFY_EQ(record.ip(), sampled.records().front().ip()) << "there is one such event in the loop";
   }
 }
 
@@ -94,8 +103,9 @@ SKIDPROOF_TEST_OVER(PebsPeriods, AreKeptByThePreciseDistribution, periods(), cla
   const auto counter = static_cast<unsigned>(__builtin_ctz(uarch().pdir_counter));
   const arch::Event* event = facility_event(uarch(), EventKind::kPdir);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("load", kSpacingForPairs));
   const uint64_t period = param().number();
+  SKIDPROOF_REQUIRE(period >= uarch().minimum_period, SkipCategory::kNotOnThisMicroarch, kTooShort);
+  const Program& code = program("sparse_event", sparse_parameters("load", kSpacingForPairs));
   constexpr uint64_t kRecords = 100;
   SessionPlan plan = one_counter(counter, *event, period, 2 * kRecords);
   plan.fixed = {{.counter = 0}};  // instructions retired
@@ -109,17 +119,22 @@ SKIDPROOF_TEST_OVER(PebsPeriods, AreKeptByThePreciseDistribution, periods(), cla
   const uint64_t accounted = records * period + rest;
   const uint64_t missing =
       std::max(sampled.run.fixed[0], accounted) - std::min(sampled.run.fixed[0], accounted);
-  const bool sustained = period >= uarch().minimum_period &&
-                         period >= uarch().pdir_minimum_period &&
-                         period % uarch().pdir_period_multiple == 0;
+  // What only a listed erratum takes away is promised all the same: failing there is expected (xfail).
+  const bool promised = uarch().has_erratum("BJ103");
+  const bool sustained = promised || sustained_period(uarch(), counter, *event, period) == period;
   evidence("expectation", sustained ? "exact" : "classified");
   evidence("records", records);
   evidence("missing", missing);
   VERIFY_EQ(sampled.records().remainder_bytes(), 0u);
-  VERIFY_LE(records * period, sampled.run.fixed[0] + period) << "a record without an overflow";
+  VERIFY_LE(records * period, sampled.run.fixed[0] + period +
+                                  margin_of(calibrated(calibrate::Quantity::kEdgeInstructions)))
+      << "a record without an overflow";
   if (!sustained) return;
-  VERIFY_GE(records, kRecords * 9 / 10);
-  VERIFY_LT(missing, records / 2) << "an event that passes before each record is one missing";
+  // R13's event N is inferred, and so one more may pass; an ordinary event lets several.
+  VERIFY_GE(records, kRecords * period / (period + 2) * 9 / 10);
+  VERIFY_LE(missing,
+            records * 3 / 2 + 2 * margin_of(calibrated(calibrate::Quantity::kEdgeInstructions)))
+      << "events that pass before each record are missing";
 }
 
 }  // namespace skidproof::check

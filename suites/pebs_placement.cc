@@ -18,6 +18,8 @@ constexpr char kNoSuchCounter[] = "there is no such counter";
 
 }  // namespace
 
+SKIDPROOF_SUITE(PebsPlacement, kOneRecord);
+
 SKIDPROOF_TEST_OVER(PebsPlacement, RecordsOnPmc0To3, over::counters({0, 1, 2, 3}), clause::P1,
                     clause::R31, clause::G12) {
   const auto counter = static_cast<unsigned>(param().number());

@@ -161,11 +161,14 @@ Expected<Program> KnownRegisters::place(uint64_t code_address, uint64_t data_add
 
 }  // namespace
 
+SKIDPROOF_SUITE(PebsRecord, kOneRecord);
+
 SKIDPROOF_TEST_OVER(PebsRecord, HoldsEveryRegisterAsTheInstructionLeftIt,
                     over::words({"below", "equal", "overflow", "above"}), clause::P3, clause::R5,
                     clause::R7, clause::R59) {
   const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  SKIDPROOF_REQUIRE_EXACT(sparse_word(uarch(), "load"));
   KnownRegisters known;
   known.simd = sparse_word(uarch(), "load") == "simd";
   for (uint64_t& value : known.values) value = random().next();
@@ -214,10 +217,10 @@ SKIDPROOF_TEST_OVER(PebsRecord, HoldsEveryRegisterAsTheInstructionLeftIt,
 SKIDPROOF_TEST_OVER(PebsRecord, TakesTheBytesOfItsFormat, over::counters({0, 1, 2, 3}), clause::P3,
                     clause::M5, clause::D2, clause::G1) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = sparse_event(uarch(), "load", counter);
+  const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
                     "no precise load event on this counter");
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   const uint64_t period = usable_period(uarch(), 40);
 
   Sampled sampled = need(sample(machine(), one_counter(counter, *event, period, 16), code,
@@ -250,11 +253,11 @@ SKIDPROOF_TEST_OVER(PebsRecord, TakesTheBytesOfItsFormat, over::counters({0, 1, 
 // PMC0 samples; PMC1 and fixed counter 0 overflow before its record, PMC2 does not.
 SKIDPROOF_TEST(PebsRecord, HoldsTheStatusOfAllCountersFromBeforeTheAssist, clause::R16, clause::R23,
                clause::M35) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   SKIDPROOF_REQUIRE(uarch().record->global_status != arch::kAbsent,
                     SkipCategory::kNotOnThisMicroarch, "the record holds no status");
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   const uint64_t period = usable_period(uarch(), 40);
   SessionPlan plan;
   plan.counters = {CounterSetup::of(0, *event, period),
@@ -275,12 +278,12 @@ SKIDPROOF_TEST(PebsRecord, HoldsTheStatusOfAllCountersFromBeforeTheAssist, claus
 }
 
 SKIDPROOF_TEST(PebsRecord, ShowsBothCountersThatOverflowedTogether, clause::R16, clause::R26) {
-  const arch::Event* event = sparse_event(uarch(), "store");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
                     "no precise store event on PMC0");
   SKIDPROOF_REQUIRE(uarch().record->global_status != arch::kAbsent,
                     SkipCategory::kNotOnThisMicroarch, "the record holds no status");
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   const uint64_t period = usable_period(uarch(), 40);
   SessionPlan plan;
   plan.counters = {CounterSetup::of(1, *event, period), CounterSetup::of(3, *event, period)};

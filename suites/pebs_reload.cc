@@ -20,6 +20,8 @@ constexpr char kOneCounter[] = "PEBS works on fewer counters";
 
 }  // namespace
 
+SKIDPROOF_SUITE(PebsReload, kBuffer);
+
 SKIDPROOF_TEST_OVER(PebsReload, LoadsTheResetSlotAfterEveryRecord,
                     over::product(over::counters({0, 1, 2, 3}),
                                   over::words({"load", "store", "taken"})),
@@ -27,13 +29,14 @@ SKIDPROOF_TEST_OVER(PebsReload, LoadsTheResetSlotAfterEveryRecord,
   const auto counter = static_cast<unsigned>(param().number());
   const arch::Event* event = sparse_event(uarch(), param().word(), counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  SKIDPROOF_REQUIRE_EXACT(param().word());
   const Program& code = program("sparse_event", sparse_parameters(uarch(), param().word()));
-  const uint64_t period = usable_period(uarch(), 37);
+  const uint64_t period = usable_period(uarch(), counter, *event, 37);
   const uint64_t iterations = iterations_for_exactly(6, period);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
 
   Sampled sampled =
-      need(sample(machine(), one_counter(counter, *event, period, 32), code, iterations));
+      need(sample(machine(), one_counter(counter, *event, period, 16), code, iterations));
 
   const Exact expected = exact(uarch(), events, period, period, counter);
   evidence("events", events);
@@ -48,17 +51,17 @@ SKIDPROOF_TEST_OVER(PebsReload, LoadsTheResetSlotAfterEveryRecord,
 
 SKIDPROOF_TEST_OVER(PebsReload, TakesThePeriodFromTheSlotNotFromTheFirstValue,
                     over::numbers("period=", {64, 100, 1000}), clause::R19) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
-  const uint64_t first = usable_period(uarch(), 40);
-  const uint64_t period = param().number();
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+  const uint64_t first = usable_period(uarch(), 0, *event, 40);
+  const uint64_t period = usable_period(uarch(), 0, *event, param().number());
   const uint64_t iterations = first + 1 + iterations_for_exactly(2, period);
   const uint64_t events = need(count(machine(), 0, *event, code, iterations));
   CounterSetup setup = CounterSetup::of(0, *event, first);
   setup.reset = minus_period(period, uarch().gp_width);
 
-  Sampled sampled = need(sample(machine(), one_counter(setup, 32), code, iterations));
+  Sampled sampled = need(sample(machine(), one_counter(setup, 16), code, iterations));
 
   const Exact expected = exact(uarch(), events, first, period);
   evidence("records", sampled.records().size());
@@ -74,10 +77,10 @@ SKIDPROOF_TEST_OVER(PebsReload, LoadsEveryBitOfTheSlot,
                                             0xFFFF'0000'0001, 0x0001'8000'0000, 0x7FFF'FFFF, 0}),
                     clause::R19, clause::R20) {
   const unsigned counter = (uarch().pebs_counters & arch::bit(1)) != 0 ? 1 : 0;
-  const arch::Event* event = sparse_event(uarch(), "store", counter);
+  const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store"));
-  const uint64_t first = usable_period(uarch(), 40);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+  const uint64_t first = usable_period(uarch(), counter, *event, 40);
   const uint64_t iterations = iterations_for_exactly(3, first);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
   const uint64_t slot = param().number() & arch::gp_counter_mask(uarch());
@@ -93,12 +96,12 @@ SKIDPROOF_TEST_OVER(PebsReload, LoadsEveryBitOfTheSlot,
 }
 
 SKIDPROOF_TEST(PebsReload, TakesEachCountersOwnSlot, clause::R19, clause::P2, clause::R31) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   SKIDPROOF_REQUIRE((uarch().pebs_counters & 0xF) == 0xF, SkipCategory::kNotOnThisMicroarch,
                     kOneCounter);
-  const uint64_t step = usable_period(uarch(), 40);
+  const uint64_t step = usable_period(uarch(), 0, *event, 40);
   SessionPlan plan;
   for (unsigned n = 0; n < 4; ++n) {
     CounterSetup setup = CounterSetup::of(n, *event, (n + 1) * step);
@@ -122,12 +125,12 @@ SKIDPROOF_TEST(PebsReload, TakesEachCountersOwnSlot, clause::R19, clause::P2, cl
 // same.
 SKIDPROOF_TEST(PebsReload, LoadsBothOfTwoThatOverflowTogether, clause::R19, clause::R26) {
   const unsigned lower = arming_counter(uarch());
-  const arch::Event* event = sparse_event(uarch(), "store", lower);
+  const arch::Event* event = sparse_event(uarch(), "taken", lower);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   SKIDPROOF_REQUIRE((uarch().pebs_counters & 0xF) == 0xF, SkipCategory::kNotOnThisMicroarch,
                     kOneCounter);
-  const uint64_t first = usable_period(uarch(), 50);
+  const uint64_t first = usable_period(uarch(), lower, *event, 50);
   SessionPlan plan;
   for (unsigned n : {lower, lower + 2}) {
     CounterSetup setup = CounterSetup::of(n, *event, first);
@@ -150,10 +153,10 @@ SKIDPROOF_TEST(PebsReload, LoadsBothOfTwoThatOverflowTogether, clause::R19, clau
 SKIDPROOF_TEST_OVER(PebsReload, LeavesPebsCountersThatDidNotOverflow, over::counters({1, 2, 3}),
                     clause::R19) {
   const auto other = static_cast<unsigned>(param().number());
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
-  const uint64_t period = usable_period(uarch(), 40);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+  const uint64_t period = usable_period(uarch(), 0, *event, 40);
   SKIDPROOF_REQUIRE((uarch().pebs_counters & arch::bit(other)) != 0,
                     SkipCategory::kNotOnThisMicroarch, kOneCounter);
   SessionPlan plan;
@@ -171,12 +174,12 @@ SKIDPROOF_TEST_OVER(PebsReload, LeavesPebsCountersThatDidNotOverflow, over::coun
 SKIDPROOF_TEST_OVER(PebsReload, LeavesOverflowedCountersWithoutPebs, over::counters({1, 2, 3}),
                     clause::R19) {
   const auto other = static_cast<unsigned>(param().number());
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   SKIDPROOF_REQUIRE(reported_counters(machine()) > other, SkipCategory::kMachineLimit,
                     "CPUID reports fewer counters");
-  const uint64_t period = usable_period(uarch(), 40);
+  const uint64_t period = usable_period(uarch(), 0, *event, 40);
   SessionPlan plan;
   plan.counters = {CounterSetup::of(0, *event, period),
                    CounterSetup::of(other, *event, period - 10, false)};
@@ -194,10 +197,10 @@ SKIDPROOF_TEST_OVER(PebsReload, LeavesOverflowedCountersWithoutPebs, over::count
 SKIDPROOF_TEST_OVER(PebsReload, GivesNothingToACounterWhoseEnableBitIsClear,
                     over::counters({0, 1, 2, 3}), clause::R19, clause::R39) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = sparse_event(uarch(), "load", counter);
+  const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
-  const uint64_t period = usable_period(uarch(), 40);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+  const uint64_t period = usable_period(uarch(), counter, *event, 40);
   const uint64_t iterations = iterations_for_exactly(4, period);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
   CounterSetup setup = CounterSetup::of(counter, *event, period, false);

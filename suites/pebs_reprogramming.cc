@@ -31,6 +31,8 @@ RunPlan with(std::initializer_list<MsrWrite> enable) {
 
 }  // namespace
 
+SKIDPROOF_SUITE(PebsReprogramming, kInterrupt);
+
 // The overflow falls on the last store; then GLOBAL_CTRL is cleared, or PEBS_ENABLE is.
 SKIDPROOF_TEST_OVER(PebsReprogramming, LeavesNoRecordBehindOnceStopped,
                     over::counters({0, 1, 2, 3}), clause::R39, clause::R3) {
@@ -92,9 +94,9 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, StartsAfreshWhenItWasStoppedFirst,
 SKIDPROOF_TEST_OVER(PebsReprogramming, RecordsAlikeHoweverOftenItWasStopped,
                     over::counters({0, 1, 2, 3}), clause::R39) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = precise_event(uarch(), Signal::kStores, counter);
+  const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters("store"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   const uint64_t iterations = iterations_for_exactly(4, period);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
@@ -119,16 +121,16 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, KeepsTheBufferWhenACounterIsWrittenWhileI
   const Program& code = program("sparse_event", sparse_parameters("store"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   constexpr size_t kRoom = 4;
-  Session session = need(Session::open(machine(), one_counter(0, *stores, period, kRoom)));
+  Session session = need(Session::open(machine(), one_counter(0, *taken, period, kRoom)));
   need(session.run(code, iterations_for_exactly(1, period)));
   VERIFY_EQ(session.records().size(), 1u);
 
   const bool counter = param().word() == "counter";
   const uint64_t adaptive = need(machine().rdmsr(arch::IA32_PERFEVTSEL0)) & arch::evtsel::kAdaptive;
-  const MsrWrite late = counter
-                            ? MsrWrite{arch::IA32_PMC0, minus_period(period / 2, uarch().gp_width)}
-                            : MsrWrite{arch::IA32_PERFEVTSEL0,
-                                       CounterSetup::of(0, *taken, period).select_msr() | adaptive};
+  const MsrWrite late =
+      counter ? MsrWrite{arch::IA32_PMC0, minus_period(period / 2, uarch().gp_width)}
+              : MsrWrite{arch::IA32_PERFEVTSEL0,
+                         CounterSetup::of(0, *stores, period).select_msr() | adaptive};
   need(machine().run(code,
                      with({{IA32_PEBS_ENABLE, bit(0)}, {IA32_PERF_GLOBAL_CTRL, bit(0)}, late})));
 
@@ -142,9 +144,9 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, KeepsTheBufferWhenACounterIsWrittenWhileI
 // obeys them (R42).
 SKIDPROOF_TEST(PebsReprogramming, TakesFieldsOfTheDsAreaThatWereChangedWhileStopped, clause::R42,
                clause::D4, clause::D5) {
-  const arch::Event* event = sparse_event(uarch(), "store");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   const uint64_t period = usable_period(uarch(), kWishedPeriod);
   const uint64_t size = record_bytes(uarch());
   SessionPlan plan = one_counter(0, *event, period, 12);

@@ -61,6 +61,8 @@ Expected<Shares> shares_of(Machine& machine, const Program& program) {
 
 }  // namespace
 
+SKIDPROOF_SUITE(PebsStoreSample, kOneRecord);
+
 // The registers tell which address each store of the stream wrote to.
 SKIDPROOF_TEST_OVER(PebsStoreSample, RecordsTheAddressOfTheStore,
                     over::words({"stride=64,window=32K,unroll=1", "stride=8,window=4K,unroll=1",

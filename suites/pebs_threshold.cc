@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "harness/check/check.h"
 #include "harness/stats/histogram.h"
@@ -26,7 +27,8 @@ constexpr char kNoEvent[] = "no precise load event on PMC0";
 // PMC0 on loads; the threshold behind so many records, or past the maximum.
 SessionPlan threshold_plan(const arch::Microarch& microarch, const arch::Event& event,
                            std::optional<size_t> threshold) {
-  SessionPlan plan = one_counter(0, event, usable_period(microarch, kWishedPeriod), kRoom);
+  SessionPlan plan =
+      one_counter(0, event, usable_period(microarch, 0, event, kWishedPeriod), kRoom);
   plan.threshold_records = threshold;
   return plan;
 }
@@ -42,12 +44,14 @@ Expected<Sampled> sample_records(Machine& machine, const SessionPlan& plan, cons
 
 }  // namespace
 
+SKIDPROOF_SUITE(PebsThreshold, kInterrupt);
+
 SKIDPROOF_TEST_OVER(PebsThreshold, InterruptsWithTheThresholdRecordAndNotBefore,
                     over::numbers("threshold=", {1, 2, 5, kRoom}), clause::R44, clause::R21,
                     clause::D5, clause::D6) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   const size_t threshold = param().number();
   const SessionPlan plan = threshold_plan(uarch(), *event, threshold);
   {
@@ -73,11 +77,11 @@ SKIDPROOF_TEST_OVER(PebsThreshold, InterruptsWithTheThresholdRecordAndNotBefore,
 // handlers load with the counters on is less than half a period in sum.
 SKIDPROOF_TEST(PebsThreshold, InterruptsOnceForEachRecordThatTheHandlerTakes, clause::R44,
                clause::D7, clause::R49) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   SessionPlan plan = threshold_plan(uarch(), *event, 1);
-  plan.counters[0].period = usable_period(uarch(), kPeriodWithHandlers);
+  plan.counters[0].period = usable_period(uarch(), 0, *event, kPeriodWithHandlers);
   plan.pmi.rewind_index = true;
 
   Sampled sampled = need(sample_records(machine(), plan, code, 20));
@@ -92,9 +96,9 @@ SKIDPROOF_TEST(PebsThreshold, InterruptsOnceForEachRecordThatTheHandlerTakes, cl
 
 SKIDPROOF_TEST(PebsThreshold, KeepsOvfBufferUntilSoftwareClearsBit62, clause::R22, clause::R21,
                clause::M15) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   SessionPlan plan = threshold_plan(uarch(), *event, 2);
   plan.pmi.clear_status = false;
   Sampled sampled = need(sample_records(machine(), plan, code, 2));
@@ -115,9 +119,9 @@ SKIDPROOF_TEST(PebsThreshold, KeepsOvfBufferUntilSoftwareClearsBit62, clause::R2
 
 SKIDPROOF_TEST(PebsThreshold, IsSilentWithTheThresholdPastTheMaximum, clause::R50, clause::D8,
                clause::R44) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
 
   Sampled sampled =
       need(sample_records(machine(), threshold_plan(uarch(), *event, {}), code, kRoom + 3));
@@ -131,11 +135,12 @@ SKIDPROOF_TEST(PebsThreshold, IsSilentWithTheThresholdPastTheMaximum, clause::R5
 SKIDPROOF_TEST_OVER(PebsThreshold, IsTheOnlyInterruptOfAPebsCounter, over::counters({0, 1, 2, 3}),
                     clause::R35, clause::M30) {
   const auto counter = static_cast<unsigned>(param().number());
-  const arch::Event* event = sparse_event(uarch(), "store", counter);
+  const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
                     "no precise store event on this counter");
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "store"));
-  SessionPlan plan = one_counter(counter, *event, usable_period(uarch(), kWishedPeriod), kRoom);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+  SessionPlan plan =
+      one_counter(counter, *event, usable_period(uarch(), counter, *event, kWishedPeriod), kRoom);
   plan.threshold_records = 6;
 
   Sampled below = need(sample_records(machine(), plan, code, 5));
@@ -149,9 +154,9 @@ SKIDPROOF_TEST_OVER(PebsThreshold, IsTheOnlyInterruptOfAPebsCounter, over::count
 }
 
 SKIDPROOF_TEST(PebsThreshold, IsHeldBackByAMaskedLvtEntry, clause::R51, clause::M26) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   SessionPlan plan = threshold_plan(uarch(), *event, 2);
   plan.mask_interrupts = true;
 
@@ -163,9 +168,9 @@ SKIDPROOF_TEST(PebsThreshold, IsHeldBackByAMaskedLvtEntry, clause::R51, clause::
 }
 
 SKIDPROOF_TEST(PebsThreshold, MasksTheLvtEntryOnDelivery, clause::R51) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   SessionPlan plan = threshold_plan(uarch(), *event, 1);
   plan.pmi.unmask = false;
 
@@ -178,28 +183,46 @@ SKIDPROOF_TEST(PebsThreshold, MasksTheLvtEntryOnDelivery, clause::R51) {
   VERIFY_EQ(entry & arch::lvt::kMasked, arch::lvt::kMasked);
 }
 
-SKIDPROOF_TEST(PebsThreshold, FreezesTheCountersWhereDebugctlSaysSo, clause::R52, clause::R53) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+// At whichever record it comes.
+SKIDPROOF_TEST(PebsThreshold, SaysWhyWhenItArrives, clause::R21, clause::R55) {
+  const arch::Event* event = sparse_event(uarch(), "taken");
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+
+  Sampled sampled = need(sample_records(machine(), threshold_plan(uarch(), *event, 2), code, 6));
+
+  const std::vector<Pmi>& pmis = sampled.run.log.pmis;
+  const uint64_t status = pmis.empty() ? 0 : pmis.front().global_status;
+  VERIFY_GE(pmis.size(), 1u);
+  VERIFY_EQ(status & kOvfBuffer, kOvfBuffer);
+}
+
+SKIDPROOF_TEST(PebsThreshold, FreezesTheCountersWhereDebugctlSaysSo, clause::R52, clause::R53,
+               clause::R21) {
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   SKIDPROOF_REQUIRE(uarch().perfmon_version < 4, SkipCategory::kNotOnThisMicroarch,
                     "from version 4 on the freeze sets CTR_Frz instead");
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   SessionPlan plan = threshold_plan(uarch(), *event, 3);
   plan.freeze_on_pmi = true;
 
   Sampled sampled = need(sample_records(machine(), plan, code, 6));
 
   VERIFY_EQ(sampled.run.log.pmis.size(), 1u);
-  for (const Pmi& pmi : sampled.run.log.pmis) VERIFY_EQ(pmi.global_ctrl, 0u);
+  for (const Pmi& pmi : sampled.run.log.pmis) {
+    VERIFY_EQ(pmi.global_ctrl, 0u);
+    VERIFY_EQ(pmi.global_status & kOvfBuffer, kOvfBuffer) << "the freeze hides no reason";
+  }
   VERIFY_EQ(sampled.records().size(), 3u) << "nothing counts behind the freeze";
 }
 
 SKIDPROOF_TEST(PebsThreshold, CountsOnWhenTheHandlerUndoesTheFreeze, clause::R52) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   SKIDPROOF_REQUIRE(uarch().perfmon_version < 4, SkipCategory::kNotOnThisMicroarch,
                     "from version 4 on the freeze sets CTR_Frz instead");
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   SessionPlan plan = threshold_plan(uarch(), *event, 3);
   plan.freeze_on_pmi = true;
   plan.pmi.restore_global_ctrl = true;
@@ -212,9 +235,9 @@ SKIDPROOF_TEST(PebsThreshold, CountsOnWhenTheHandlerUndoesTheFreeze, clause::R52
 }
 
 SKIDPROOF_TEST(PebsThreshold, LeavesTheCountersRunningWithoutTheFreeze, clause::R52) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
 
   Sampled sampled = need(sample_records(machine(), threshold_plan(uarch(), *event, 3), code, 6));
 
@@ -225,9 +248,9 @@ SKIDPROOF_TEST(PebsThreshold, LeavesTheCountersRunningWithoutTheFreeze, clause::
 
 // A PEBS counter with INT clear freezes nothing before its threshold.
 SKIDPROOF_TEST(PebsThreshold, FreezesNothingBeforeTheThreshold, clause::R52, clause::R50) {
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   SessionPlan plan = threshold_plan(uarch(), *event, {});
   plan.freeze_on_pmi = true;
 

@@ -14,6 +14,8 @@ constexpr uint32_t kMetricsIndex = uint32_t{1} << 29;
 
 }  // namespace
 
+SKIDPROOF_SUITE(PmuMetrics, kCount);
+
 SKIDPROOF_TEST(PmuMetrics, ExistExactlyWhereTheyAreAnnounced, clause::A20, clause::M5) {
   const bool announced =
       (need(machine().rdmsr(arch::IA32_PERF_CAPABILITIES)) & arch::capabilities::kPerfMetrics) != 0;

@@ -29,6 +29,8 @@ Expected<bool> refuses_rdpmc(Machine& machine, const CounterRead& read) {
 
 }  // namespace
 
+SKIDPROOF_SUITE(PmuRdpmc, kCount);
+
 SKIDPROOF_TEST(PmuRdpmc, ReadsEachCounterByItsNumber, clause::M32) {
   SKIDPROOF_REQUIRE(executes(machine().rdpmc({.index = 0})), SkipCategory::kMachineLimit, kNoRdpmc);
   const unsigned gp = reported_counters(machine());

@@ -1,5 +1,6 @@
 // The events of a microarchitecture's list count what their names say: loads by where their line was,
 // accesses across lines and beyond the second-level TLB, branches and mispredictions by kind.
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstdlib>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "harness/check/check.h"
+#include "pebs/capabilities.h"
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
@@ -101,14 +103,29 @@ struct Level {
   uint64_t rounds = 0;
 };
 
-Level level(std::string_view word, const arch::CacheGeometry& caches) {
-  if (word == "L1") return {Signal::kLoadsL1Hit, caches.l1_bytes / 2, 16};
-  if (word == "L2") return {Signal::kLoadsL2Hit, caches.l2_bytes / 2, 8};
-  if (word == "L3") return {Signal::kLoadsL3Hit, caches.l3_bytes / 2, 4};
-  return {Signal::kLoadsL3Miss, uint64_t{caches.l3_bytes} * 2, 2};
+// By the caches that CPUID.04H lists; no bytes where it does not.
+Level level(std::string_view word, const Capabilities& found) {
+  auto bytes = [&](unsigned number) -> uint64_t {
+    for (const Cache& cache : found.caches) {
+      if (cache.level == number) return cache.bytes;
+    }
+    return 0;
+  };
+  // Half a level lies well beyond the level before it only where that is a quarter of it or less; else
+  // as much as lies between the two.
+  auto between = [&](unsigned number) {
+    return std::bit_floor(
+        std::max(bytes(number) / 2, std::min(2 * bytes(number - 1), bytes(number))));
+  };
+  if (word == "L1") return {Signal::kLoadsL1Hit, std::bit_floor(bytes(1) / 2), 16};
+  if (word == "L2") return {Signal::kLoadsL2Hit, between(2), 8};
+  if (word == "L3") return {Signal::kLoadsL3Hit, between(3), 4};
+  return {Signal::kLoadsL3Miss, std::bit_ceil(bytes(3) * 2), 2};
 }
 
 }  // namespace
+
+SKIDPROOF_SUITE(PmuRetiredEvents, kCount);
 
 // Between twenty iterations and ten the machine's own code adds nothing.
 SKIDPROOF_TEST_OVER(PmuRetiredEvents, CountEachOnce,
@@ -132,7 +149,8 @@ SKIDPROOF_TEST_OVER(PmuRetiredEvents, CountEachOnce,
 // Of several rounds through half a level at most the first finds the lines elsewhere.
 SKIDPROOF_TEST_OVER(PmuRetiredEvents, CountLoadsByWhereTheirLineWas,
                     over::words({"L1", "L2", "L3", "memory"}), clause::M49) {
-  const Level here = level(param().word(), uarch().caches);
+  const Level here = level(param().word(), capabilities_of(machine()));
+  SKIDPROOF_REQUIRE(here.bytes != 0, SkipCategory::kMachineLimit, "CPUID.04H lists no such cache");
   SKIDPROOF_REQUIRE(publishes(uarch(), {here.signal}), SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const uint64_t loads = here.bytes / 64 * here.rounds;
   const Program& code = program("pointer_chase", number("bytes", here.bytes));
@@ -178,7 +196,8 @@ SKIDPROOF_TEST_OVER(PmuRetiredEvents, CountAccessesBeyondTheSecondLevelTlb,
   const bool stores = param().word() == "store";
   const Signal signal = stores ? Signal::kStlbMissStores : Signal::kStlbMissLoads;
   SKIDPROOF_REQUIRE(publishes(uarch(), {signal}), SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const uint64_t pages = std::bit_ceil(uint64_t{uarch().caches.stlb_entries}) * 4;
+  constexpr uint64_t pages =
+      8192;  // four times what the largest second-level TLB of a row's parts has
   const uint64_t bytes = pages * 4096;
   const Program& far =
       stores ? program("store_stream", "stride=4K,unroll=1," + number("window", bytes))

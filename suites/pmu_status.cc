@@ -37,6 +37,8 @@ FixedSetup overflowing_fixed(const arch::Microarch& microarch, unsigned i) {
 
 }  // namespace
 
+SKIDPROOF_SUITE(PmuStatus, kCount);
+
 SKIDPROOF_TEST_OVER(PmuStatus, HasABitForEachCounter, over::counters({0, 1, 2, 3, 4, 5, 6, 7}),
                     clause::M35, clause::M33, clause::R4) {
   const auto counter = static_cast<unsigned>(param().number());
@@ -121,7 +123,7 @@ SKIDPROOF_TEST_OVER(PmuStatus, LosesOnlyTheRecordsOwnBits, over::counters({0, 1,
                     clause::R17, clause::R18, clause::D10) {
   const auto counter = static_cast<unsigned>(param().number());
   const unsigned other = (counter + 1) % std::min(reported_counters(machine()), 4U);
-  const arch::Event* event = sparse_event(uarch(), "store", counter);
+  const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
                     "no precise store event on this counter");
   const uint64_t period = usable_period(uarch(), 40);
@@ -130,7 +132,7 @@ SKIDPROOF_TEST_OVER(PmuStatus, LosesOnlyTheRecordsOwnBits, over::counters({0, 1,
   plan.fixed = {overflowing_fixed(uarch(), 0)};
 
   Sampled sampled =
-      need(sample(machine(), plan, program("sparse_event", sparse_parameters(uarch(), "store")),
+      need(sample(machine(), plan, program("sparse_event", sparse_parameters(uarch(), "taken")),
                   iterations_for_exactly(2, period)));
 
   evidence("status", results::hex(sampled.run.global_status));

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "harness/check/check.h"
+#include "pebs/capabilities.h"
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
@@ -25,6 +26,7 @@ using arch::Signal;
 namespace status = arch::status;
 
 constexpr char kBefore[] = "before architectural version 4";
+constexpr char kNoTransactions[] = "CPUID.07H:EBX[11] reports no transactions";
 constexpr char kNoEvent[] = "no event for this";
 constexpr uint64_t kFixed0 = bit(status::kFixedShift);
 
@@ -40,6 +42,9 @@ SessionPlan freezing(const arch::Microarch& microarch, const arch::Event& event)
 }
 
 }  // namespace
+
+SKIDPROOF_SUITE(PmuVersion4, kWrite);
+SKIDPROOF_SUITE(PmuFreeze, kInterrupt);
 
 // --- STATUS_SET and STATUS_RESET
 
@@ -134,11 +139,11 @@ SKIDPROOF_TEST(PmuVersion4, LetsNobodyWriteInuse, clause::G8) {
 
 // --- Streamlined freeze
 
-SKIDPROOF_TEST(PmuVersion4, FreezesByCtrFrzAndLeavesGlobalCtrl, clause::R52, clause::G9) {
+SKIDPROOF_TEST(PmuFreeze, FreezesByCtrFrzAndLeavesGlobalCtrl, clause::R52, clause::G9) {
   SKIDPROOF_REQUIRE(version4(uarch()), SkipCategory::kNotOnThisMicroarch, kBefore);
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   const SessionPlan plan = freezing(uarch(), *event);
   const uint64_t period = plan.counters[0].period;
 
@@ -162,7 +167,7 @@ SKIDPROOF_TEST(PmuVersion4, FreezesByCtrFrzAndLeavesGlobalCtrl, clause::R52, cla
   VERIFY_NE(on.counters[0], frozen.counters[0]) << "counting again";
 }
 
-SKIDPROOF_TEST(PmuVersion4, CountsNothingWhileSoftwareHoldsCtrFrz, clause::G9, clause::G7) {
+SKIDPROOF_TEST(PmuFreeze, CountsNothingWhileSoftwareHoldsCtrFrz, clause::G9, clause::G7) {
   SKIDPROOF_REQUIRE(version4(uarch()), SkipCategory::kNotOnThisMicroarch, kBefore);
   const arch::Event* event = counting_event(uarch(), Signal::kInstructions);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
@@ -185,11 +190,11 @@ SKIDPROOF_TEST(PmuVersion4, CountsNothingWhileSoftwareHoldsCtrFrz, clause::G9, c
   VERIFY_GE(again.fixed[0] - frozen.fixed[0], code.total(10).instructions);
 }
 
-SKIDPROOF_TEST(PmuVersion4, FreezesNothingWithoutDebugctl, clause::R52) {
+SKIDPROOF_TEST(PmuFreeze, FreezesNothingWithoutDebugctl, clause::R52) {
   SKIDPROOF_REQUIRE(version4(uarch()), SkipCategory::kNotOnThisMicroarch, kBefore);
-  const arch::Event* event = sparse_event(uarch(), "load");
+  const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("sparse_event", sparse_parameters(uarch(), "load"));
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
   SessionPlan plan = freezing(uarch(), *event);
   plan.freeze_on_pmi = false;
 
@@ -223,7 +228,7 @@ SKIDPROOF_TEST(PmuVersion4, KeepsTheDefinedBitsOfPebsFrontend, clause::G10) {
 }
 
 SKIDPROOF_TEST(PmuVersion4, TakesInTxcpOnSelect2Alone, clause::G11) {
-  SKIDPROOF_REQUIRE(uarch().tsx, SkipCategory::kNotOnThisMicroarch, "no transactions");
+  SKIDPROOF_REQUIRE(capabilities_of(machine()).tsx, SkipCategory::kMachineLimit, kNoTransactions);
   for (uint32_t n = 0; n < reported_counters(machine()); ++n) {
     VERIFY_FALSE(need(refuses(machine(), IA32_PERFEVTSEL0 + n, arch::evtsel::kInTx)))
         << "IN_TX of select " << n;
@@ -235,7 +240,7 @@ SKIDPROOF_TEST(PmuVersion4, TakesInTxcpOnSelect2Alone, clause::G11) {
 
 // No program here is ever inside a transaction: IN_TX counts nothing, IN_TXCP everything.
 SKIDPROOF_TEST(PmuVersion4, CountsNothingInTransactionsOutsideThem, clause::G11) {
-  SKIDPROOF_REQUIRE(uarch().tsx, SkipCategory::kNotOnThisMicroarch, "no transactions");
+  SKIDPROOF_REQUIRE(capabilities_of(machine()).tsx, SkipCategory::kMachineLimit, kNoTransactions);
   constexpr uint32_t kCounter = arch::evtsel::kInTxCpCounter;
   const arch::Event* event = counting_event(uarch(), Signal::kInstructions, kCounter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
@@ -257,7 +262,8 @@ SKIDPROOF_TEST(PmuVersion4, CountsNothingInTransactionsOutsideThem, clause::G11)
   const uint64_t plain = counted(select);
   VERIFY_GE(plain, code.total(50).instructions);
   VERIFY_EQ(counted(select | arch::evtsel::kInTx), 0u);
-  VERIFY_EQ(counted(select | arch::evtsel::kInTxCp), plain);
+  VERIFY_THAT(difference(counted(select | arch::evtsel::kInTxCp), plain),
+              within(0, 2 * margin_of(calibrated(calibrate::Quantity::kEdgeInstructions))));
 }
 
 }  // namespace skidproof::check

@@ -4,6 +4,7 @@
 #define SKIDPROOF_SUITES_SAMPLING_H_
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -18,6 +19,7 @@
 
 #include "base/expected.h"
 #include "base/mode.h"
+#include "harness/calibrate/calibration.h"
 #include "kernels/program.h"
 #include "pebs/arch/event.h"
 #include "pebs/arch/fusion.h"
@@ -58,7 +60,12 @@ inline const arch::Event* facility_event(const arch::Microarch& microarch, arch:
   return nullptr;
 }
 
-// A period that the microarch can sustain (R41): the wish, or the least one.
+// A period that an event on IA32_PMCn sustains (R41): the wish, or the next that does.
+inline uint64_t usable_period(const arch::Microarch& microarch, unsigned counter,
+                              const arch::Event& event, uint64_t wish) {
+  return arch::sustained_period(microarch, counter, event, wish);
+}
+// The same of an ordinary event on a counter without PDist.
 inline uint64_t usable_period(const arch::Microarch& microarch, uint64_t wish) {
   return std::max<uint64_t>(wish, microarch.minimum_period);
 }
@@ -94,6 +101,12 @@ inline constexpr char kNoSuchCode[] = "this machine runs no code of that mode";
 
 // --- Sampling
 
+// So many records, or as many as fit a PEBS buffer that is safe on this microarch.
+inline size_t safe_records(const arch::Microarch& microarch, size_t wish) {
+  const size_t limit = microarch.pebs_buffer_limit_bytes;
+  return limit == 0 ? wish : std::min(wish, limit / record_bytes(microarch));
+}
+
 // One counter, room for this many records, no threshold interrupt.
 inline SessionPlan one_counter(const CounterSetup& setup, size_t records) {
   SessionPlan plan;
@@ -108,10 +121,41 @@ inline SessionPlan one_counter(unsigned counter, const arch::Event& event, uint6
   return one_counter(CounterSetup::of(counter, event, period), records);
 }
 
-// Iterations that fill a buffer of so many records: period + 1 events each (R2), and an eighth more
-// for events that pass before PEBS is armed.
-inline uint64_t iterations_for(size_t records, uint64_t period, uint64_t events_per_iteration = 1) {
-  return (records * (period + 2) * 9 / 8) / events_per_iteration + period + 16;
+// How many events may pass while PEBS is being armed, where they come as fast as a core retires: so
+// many of every `instructions`.
+inline uint64_t passing_events(const calibrate::Figure& arming, uint64_t events = 1,
+                               uint64_t instructions = 1) {
+  constexpr double kMostACycle = 8;
+  if (!arming.known()) return 0;
+  const double passing = arming.value * kMostACycle;
+  return static_cast<uint64_t>(
+      std::ceil(passing * static_cast<double>(events) / static_cast<double>(instructions)));
+}
+
+// Iterations that fill a buffer of so many records: period + 1 events each (R2), an eighth more, and
+// what passes before PEBS is armed.
+inline uint64_t iterations_for(size_t records, uint64_t period, uint64_t events_per_iteration = 1,
+                               uint64_t passing = 0) {
+  return (records * (period + 2 + passing) * 9 / 8) / events_per_iteration + period + 16;
+}
+
+// The same for a loop of so many instructions: uops and instructions come several a cycle, of other events
+// an iteration has one at least. Where arming could not be measured, two periods may pass.
+inline uint64_t loop_iterations(size_t records, uint64_t period, arch::Signal signal,
+                                uint64_t instructions, const calibrate::Figure& arming) {
+  const bool dense = signal == arch::Signal::kUops || signal == arch::Signal::kInstructions;
+  const uint64_t passing = arming.known() ? passing_events(arming) : 2 * period;
+  return dense ? iterations_for(records, period + period / 4, instructions / 2, passing)
+               : iterations_for(records, period + period / 4, 1,
+                                passing_events(arming, 1, instructions));
+}
+
+// Loads that fill a buffer of load latency: the hardware tags them at random, at a rate that is not
+// published. Twice as many as were measured to be needed, or one tag in 8 where that could not be.
+inline uint64_t loads_for(size_t records, uint64_t period, const calibrate::Figure& tagging) {
+  constexpr double kLeast = 8;
+  const double loads = std::max(tagging.known() ? 2 * tagging.value : kLeast, kLeast);
+  return static_cast<uint64_t>(static_cast<double>(iterations_for(records, period)) * loads);
 }
 
 // A session and the run that it has behind it. The records live as long as the session.

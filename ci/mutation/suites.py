@@ -137,7 +137,7 @@ class Runner:
     def command(self, configuration, names=None):
         pick = [] if names is None else ["--filter", ":".join(f"{name}.*" for name in names)]
         return [self.program, "run", *configuration.options(), *pick, "--seed", str(self.seed), "--json", "-",
-                "--", "--gtest_fail_fast"]
+                "--all", "--no-errata", "--", "--gtest_fail_fast"]
 
     def measure(self, configuration):
         """A run without a mutant and a traced one of each suite. Returns why they cannot serve, or None."""

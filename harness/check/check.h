@@ -1,5 +1,7 @@
 // GoogleTest glue: tests that cite clauses, typed skips, counted comparisons, evidence.
 //
+//   SKIDPROOF_SUITE(PebsReload, kBuffer);
+//
 //   SKIDPROOF_TEST(PebsReload, LoadsTheResetSlotAfterEveryRecord, clause::R19) {
 //     SKIDPROOF_REQUIRE(uarch().pebs_counters & 1, SkipCategory::kNotOnThisMicroarch, "no PEBS on
 //     PMC0"); auto session = need(Session::open(machine(), plan)); auto log =
@@ -10,7 +12,10 @@
 //   param().number(0) … }
 //
 // A test passes only when it executed something (a program iteration or an MSR access) and compared
-// something through VERIFY_…; one that did neither is an error, never a pass.
+// something through VERIFY_…; one that did neither is an error, never a pass. What nothing promises is
+// not compared: observe() says what was seen.
+//
+// A test that fails is run again, with fresh seeds on a fresh machine: see harness/check/trial.h.
 #ifndef SKIDPROOF_HARNESS_CHECK_CHECK_H_
 #define SKIDPROOF_HARNESS_CHECK_CHECK_H_
 
@@ -22,6 +27,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +35,9 @@
 
 #include "base/expected.h"
 #include "base/random.h"
+#include "harness/calibrate/calibration.h"
+#include "harness/check/comparisons.h"
+#include "harness/check/stage.h"
 #include "kernels/kernel.h"
 #include "pebs/arch/clause.h"
 #include "pebs/machine.h"
@@ -56,6 +65,7 @@ std::vector<Param> words(std::initializer_list<const char*> values);  // label =
 std::vector<Param> product(const std::vector<Param>& a, const std::vector<Param>& b);  // "A.B"
 }  // namespace over
 
+class Ladder;
 class Test;
 
 // The performance monitoring registers that a test speaks of. On a microarch without them it is
@@ -76,23 +86,49 @@ struct TestInfo {
   int line = 0;
   std::function<Test*()> make;
   Registers registers = Registers::kArchitectural;
+  Stage stage = Stage::kRead;  // its suite's
 
   std::string id() const { return suite + "." + name; }
 };
+// In the order of their stages, within one as registered. Ends the process where a suite has no
+// SKIDPROOF_SUITE.
 std::span<const TestInfo> tests();
 
+// For whom a machine is: which test's, and which of its attempts.
+struct MachineRequest {
+  uint64_t seed = 1;        // of what the machine is free to choose
+  std::string test = {};    // id of the test, or a word for what else measures
+  unsigned repetition = 0;  // of the run, from 0 (--repeat)
+  unsigned attempt = 0;     // of the test, from 0
+};
+
 // Where the machine of a test comes from. The model builds a fresh one for each test, so that a
-// test's result does not depend on its neighbours; silicon hands out the one that there is.
+// test's result does not depend on its neighbours; silicon hands out the one that there is; a tape
+// replays what that very attempt met. Errors: kNotRecorded where a tape holds nothing of the test.
 class MachineSource {
  public:
   virtual ~MachineSource() = default;
-  virtual Expected<std::shared_ptr<Machine>> machine(uint64_t seed) = 0;
+  virtual Expected<std::shared_ptr<Machine>> machine(const MachineRequest& request) = 0;
+  // Once the machine of an attempt was given up: an error (kOffTape) voids what the attempt found,
+  // whatever that was.
+  virtual Expected<void> given_up() { return {}; }
 };
 
 // What every test of this process shares; set once by the verb that runs the tests.
 struct Environment {
   MachineSource* machines = nullptr;
   uint64_t seed = 1;
+  unsigned repetition = 0;  // of the run; its seed is in `seed`
+  // What was measured on the machine under test; nullptr: that is begun when a test asks for it.
+  std::shared_ptr<calibrate::Calibration> calibration = {};
+  // What a stage that did not hold makes of the later ones; nullptr: nothing.
+  Ladder* ladder = nullptr;
+  bool rates = true;   // a failure is run again for its rate, not only until it is certain
+  bool errata = true;  // a listed erratum of this processor explains a failure
+  // What became of a test, with this number of --repeat, in the interrupted run that this one goes on
+  // with: then it is passed over without a row. Empty: there is none.
+  std::function<std::optional<results::Status>(const TestInfo&, unsigned repetition)> ran_before =
+      {};
 };
 Environment& environment();
 
@@ -107,8 +143,10 @@ class Test : public ::testing::Test {
   Machine& machine();
   // The row of facts for it; a machine that no row covers never reaches a test's body.
   const arch::Microarch& uarch();
+  // What was measured on the machine under test: margins come from here and from the clause.
+  const calibrate::Figure& calibrated(calibrate::Quantity quantity);
   const Param& param() const { return info_->param; }
-  // A seed for this test alone, derived from the run's.
+  // A seed for this attempt at this test alone, derived from the run's.
   uint64_t seed() const;
   Random& random();
 
@@ -120,14 +158,18 @@ class Test : public ::testing::Test {
 
   // Evidence for the result row; keys are unique within a test.
   void evidence(std::string_view key, const nlohmann::json& value);
+  // An outcome that nothing promises, with what was seen: evidence["observed"][what]. A test that
+  // compares nothing ends `observed` with it.
+  void observe(std::string_view what, const nlohmann::json& seen);
   // {"kind":"histogram"}: value -> count.
   void histogram(std::string_view key, std::string_view unit,
                  const std::map<int64_t, uint64_t>& bins,
                  const std::vector<int64_t>& expected = {});  // values that the clause allows
 
-  // The value, or the end of this test: skipped where the machine has no such thing (kNotAvailable),
-  // else with status `error` (the harness failed, not the property).
-  // Where a comparison has already failed, the test stays `fail`.
+  // The value, or the end of this attempt: skipped where the machine declines what it was asked for
+  // (kNotAvailable, of a run, an allocation or an RDPMC: it says so before it does anything), else with
+  // status `error` (the harness failed, not the property). Once an access has failed otherwise than by
+  // #GP, nothing is a skip any more. Where a comparison has already failed, the attempt stays `fail`.
   template <typename T>
   T need(Expected<T> expected, const char* what = "", const char* file = __builtin_FILE(),
          int line = __builtin_LINE()) {
@@ -138,33 +180,61 @@ class Test : public ::testing::Test {
   virtual void body() = 0;
 
  private:
-  void SetUp() final;
   void TestBody() final;
-  void TearDown() final;
+  void attempt();
+  void give_machine_back();
+  void guarded_body();
   void run_body();
   [[noreturn]] void stop(const Error& error, const char* what, const char* file, int line);
 
   const TestInfo* info_ = nullptr;
+  unsigned attempt_ = 0;
   struct State;
-  std::shared_ptr<State> state_;
+  std::shared_ptr<State> state_;  // of one attempt
 };
 
 namespace internal {
 int register_test(const char* suite, const char* name, const char* file, int line,
                   std::vector<const Clause*> clauses, std::vector<Param> params,
                   std::function<Test*()> make, Registers registers = Registers::kArchitectural);
-void count_comparison();
-template <typename T>
-T&& counted(T&& value) {
-  count_comparison();
-  return std::forward<T>(value);
-}
+int register_suite(const char* suite, Stage stage, const char* file, int line);
+// The comparisons of the attempt under way; one more is counted with each call.
+Comparisons& comparing();
 void skip(results::SkipCategory category, const std::string& reason);
 template <typename... C>
 std::vector<const Clause*> cite(const C&... clauses) {
   static_assert(sizeof...(C) > 0, "a test cites at least one clause");
   return {&clauses...};
 }
+
+// GoogleTest's comparisons, as its EXPECT_… use them, put on record first.
+#define SKIDPROOF_VERIFY_(name, relation, compare)                                               \
+  template <typename L, typename R>                                                              \
+  ::testing::AssertionResult name(const char* left, const char* right, const L& a, const R& b) { \
+    comparing().add(left, relation, right, a, b);                                                \
+    return ::testing::internal::compare(left, right, a, b);                                      \
+  }
+SKIDPROOF_VERIFY_(verify_eq, "==", EqHelper::Compare)
+SKIDPROOF_VERIFY_(verify_ne, "!=", CmpHelperNE)
+SKIDPROOF_VERIFY_(verify_le, "<=", CmpHelperLE)
+SKIDPROOF_VERIFY_(verify_lt, "<", CmpHelperLT)
+SKIDPROOF_VERIFY_(verify_ge, ">=", CmpHelperGE)
+SKIDPROOF_VERIFY_(verify_gt, ">", CmpHelperGT)
+#undef SKIDPROOF_VERIFY_
+
+// A condition, which may convert to bool explicitly.
+template <bool kExpected>
+struct VerifyBool {
+  template <typename T>
+  ::testing::AssertionResult operator()(const char* text, const T& value) const {
+    const bool seen = static_cast<bool>(value);
+    comparing().add(text, kExpected ? "" : "is false", "", seen);
+    if (seen == kExpected) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure()
+           << "Value of: " << text << "\n  Actual: " << (seen ? "true" : "false")
+           << "\nExpected: " << (kExpected ? "true" : "false");
+  }
+};
 }  // namespace internal
 
 // Hands the registered tests to GoogleTest; called once, before the run. With a predicate, only
@@ -179,6 +249,11 @@ bool matches_filter(std::string_view filter, std::string_view id);
 using results::SkipCategory;
 
 }  // namespace skidproof::check
+
+// The stage of the bring-up on which a suite's tests stand; once in each suite's file.
+#define SKIDPROOF_SUITE(suite, stage)                                                             \
+  [[maybe_unused]] static const int suite##_stage = ::skidproof::check::internal::register_suite( \
+      #suite, ::skidproof::check::Stage::stage, __FILE__, __LINE__)
 
 #define SKIDPROOF_TEST_CLASS_(suite, name, params, registers, ...)                            \
   namespace {                                                                                 \
@@ -220,16 +295,22 @@ using results::SkipCategory;
     }                                                       \
   } while (false)
 
-// GoogleTest's expectations, counted.
-#define VERIFY_THAT(value, matcher) \
-  EXPECT_THAT(::skidproof::check::internal::counted(value), matcher)
-#define VERIFY_EQ(a, b) EXPECT_EQ(::skidproof::check::internal::counted(a), b)
-#define VERIFY_NE(a, b) EXPECT_NE(::skidproof::check::internal::counted(a), b)
-#define VERIFY_LE(a, b) EXPECT_LE(::skidproof::check::internal::counted(a), b)
-#define VERIFY_LT(a, b) EXPECT_LT(::skidproof::check::internal::counted(a), b)
-#define VERIFY_GE(a, b) EXPECT_GE(::skidproof::check::internal::counted(a), b)
-#define VERIFY_GT(a, b) EXPECT_GT(::skidproof::check::internal::counted(a), b)
-#define VERIFY_TRUE(a) EXPECT_TRUE(::skidproof::check::internal::counted(a))
-#define VERIFY_FALSE(a) EXPECT_FALSE(::skidproof::check::internal::counted(a))
+// GoogleTest's expectations, on record.
+#define VERIFY_THAT(value, matcher)                                                               \
+  EXPECT_PRED_FORMAT1(([&](const char* skidproof_text, const auto& skidproof_value) {             \
+                        ::skidproof::check::internal::comparing().add(skidproof_text, "matches",  \
+                                                                      #matcher, skidproof_value); \
+                        return ::testing::internal::MakePredicateFormatterFromMatcher(matcher)(   \
+                            skidproof_text, skidproof_value);                                     \
+                      }),                                                                         \
+                      value)
+#define VERIFY_EQ(a, b) EXPECT_PRED_FORMAT2(::skidproof::check::internal::verify_eq, a, b)
+#define VERIFY_NE(a, b) EXPECT_PRED_FORMAT2(::skidproof::check::internal::verify_ne, a, b)
+#define VERIFY_LE(a, b) EXPECT_PRED_FORMAT2(::skidproof::check::internal::verify_le, a, b)
+#define VERIFY_LT(a, b) EXPECT_PRED_FORMAT2(::skidproof::check::internal::verify_lt, a, b)
+#define VERIFY_GE(a, b) EXPECT_PRED_FORMAT2(::skidproof::check::internal::verify_ge, a, b)
+#define VERIFY_GT(a, b) EXPECT_PRED_FORMAT2(::skidproof::check::internal::verify_gt, a, b)
+#define VERIFY_TRUE(a) EXPECT_PRED_FORMAT1(::skidproof::check::internal::VerifyBool<true>(), a)
+#define VERIFY_FALSE(a) EXPECT_PRED_FORMAT1(::skidproof::check::internal::VerifyBool<false>(), a)
 
 #endif  // SKIDPROOF_HARNESS_CHECK_CHECK_H_

@@ -6,9 +6,20 @@
 namespace skidproof::check {
 namespace {
 
+// An answer is a value or #GP; anything else is no property of the processor.
 template <typename T>
 void count_access(const Expected<T>& answer) {
-  if (answer || answer.error().code == ErrorCode::kGeneralProtection) ++outcome().executed;
+  if (answer || answer.error().code == ErrorCode::kGeneralProtection) {
+    ++outcome().executed;
+  } else if (outcome().access_failed.empty()) {
+    outcome().access_failed = answer.error().message;
+  }
+}
+
+// The same of what a machine may decline before it does anything.
+template <typename T>
+bool declined(const Expected<T>& answer) {
+  return !answer && answer.error().code == ErrorCode::kNotAvailable;
 }
 
 // What disturbed the runs of this test, where anything did, goes into its row.
@@ -19,7 +30,12 @@ void count_noise(const Noise& noise) {
       {"foreign-nmis", noise.foreign_nmis},
       {"runs-let-interrupts-in", noise.slices},
       {"runs-repeated", noise.repeats},
+      {"migrations", noise.migrations},
   };
+  // A run that was made again on its own account was not disturbed in the end.
+  if (noise.smi + noise.machine_checks + noise.foreign_nmis + noise.slices + noise.migrations > 0) {
+    outcome().disturbed = true;
+  }
   for (const auto& [name, count] : counts) {
     if (count == 0) continue;
     results::Json& sum = outcome().evidence["noise"][name];
@@ -43,16 +59,20 @@ Expected<void> CountingMachine::wrmsr(uint32_t msr, uint64_t value) {
 
 Expected<uint64_t> CountingMachine::rdpmc(const CounterRead& read) {
   Expected<uint64_t> answer = machine_->rdpmc(read);
-  count_access(answer);
+  if (!declined(answer)) count_access(answer);
   return answer;
 }
 
 Expected<RunLog> CountingMachine::run(const Program& program, const RunPlan& plan) {
   if (stop_requested()) throw stop_reason();
   Expected<RunLog> log = machine_->run(program, plan);
-  if (log) outcome().executed += plan.iterations;
-  if (log) count_noise(log->noise);
-  if (!log && log.error().code == ErrorCode::kGeneralProtection) ++outcome().executed;
+  if (log) {
+    outcome().executed += plan.iterations;
+    count_noise(log->noise);
+  } else if (!declined(log)) {
+    count_access(log);
+    if (log.error().code == ErrorCode::kTimeout) outcome().timed_out = true;
+  }
   return log;
 }
 

@@ -12,7 +12,7 @@ namespace skidproof::check {
 
 // Forwards to another machine and adds to outcome().executed: one for each MSR or counter access that the
 // processor answered (#GP is an answer, "not available" is not), and the iterations of each
-// completed run.
+// completed run. Notes what disturbed a run, and the first access that failed.
 class CountingMachine final : public Machine {
  public:
   explicit CountingMachine(std::shared_ptr<Machine> machine) : machine_(std::move(machine)) {}

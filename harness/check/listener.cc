@@ -3,10 +3,9 @@
 
 #include <fmt/core.h>
 
-#include <filesystem>
-#include <string_view>
 #include <utility>
 
+#include "harness/check/ladder.h"
 #include "harness/check/outcome.h"
 
 namespace skidproof::check {
@@ -27,34 +26,6 @@ std::vector<std::string> clause_ids(const TestInfo& info) {
   return ids;
 }
 
-std::string place_of(const ::testing::TestPartResult& part) {
-  if (part.file_name() == nullptr) return "?";
-  const std::string name = std::filesystem::path(part.file_name()).filename().string();
-  return fmt::format("{}:{}", name, part.line_number());
-}
-
-// VERIFY_… wraps what it compares; people want to read what they wrote.
-std::string without_wrapping(std::string message) {
-  constexpr std::string_view kWrapping = "::skidproof::check::internal::counted(";
-  for (size_t at; (at = message.find(kWrapping)) != std::string::npos;) {
-    size_t depth = 1;
-    size_t end = at + kWrapping.size();
-    for (; end < message.size() && depth > 0; ++end) {
-      if (message[end] == '(') ++depth;
-      if (message[end] == ')') --depth;
-    }
-    if (depth == 0) message.erase(end - 1, 1);
-    message.erase(at, kWrapping.size());
-  }
-  return message;
-}
-
-std::string joined(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += (text.empty() ? "" : "\n") + line;
-  return text;
-}
-
 }  // namespace
 
 Listener::Listener(std::string machine, std::string microarch, RowSink sink, Observer* observer)
@@ -65,23 +36,34 @@ Listener::Listener(std::string machine, std::string microarch, RowSink sink, Obs
       first_seed_(environment().seed) {}
 
 void Listener::OnTestProgramStart(const ::testing::UnitTest& unit) {
+  if (observer_ == nullptr) return;
   const int repeat = ::testing::GTEST_FLAG(repeat);
   const size_t times = repeat > 0 ? static_cast<size_t>(repeat) : 1;
-  if (observer_ != nullptr) {
-    observer_->planned(static_cast<size_t>(unit.test_to_run_count()) * times);
+  size_t planned = static_cast<size_t>(unit.test_to_run_count()) * times;
+  const auto& ran_before = environment().ran_before;
+  for (int i = 0; ran_before && i < unit.total_test_suite_count(); ++i) {
+    const ::testing::TestSuite& suite = *unit.GetTestSuite(i);
+    for (int j = 0; j < suite.total_test_count(); ++j) {
+      const TestInfo* info = find(*suite.GetTestInfo(j));
+      for (unsigned repetition = 0; info != nullptr && repetition < times; ++repetition) {
+        if (suite.GetTestInfo(j)->should_run() && ran_before(*info, repetition)) --planned;
+      }
+    }
   }
+  observer_->planned(planned);
 }
 
 void Listener::OnTestIterationStart(const ::testing::UnitTest&, int iteration) {
   repetition_ = static_cast<unsigned>(iteration);
   environment().seed = first_seed_ + repetition_;
+  if (environment().ladder != nullptr) environment().ladder->reset();
+  environment().repetition = repetition_;
 }
 
 void Listener::OnTestStart(const ::testing::TestInfo& test) {
-  current_ = stop_requested() ? nullptr : find(test);
-  if (current_ == nullptr) return;
-  failures_.clear();
   outcome() = {};
+  current_ = stop_requested() ? nullptr : find(test);
+  if (current_ == nullptr || passed_over(*current_)) return;
   results::TestStartRow row;
   row.machine = machine_;
   row.microarch = microarch_;
@@ -99,17 +81,31 @@ void Listener::OnTestStart(const ::testing::TestInfo& test) {
   began_ = std::chrono::steady_clock::now();
 }
 
-void Listener::OnTestPartResult(const ::testing::TestPartResult& part) {
-  if (current_ == nullptr || !part.failed()) return;
-  const std::string message = part.message() == nullptr ? "" : part.message();
-  if (message.find(kHarnessPrefix) != std::string::npos) return;  // in outcome().errors
-  failures_.push_back(fmt::format("{}: {}", place_of(part), without_wrapping(message)));
+// A test of an interrupted run is not run again, but what it said of the ground stands.
+bool Listener::passed_over(const TestInfo& info) {
+  if (!environment().ran_before) return false;
+  const auto before = environment().ran_before(info, repetition_);
+  if (!before) return false;
+  if (environment().ladder != nullptr) environment().ladder->note(info.stage, info.id(), *before);
+  outcome().left_out = true;
+  current_ = nullptr;
+  return true;
 }
 
-void Listener::OnTestEnd(const ::testing::TestInfo&) {
+void Listener::OnTestEnd(const ::testing::TestInfo& test) {
   if (current_ == nullptr) return;
   results::TestRow row = row_of_outcome(*current_);
+  const bool told = row.status == Status::kFail || row.status == Status::kError;
+  if (test.result()->Failed() && !told) {  // outside of the attempts, whose failures are judged
+    row.status = Status::kError;
+    row.skip_category.reset();
+    row.reason = "GoogleTest counts a failure that no attempt had";
+  }
   row.duration_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+  // A tape that does not answer breaks no ground of the processor's.
+  if (environment().ladder != nullptr && outcome().off_tape.empty()) {
+    environment().ladder->note(current_->stage, row.id, row.status);
+  }
   current_ = nullptr;
   ++counts_[row.status];
   send(row);
@@ -123,7 +119,6 @@ void Listener::send(const results::Row& row) {
   }
 }
 
-// A property that failed stays failed whatever the harness met later; a harness error hides a skip.
 results::TestRow Listener::row_of_outcome(const TestInfo& info) const {
   const Outcome& now = outcome();
   results::TestRow row;
@@ -139,32 +134,26 @@ results::TestRow Listener::row_of_outcome(const TestInfo& info) const {
   row.iterations = now.executed;
   row.comparisons = now.comparisons;
   row.evidence = now.evidence;
-  row.failures = failures_;
+  row.failures = now.failures;
   row.failures.insert(row.failures.end(), now.errors.begin(), now.errors.end());
+  row.stage = name_of(info.stage);
+  row.status = now.status;
+  row.skip_category = now.skip;
+  row.reason = now.reason;
+  row.erratum = now.erratum;
+  row.repetitions = now.repetitions;
   if (!now.began) {
     row.status = Status::kSkip;
     row.skip_category = SkipCategory::kInterrupted;
     row.reason = "not run: an earlier test failed (--gtest_fail_fast)";
-  } else if (!failures_.empty()) {
-    row.status = Status::kFail;
-  } else if (!now.errors.empty()) {
-    row.status = Status::kError;
-    row.reason = joined(now.errors);
-  } else if (now.skip) {
-    row.status = Status::kSkip;
-    row.skip_category = now.skip;
-    row.reason = now.skip_reason.empty() ? results::name_of(*now.skip) : now.skip_reason;
-  } else {
-    row.status = Status::kPass;
   }
   return row;
 }
 
 int exit_code(const results::StatusCounts& counts) {
-  if (counts[Status::kFail] + counts[Status::kXpass] > 0) return kExitPropertyFailed;
+  if (counts[Status::kFail] > 0) return kExitPropertyFailed;
   if (counts[Status::kError] > 0) return kExitHarnessFailed;
-  if (counts[Status::kPass] + counts[Status::kXfail] > 0) return kExitHeld;
-  return kExitNothingRan;
+  return counts.total() == counts[Status::kSkip] ? kExitNothingRan : kExitHeld;
 }
 
 }  // namespace skidproof::check

@@ -39,7 +39,6 @@ class Listener final : public ::testing::EmptyTestEventListener {
   void OnTestProgramStart(const ::testing::UnitTest& unit) override;
   void OnTestIterationStart(const ::testing::UnitTest& unit, int iteration) override;
   void OnTestStart(const ::testing::TestInfo& test) override;
-  void OnTestPartResult(const ::testing::TestPartResult& part) override;
   void OnTestEnd(const ::testing::TestInfo& test) override;
 
   const results::StatusCounts& counts() const { return counts_; }
@@ -47,6 +46,7 @@ class Listener final : public ::testing::EmptyTestEventListener {
   const std::vector<Error>& sink_errors() const { return sink_errors_; }
 
  private:
+  bool passed_over(const TestInfo& info);
   void send(const results::Row& row);
   results::TestRow row_of_outcome(const TestInfo& info) const;
 
@@ -56,15 +56,15 @@ class Listener final : public ::testing::EmptyTestEventListener {
   Observer* const observer_;
   const TestInfo* current_ = nullptr;  // nullptr: not ours, or not begun
   std::chrono::steady_clock::time_point began_;
-  std::vector<std::string> failures_;
   const uint64_t first_seed_;
   unsigned repetition_ = 0;
   results::StatusCounts counts_;
   std::vector<Error> sink_errors_;
 };
 
-// The exit code that these counts deserve: 1 a property failed (or held against a named erratum), 2
-// the harness failed, 77 nothing could run, 0 all that ran held.
+// The exit code that these counts deserve: 1 a property failed, 2 the harness failed, 77 nothing could
+// run, 0 all that ran held. What an erratum explains, what nothing promises and what noise voided
+// decides nothing.
 int exit_code(const results::StatusCounts& counts);
 
 // Exit codes of every verb.

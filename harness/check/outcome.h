@@ -7,26 +7,40 @@
 #include <string>
 #include <vector>
 
+#include "harness/check/comparisons.h"
+#include "pebs/arch/part.h"
 #include "results/row.h"
 
 namespace skidproof::check {
 
+// Of one attempt, until the attempts were judged: then of the one that the verdict stands on.
 struct Outcome {
+  bool left_out = false;     // not this process' to run: no row, no touch
   bool began = false;        // false to the end: GoogleTest passed the test over
   uint64_t executed = 0;     // MSR accesses that the processor answered and program iterations
   uint64_t comparisons = 0;  // values that went through VERIFY_…
+  Comparisons compared;
+  bool observed = false;      // observe() was called
+  bool disturbed = false;     // noise of a kind that can change what a program's run shows
+  bool timed_out = false;     // an error that may not come again
+  std::string access_failed;  // the first answer of the machine that was neither one nor #GP
   std::optional<results::SkipCategory> skip;
   std::string skip_reason;
-  std::vector<std::string> errors;  // of the harness: "file:line: message"
+  std::vector<std::string> failures;  // of properties: "file:line: message"
+  std::vector<std::string> errors;    // of the harness: the same
+  std::string off_tape;  // the first difference from the tape that is replayed; empty: none
   results::Json evidence = results::Json::object();
+  arch::Part part;  // the processor that answered
+
+  // The verdict.
+  results::Status status = results::Status::kError;
+  std::string reason;
+  std::string erratum;
+  results::Repetitions repetitions;
 };
 
 // Of the test that runs, or of the last one. One test runs at a time.
 Outcome& outcome();
-
-// What GoogleTest is told of a harness error begins with this, so that the listener can tell it
-// from a property that failed.
-inline constexpr char kHarnessPrefix[] = "harness error: ";
 
 // Ends a test from any depth.
 struct SkipTest {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -16,6 +17,27 @@ namespace {
 std::vector<TestInfo>& registry() {
   static std::vector<TestInfo> all;
   return all;
+}
+
+std::map<std::string, Stage>& stages() {
+  static std::map<std::string, Stage> all;
+  return all;
+}
+
+// Every suite says its stage: without one nobody knew when its tests may run.
+void assign_stages() {
+  for (TestInfo& info : registry()) {
+    const auto found = stages().find(info.suite);
+    if (found == stages().end()) {
+      fmt::print(stderr,
+                 "{}:{}: the suite {} has no stage: add SKIDPROOF_SUITE({}, k…) to its file\n",
+                 info.file, info.line, info.suite, info.suite);
+      std::abort();
+    }
+    info.stage = found->second;
+  }
+  std::stable_sort(registry().begin(), registry().end(),
+                   [](const TestInfo& a, const TestInfo& b) { return a.stage < b.stage; });
 }
 
 std::string safe_label(std::string label) {
@@ -108,7 +130,10 @@ std::vector<Param> product(const std::vector<Param>& a, const std::vector<Param>
 
 }  // namespace over
 
-std::span<const TestInfo> tests() { return registry(); }
+std::span<const TestInfo> tests() {
+  [[maybe_unused]] static const bool assigned = (assign_stages(), true);
+  return registry();
+}
 
 Environment& environment() {
   static Environment shared;
@@ -116,6 +141,14 @@ Environment& environment() {
 }
 
 namespace internal {
+
+int register_suite(const char* suite, Stage stage, const char* file, int line) {
+  if (!stages().try_emplace(suite, stage).second) {
+    fmt::print(stderr, "{}:{}: the suite {} has a stage already\n", file, line, suite);
+    std::abort();
+  }
+  return 1;
+}
 
 int register_test(const char* suite, const char* name, const char* file, int line,
                   std::vector<const Clause*> clauses, std::vector<Param> params,

@@ -1,5 +1,6 @@
-// The base of every suite's tests: machine, programs, evidence, and how a test ends.
+// The base of every suite's tests: machine, programs, evidence, attempts, and how a test ends.
 #include <fmt/core.h>
+#include <gtest/gtest-spi.h>
 
 #include <deque>
 #include <exception>
@@ -7,21 +8,43 @@
 #include <optional>
 #include <utility>
 
+#include "harness/check/calibrating.h"
 #include "harness/check/check.h"
 #include "harness/check/counting_machine.h"
+#include "harness/check/explanation.h"
+#include "harness/check/ladder.h"
 #include "harness/check/outcome.h"
+#include "harness/check/trial.h"
 
 namespace skidproof::check {
 namespace {
 
+using results::Status;
+
 // Thrown by need(): the outcome already says why.
 struct StopTest {};
 
-// Records a failure of the harness, for our rows and for GoogleTest.
+std::string with_place(const char* file, int line, const std::string& message) {
+  if (file == nullptr) return "?: " + message;
+  return fmt::format("{}:{}: {}", std::filesystem::path(file).filename().string(), line, message);
+}
+
+// A failure of the harness.
 void harness_error(const char* file, int line, const std::string& message) {
-  const std::string name = std::filesystem::path(file).filename().string();
-  outcome().errors.push_back(fmt::format("{}:{}: {}", name, line, message));
-  ADD_FAILURE_AT(file, line) << kHarnessPrefix << message;
+  outcome().errors.push_back(with_place(file, line, message));
+}
+
+bool has_failed(const ::testing::TestPartResultArray& parts) {
+  for (int i = 0; i < parts.size(); ++i) {
+    if (parts.GetTestPartResult(i).failed()) return true;
+  }
+  return false;
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += (text.empty() ? "" : "\n") + line;
+  return text;
 }
 
 bool reports(const Machine& machine, Isa isa) {
@@ -43,6 +66,21 @@ bool reports(const Machine& machine, Isa isa) {
   return false;
 }
 
+// Makes attempts, by their numbers, until there is a verdict.
+template <typename Attempt>
+Outcome verdict_of(bool rates, Attempt attempt) {
+  Trial trial(rates);
+  for (unsigned number = 0; trial.wants_another(); ++number) {
+    if (number > 0 && stop_requested()) {
+      trial.stop(stop_reason().reason);
+      break;
+    }
+    attempt(number);
+    trial.take(std::move(outcome()));
+  }
+  return trial.verdict();
+}
+
 // A loop and its frame fit; unrolled kernels ask again with what they turned out to need.
 constexpr size_t kFirstCodeBytes = 64 << 10;
 
@@ -53,21 +91,108 @@ struct Test::State {
   std::optional<Random> random;
   std::deque<Program> programs;
   std::vector<Memory> memory;
+  ::testing::TestPartResultArray parts;  // what GoogleTest was told during this attempt
 };
 
-void Test::SetUp() {
+void Test::TestBody() {
+  if (outcome().left_out) return;
+  outcome() = {};
+  outcome().began = true;
+  const Ladder* ladder = environment().ladder;
+  if (auto broken = ladder == nullptr ? std::nullopt : ladder->broken_below(info_->stage)) {
+    internal::skip(SkipCategory::kGroundBroken, *broken);
+    outcome().status = Status::kSkip;
+    outcome().reason = *broken;
+    GTEST_SKIP() << *broken;
+  }
+  const auto judged = [](Test& test, bool rates) {
+    return verdict_of(rates, [&test](unsigned number) {
+      test.attempt_ = number;
+      test.attempt();
+    });
+  };
+  outcome() = judged(*this, environment().rates);
+  if (environment().errata) {
+    // Only the verdict is wanted of these. The machine is asked for them by another name, so that a tape keeps
+    // them apart from the test of that name.
+    const auto ask = [&judged](const TestInfo& info) {
+      Outcome under_way = std::move(outcome());
+      TestInfo asked = info;
+      asked.suite = "signature:" + info.suite;
+      const std::unique_ptr<Test> test(info.make());
+      test->bind(&asked);
+      const Status status = judged(*test, false).status;
+      outcome() = std::move(under_way);
+      return status;
+    };
+    static Signatures signatures;
+    explain_by_errata(info_->id(), outcome(), signatures, ask);
+  }
+  const Outcome& now = outcome();
+  if (now.status == Status::kPass || now.status == Status::kXpass) {
+    outcome().evidence["compared"] = now.compared.json();
+  } else if (now.status == Status::kFail || now.status == Status::kError) {
+    FAIL() << joined(now.failures) << joined(now.errors);
+  } else if (now.status == Status::kSkip) {
+    GTEST_SKIP() << now.reason;
+  }
+}
+
+// Runs the body once. GoogleTest hears of it only when the attempts were judged.
+void Test::attempt() {
   outcome() = {};
   outcome().began = true;
   state_ = std::make_shared<State>();
+  ::testing::TestPartResultArray& parts = state_->parts;
+  {
+    ::testing::ScopedFakeTestPartResultReporter intercept(
+        ::testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &parts);
+    guarded_body();
+  }
+  Outcome& now = outcome();
+  bool skipped = false;
+  for (int i = 0; i < parts.size(); ++i) {
+    const ::testing::TestPartResult& part = parts.GetTestPartResult(i);
+    skipped |= part.skipped();
+    if (part.failed()) {
+      now.failures.push_back(with_place(part.file_name(), part.line_number(), part.message()));
+    }
+  }
+  const bool settled = !now.failures.empty() || !now.errors.empty();
+  if (!settled && now.skip && !now.access_failed.empty()) {
+    harness_error(
+        info_->file, info_->line,
+        fmt::format("skipped ({}) after an access failed: {}", now.skip_reason, now.access_failed));
+  } else if (!settled && !now.skip && skipped) {
+    harness_error(info_->file, info_->line, "skipped without a category: use SKIDPROOF_REQUIRE");
+  } else if (!settled && !now.skip &&
+             (now.executed == 0 || (now.comparisons == 0 && !now.observed))) {
+    // A test that held without having done anything held nothing.
+    harness_error(info_->file, info_->line,
+                  fmt::format("vacuous: {} executed operations, {} comparisons; a pass needs both",
+                              now.executed, now.comparisons));
+  }
+  give_machine_back();
 }
 
-void Test::TestBody() {
+// A tape says only now whether the attempt asked all that it holds. What an attempt found that went off
+// the tape, it found on no machine.
+void Test::give_machine_back() {
+  state_.reset();
+  MachineSource* source = environment().machines;
+  auto held = source == nullptr ? Expected<void>() : source->given_up();
+  if (held) return;
+  outcome().off_tape = held.error().text();
+  outcome().failures.clear();
+  outcome().errors = {held.error().text()};
+}
+
+void Test::guarded_body() {
   try {
     run_body();
   } catch (const StopTest&) {
   } catch (const SkipTest& skip) {
     internal::skip(skip.category, skip.reason);
-    GTEST_SKIP() << skip.reason;
   } catch (const std::exception& exception) {
     harness_error(info_->file, info_->line,
                   fmt::format("uncaught exception: {}", exception.what()));
@@ -83,9 +208,20 @@ void Test::run_body() {
     stop({ErrorCode::kInternal, "no machine was set for this run", {}}, "", info_->file,
          info_->line);
   }
+  auto given = source->machine({.seed = seed(),
+                                .test = info_->id(),
+                                .repetition = environment().repetition,
+                                .attempt = attempt_});
+  if (!given && given.error().code == ErrorCode::kNotRecorded) {
+    throw SkipTest{SkipCategory::kNotOnTape, given.error().message};
+  }
   state_->machine = std::make_shared<CountingMachine>(
-      need(source->machine(seed()), "machine", info_->file, info_->line));
+      need(std::move(given), "machine", info_->file, info_->line));
   const Identity& who = state_->machine->identity();
+  outcome().part = {.family = who.family,
+                    .model = who.model,
+                    .stepping = who.stepping,
+                    .microcode = who.microcode};
   if (!who.pmu) {
     throw SkipTest{SkipCategory::kNoPmu,
                    fmt::format("{}: the performance monitoring MSRs do not answer", who.name)};
@@ -105,26 +241,24 @@ void Test::run_body() {
   body();
 }
 
-// A test that held without having done anything held nothing.
-void Test::TearDown() {
-  const Outcome& now = outcome();
-  if (HasFailure() || now.skip) {
-    // Said already.
-  } else if (IsSkipped()) {
-    harness_error(info_->file, info_->line, "skipped without a category: use SKIDPROOF_REQUIRE");
-  } else if (now.executed == 0 || now.comparisons == 0) {
-    harness_error(info_->file, info_->line,
-                  fmt::format("vacuous: {} executed operations, {} comparisons; a pass needs both",
-                              now.executed, now.comparisons));
-  }
-  state_.reset();
-}
-
 Machine& Test::machine() { return *state_->machine; }
+
+const calibrate::Figure& Test::calibrated(calibrate::Quantity quantity) {
+  Environment& shared = environment();
+  if (shared.calibration == nullptr) {
+    shared.calibration =
+        std::make_shared<calibrate::Calibration>(calibration_of(*shared.machines, shared.seed));
+  }
+  return (*shared.calibration)[quantity];
+}
 
 const arch::Microarch& Test::uarch() { return *state_->machine->identity().microarch; }
 
-uint64_t Test::seed() const { return derive_seed(environment().seed, info_->id().c_str()); }
+uint64_t Test::seed() const {
+  const uint64_t first = derive_seed(environment().seed, info_->id().c_str());
+  if (attempt_ == 0) return first;
+  return derive_seed(first, fmt::format("attempt {}", attempt_).c_str());
+}
 
 Random& Test::random() {
   if (!state_->random) state_->random.emplace(derive_seed(seed(), "random"));
@@ -179,6 +313,16 @@ void Test::evidence(std::string_view key, const nlohmann::json& value) {
   all[std::string(key)] = results::Json(value);
 }
 
+void Test::observe(std::string_view what, const nlohmann::json& seen) {
+  results::Json& all = outcome().evidence["observed"];
+  if (all.contains(std::string(what))) {
+    stop({ErrorCode::kInternal, fmt::format("`{}` is observed twice", what), {}}, "evidence",
+         info_->file, info_->line);
+  }
+  all[std::string(what)] = results::Json(seen);
+  outcome().observed = true;
+}
+
 void Test::histogram(std::string_view key, std::string_view unit,
                      const std::map<int64_t, uint64_t>& bins,
                      const std::vector<int64_t>& expected) {
@@ -191,9 +335,10 @@ void Test::histogram(std::string_view key, std::string_view unit,
 
 void Test::stop(const Error& error, const char* what, const char* file, int line) {
   const std::string subject = *what == '\0' ? std::string() : fmt::format("{}: ", what);
-  // What this machine does not have is neither its failure nor ours. A model has everything that a test
-  // asks of it; where it has not, the test shall ask first.
-  if (error.code == ErrorCode::kNotAvailable && !HasFailure() &&
+  // What this machine does not have is neither its failure nor ours, where it says so before it does
+  // anything. A model has everything that a test asks of it; where it has not, the test shall ask first.
+  if (error.code == ErrorCode::kNotAvailable && state_->machine != nullptr &&
+      outcome().access_failed.empty() && !has_failed(state_->parts) &&
       machine().identity().provenance != Provenance::kModel) {
     throw SkipTest{SkipCategory::kMachineLimit, subject + error.message};
   }
@@ -203,7 +348,10 @@ void Test::stop(const Error& error, const char* what, const char* file, int line
 
 namespace internal {
 
-void count_comparison() { ++outcome().comparisons; }
+Comparisons& comparing() {
+  ++outcome().comparisons;
+  return outcome().compared;
+}
 
 void skip(results::SkipCategory category, const std::string& reason) {
   outcome().skip = category;

@@ -13,8 +13,10 @@
 #include "harness/cli/tracing.h"
 #include "kernels/kernel.h"
 #include "pebs/arch/clause.h"
+#include "pebs/arch/errata.h"
 #include "pebs/arch/microarch.h"
 #include "pebs/model/defects.h"
+#include "pebs/model/rough.h"
 
 namespace skidproof::cli {
 namespace {
@@ -97,6 +99,7 @@ std::vector<Entry> test_entries() {
       entry.details.push_back(
           {std::string(clause->id), {fmt::format("{} [{}]", clause->text, clause->citation)}});
     }
+    entry.details.push_back({"stage", {name_of(info.stage)}});
     entry.details.push_back({"where", {fmt::format("{}:{}", source_of(info), info.line)}});
     entry.details.push_back({"run it", {fmt::format("skidproof run --filter '{}'", info.id())}});
     entries.push_back(std::move(entry));
@@ -122,7 +125,26 @@ std::vector<std::string> models_text(const arch::Microarch& microarch) {
     }
     models.push_back(std::move(line));
   }
+  for (const arch::Microarch* variant : microarch.variants) {
+    for (const arch::CpuModel& model : variant->models) {
+      std::string line = fmt::format("family {} model {:#04x}", model.family, model.model);
+      if (model.stepping >= 0) line += fmt::format(" stepping {}", model.stepping);
+      models.push_back(fmt::format("{}: {}, with events of its own", line, variant->title));
+    }
+  }
   return models;
+}
+
+// "06_2A", which is what --part takes; each once.
+template <typename Models>
+std::vector<std::string> parts_text(const Models& models) {
+  std::vector<std::string> parts;
+  for (const auto& one : models) {
+    std::string name = fmt::format("{:02X}_{:02X}", one.family, one.model);
+    if (std::find(parts.begin(), parts.end(), name) == parts.end())
+      parts.push_back(std::move(name));
+  }
+  return parts;
 }
 
 Entry microarch_entry(const arch::Microarch& microarch) {
@@ -141,6 +163,7 @@ Entry microarch_entry(const arch::Microarch& microarch) {
       .brief = std::string(microarch.title),
       .details = {
           {"processors", models_text(microarch)},
+          {"parts", parts_text(microarch.models)},
           {"counters",
            {fmt::format("{} of {} bits; {} without a sibling thread", microarch.gp_counters,
                         microarch.gp_width, microarch.gp_counters_alone),
@@ -184,6 +207,40 @@ std::vector<Entry> defect_entries() {
   return entries;
 }
 
+std::string steppings_text(const arch::AffectedParts& parts) {
+  const std::string last =
+      parts.first_stepping == parts.last_stepping ? "" : fmt::format(" to {}", parts.last_stepping);
+  return fmt::format("{:02X}_{:02X} stepping {}{} from microcode {:#x} on", parts.family,
+                     parts.model, parts.first_stepping, last, parts.fixed_from);
+}
+
+std::vector<Entry> errata_entries() {
+  std::vector<Entry> entries;
+  for (const arch::Erratum& erratum : arch::errata()) {
+    const std::vector<std::string> parts = parts_text(erratum.parts);
+    Entry entry{.id = std::string(erratum.id),
+                .columns = {joined(parts), std::string(erratum.brief)},
+                .brief = std::string(erratum.brief),
+                .details = {{"parts", parts}}};
+    std::vector<std::string> mended;
+    for (const arch::AffectedParts& affected : erratum.parts) {
+      if (affected.fixed_from != 0) mended.push_back(steppings_text(affected));
+    }
+    if (!mended.empty()) entry.details.push_back({"mended", std::move(mended)});
+    if (!erratum.aliases.empty()) {
+      entry.details.push_back({"aliases", {std::string(erratum.aliases)}});
+    }
+    entry.details.push_back({"tests", {std::string(erratum.tests)}});
+    entry.details.push_back({"controls", {std::string(erratum.controls)}});
+    if (!erratum.consequences.empty()) {
+      entry.details.push_back({"consequences", {std::string(erratum.consequences)}});
+    }
+    if (!erratum.note.empty()) entry.details.push_back({"note", {std::string(erratum.note)}});
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
 std::vector<Entry> machine_entries() {
   std::vector<Entry> entries;
   for (const std::string& name : machine_names()) {
@@ -191,6 +248,8 @@ std::vector<Entry> machine_entries() {
     if (name == "auto") brief = "direct where it works, model:sandy-bridge elsewhere";
     if (name == "direct") brief = "this processor through the Linux driver, PMU and all";
     if (name == "native") brief = "this processor without its PMU: timing by TSC only";
+    if (name.starts_with("tape:"))
+      brief = "what `run --tape FILE` recorded of another one, replayed";
     std::string works = "works here";
     if (name == "direct") {
       const std::vector<Obstacle> obstacles = direct_obstacles();
@@ -202,10 +261,31 @@ std::vector<Entry> machine_entries() {
   return entries;
 }
 
+std::vector<Entry> rough_entries() {
+  std::vector<Entry> entries;
+  for (const model::RoughField& field : model::rough_fields()) {
+    const std::string id(field.name);
+    const std::string range = fmt::format("{} to {}", field.low, field.high);
+    entries.push_back({.id = id,
+                       .columns = {range, std::string(field.unit), std::string(field.brief)},
+                       .brief = std::string(field.brief),
+                       .details = {{"drawn from", {range}},
+                                   {"unit", {std::string(field.unit)}},
+                                   {"noiseless", {fmt::format("{}", field.neutral)}},
+                                   {"source of the range", {std::string(field.source)}},
+                                   {"see it",
+                                    {fmt::format("skidproof run --machine model:sandy-bridge "
+                                                 "--rough {}={}",
+                                                 id, field.high)}}}});
+  }
+  return entries;
+}
+
 constexpr Kind kKinds[] = {
-    {"kernels", "kernel", kernel_entries}, {"clauses", "clause", clause_entries},
-    {"tests", "test", test_entries},       {"microarchs", "microarch", microarch_entries},
-    {"defects", "defect", defect_entries}, {"machines", "machine", machine_entries},
+    {"kernels", "kernel", kernel_entries},    {"clauses", "clause", clause_entries},
+    {"tests", "test", test_entries},          {"microarchs", "microarch", microarch_entries},
+    {"defects", "defect", defect_entries},    {"errata", "erratum", errata_entries},
+    {"machines", "machine", machine_entries}, {"rough", "field of rough machines", rough_entries},
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Everything that has a name (kernels, clauses, tests, microarchs, defects, machines), for `list` and
-// `explain`.
+// Everything that has a name (kernels, clauses, tests, microarchs, defects, errata, machines), for `list`
+// and `explain`.
 #ifndef SKIDPROOF_HARNESS_CLI_CATALOGUE_H_
 #define SKIDPROOF_HARNESS_CLI_CATALOGUE_H_
 

@@ -1,4 +1,4 @@
-// `explain`: one clause, test, kernel, defect, microarch or machine in words.
+// `explain`: one clause, test, kernel, defect, erratum, microarch or machine in words.
 #include <fmt/core.h>
 
 #include <memory>
@@ -43,7 +43,7 @@ int complain_of_id(const std::string& id) {
   return complain(kExitUsage, fmt::format("nothing is called '{}'", id),
                   near.starts_with("did") ? near
                                           : "see: skidproof list clauses (or tests, kernels, "
-                                            "defects, microarchs, machines)");
+                                            "defects, errata, microarchs, machines)");
 }
 
 int explain(const ExplainOptions& options) {
@@ -73,8 +73,8 @@ int explain(const ExplainOptions& options) {
 
 void add_explain(CLI::App& app, Invocation& invocation) {
   auto options = std::make_shared<ExplainOptions>();
-  CLI::App* verb =
-      app.add_subcommand("explain", "one clause, test, kernel, defect or microarch in words");
+  CLI::App* verb = app.add_subcommand(
+      "explain", "one clause, test, kernel, defect, erratum or microarch in words");
   verb->footer(
       "Examples:\n"
       "  skidproof explain R19\n"

@@ -75,6 +75,12 @@ Expected<Opened> open_all(const FuzzPlan& plan) {
   for (const MachineOptions& options : plan.machines) {
     opened.machines.push_back(SKIDPROOF_TRY(open_machine(options, plan.seed)));
     const Identity& who = opened.machines.back().identity;
+    if (opened.machines.back().tape != nullptr) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("'{}' answers only what was asked when it was recorded", options.name),
+          "fuzz the machine itself");
+    }
     if (who.pmu && who.microarch != nullptr) continue;
     return fail(ErrorCode::kNotAvailable, fmt::format("{} has no PMU to be fuzzed", who.name),
                 "use a model, for example --machine model:sandy-bridge");

@@ -49,14 +49,14 @@ struct Bench {
       return fail(ErrorCode::kNotAvailable, fmt::format("{} has no PMU to be fuzzed", who.name),
                   "use a model, for example --machine model:sandy-bridge");
     }
-    const auto first = SKIDPROOF_TRY(bench.machine.source->machine(1));
+    const auto first = SKIDPROOF_TRY(bench.machine.source->machine({.seed = 1}));
     bench.gp_counters = (first->cpuid(0xA, 0).eax >> 8) & 0xFF;
     bench.executor = SKIDPROOF_TRY(Executor::create(*who.microarch));
     return bench;
   }
 
   Expected<Outcome> run(const Case& c) {
-    const auto fresh = SKIDPROOF_TRY(machine.source->machine(c.machine_seed));
+    const auto fresh = SKIDPROOF_TRY(machine.source->machine({.seed = c.machine_seed}));
     return executor->run(*fresh, c);
   }
 };

@@ -14,6 +14,7 @@
 #include "harness/cli/python.h"
 #include "harness/cli/text.h"
 #include "harness/cli/verb.h"
+#include "harness/run/cpu_choice.h"
 #include "harness/run/native_identity.h"
 #include "harness/run/native_machine.h"
 #include "harness/run/pinning.h"
@@ -65,8 +66,13 @@ void examine_processor(Findings& found, const Identity& who) {
   found.section("processor");
   found.good("identity", fmt::format("{} ({}, family {} model {:#x} stepping {})", who.brand,
                                      who.vendor, who.family, who.model, who.stepping));
-  found.good("microcode",
-             who.microcode == 0 ? "not readable" : fmt::format("{:#x}", who.microcode));
+  if (const std::string old = microcode_note(who); !old.empty()) {
+    found.bad("microcode", old, "update it: the intel-microcode package, or the firmware");
+  } else {
+    found.good("microcode",
+               who.microcode == 0 ? "not readable" : fmt::format("{:#x}", who.microcode));
+  }
+  if (!who.core_type.empty()) found.good("core type", who.core_type);
   if (who.microarch != nullptr) {
     found.good("microarch", std::string(who.microarch->title));
   } else {
@@ -252,8 +258,14 @@ const char* name_of(Health health) {
 std::vector<Finding> examine_host() {
   std::vector<Finding> all;
   Findings found(all);
-  const auto cpus = allowed_cpus();
-  examine_processor(found, native_identity(cpus && !cpus->empty() ? cpus->back() : 0));
+  // Of the CPU that `direct` would claim.
+  const auto cpus = host_cpus();
+  const auto chosen = cpus ? choose_cpu(*cpus, {}) : tl::make_unexpected(cpus.error());
+  {
+    const int cpu = chosen ? chosen->number : 0;
+    const auto pinned = PinGuard::pin(cpu);
+    examine_processor(found, native_identity(cpu));
+  }
   examine_machines(found);
   examine_timing(found);
   examine_driver(found);

@@ -55,8 +55,9 @@ int list(const ListOptions& options) {
 
 void add_list(CLI::App& app, Invocation& invocation) {
   auto options = std::make_shared<ListOptions>();
-  CLI::App* verb =
-      app.add_subcommand("list", "list kernels, clauses, tests, microarchs, defects or machines");
+  CLI::App* verb = app.add_subcommand("list",
+                                      "list kernels, clauses, tests, microarchs, defects, errata, "
+                                      "machines or what of them is rough");
   verb->footer(
       "Examples:\n"
       "  skidproof list tests\n"

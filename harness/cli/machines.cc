@@ -6,15 +6,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <utility>
 
+#include "harness/cli/tapes.h"
 #include "harness/cli/text.h"
 #include "harness/cli/verb.h"
 #include "harness/run/native_identity.h"
 #include "harness/run/native_machine.h"
 #include "harness/run/pinning.h"
+#include "pebs/capabilities.h"
 #include "pebs/direct/device.h"
 #include "pebs/direct/direct_machine.h"
 #include "pebs/engines/model_machine.h"
@@ -24,6 +27,7 @@ namespace skidproof::cli {
 namespace {
 
 constexpr std::string_view kModelPrefix = "model:";
+constexpr std::string_view kTapePrefix = "tape:";
 constexpr unsigned kCapSysRawio = 17;  // linux/capability.h
 
 // A fresh processor for every test.
@@ -32,9 +36,9 @@ class ModelSource final : public check::MachineSource {
   ModelSource(const arch::Microarch& microarch, engines::ModelOptions options)
       : microarch_(microarch), options_(std::move(options)) {}
 
-  Expected<std::shared_ptr<Machine>> machine(uint64_t seed) override {
+  Expected<std::shared_ptr<Machine>> machine(const check::MachineRequest& request) override {
     engines::ModelOptions options = options_;
-    options.seed = seed;
+    options.seed = request.seed;
     return std::shared_ptr<Machine>(
         SKIDPROOF_TRY(engines::make_model_machine(microarch_, options)));
   }
@@ -48,7 +52,9 @@ class ModelSource final : public check::MachineSource {
 class NativeSource final : public check::MachineSource {
  public:
   explicit NativeSource(std::shared_ptr<Machine> machine) : machine_(std::move(machine)) {}
-  Expected<std::shared_ptr<Machine>> machine(uint64_t) override { return machine_; }
+  Expected<std::shared_ptr<Machine>> machine(const check::MachineRequest&) override {
+    return machine_;
+  }
 
  private:
   const std::shared_ptr<Machine> machine_;
@@ -64,28 +70,75 @@ std::vector<std::string> split(std::string_view text, char separator) {
   }
 }
 
+// The processor of the row that the model plays; nullopt: the row's first as it is.
+Expected<std::optional<arch::Part>> part_of(const arch::Microarch& microarch,
+                                            const MachineOptions& options) {
+  if (options.part.empty() && options.microcode.empty()) return std::nullopt;
+  arch::Part part = first_part(microarch);
+  if (!options.part.empty()) {
+    part = SKIDPROOF_TRY(arch::parse_part(options.part));
+    std::vector<std::string> names;
+    bool known = false;
+    for (const arch::CpuModel& cpu : microarch.models) {
+      known |= cpu.family == part.family && cpu.model == part.model;
+      names.push_back(fmt::format("{:02X}_{:02X}", cpu.family, cpu.model));
+    }
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    if (!known) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("{} is no part of {}", name_of(part), microarch.title),
+                  "its parts are " + joined(names));
+    }
+    part.microcode = arch::minimum_microcode(microarch, static_cast<uint8_t>(part.family),
+                                             static_cast<uint8_t>(part.model),
+                                             static_cast<uint8_t>(part.stepping));
+  }
+  if (options.microcode.empty()) return part;
+  const char* const end = options.microcode.data() + options.microcode.size();
+  const char* begin = options.microcode.data();
+  if (options.microcode.starts_with("0x")) begin += 2;
+  if (const auto [stop, error] = std::from_chars(begin, end, part.microcode, 16);
+      error != std::errc() || stop != end) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("'{}' is no microcode revision", options.microcode),
+        "it is a hexadecimal number of 32 bits, such as 0x28; 0 is one that cannot be read");
+  }
+  return part;
+}
+
 Expected<OpenMachine> open_model(std::string_view form, const MachineOptions& options,
                                  uint64_t seed) {
+  std::string rough = options.rough;
+  if (const size_t tilde = form.find('~'); tilde != std::string_view::npos) {
+    if (rough.empty()) rough = form.substr(tilde + 1);
+    form = form.substr(0, tilde);
+  }
+  constexpr std::string_view kDrawn = "rough=";  // as a drawn one's name says it
+  if (rough.starts_with(kDrawn)) rough.erase(0, kDrawn.size());
   std::vector<std::string> parts = split(form.substr(kModelPrefix.size()), '+');
   const arch::Microarch* microarch = SKIDPROOF_TRY(arch::find_microarch(parts.front()));
   parts.erase(parts.begin());
   parts.insert(parts.end(), options.defects.begin(), options.defects.end());
-  for (const std::string& id : parts) SKIDPROOF_TRY(model::find_defect(id));
+  for (const std::string& id : parts) SKIDPROOF_TRY(model::parse_defect(id));
 
-  const engines::ModelOptions model{
-      .sibling_thread = options.sibling_thread, .defects = parts, .seed = seed};
+  const engines::ModelOptions model{.sibling_thread = options.sibling_thread,
+                                    .defects = parts,
+                                    .rough = rough,
+                                    .seed = seed,
+                                    .part = SKIDPROOF_TRY(part_of(*microarch, options))};
   const auto first = SKIDPROOF_TRY(engines::make_model_machine(*microarch, model));
   return OpenMachine{.identity = first->identity(),
                      .source = std::make_unique<ModelSource>(*microarch, model),
-                     .defects = std::move(parts)};
+                     .defects = std::move(parts),
+                     .rough = rough};
 }
 
 Expected<OpenMachine> open_native() {
   std::shared_ptr<Machine> machine = SKIDPROOF_TRY(NativeMachine::create());
   Identity identity = machine->identity();
   return OpenMachine{.identity = std::move(identity),
-                     .source = std::make_unique<NativeSource>(std::move(machine)),
-                     .defects = {}};
+                     .source = std::make_unique<NativeSource>(std::move(machine))};
 }
 
 // The processor that the driver claimed; this thread stays on it, so that CPUID is its own.
@@ -93,18 +146,21 @@ class DirectSource final : public check::MachineSource {
  public:
   DirectSource(PinGuard pinned, std::shared_ptr<Machine> machine)
       : pinned_(std::move(pinned)), machine_(std::move(machine)) {}
-  Expected<std::shared_ptr<Machine>> machine(uint64_t) override { return machine_; }
+  Expected<std::shared_ptr<Machine>> machine(const check::MachineRequest&) override {
+    return machine_;
+  }
 
  private:
   const PinGuard pinned_;
   const std::shared_ptr<Machine> machine_;
 };
 
-Expected<OpenMachine> open_direct() {
-  const std::vector<int> allowed = SKIDPROOF_TRY(allowed_cpus());
-  if (allowed.empty()) return fail(ErrorCode::kInternal, "no CPU is allowed to this process");
-  // The highest, since the lowest takes most interrupts.
-  const int cpu = allowed.back();
+Expected<int> cpu_for(const CpuWish& wish) {
+  return SKIDPROOF_TRY(choose_cpu(SKIDPROOF_TRY(host_cpus()), wish)).number;
+}
+
+Expected<OpenMachine> open_direct(const CpuWish& wish) {
+  const int cpu = SKIDPROOF_TRY(cpu_for(wish));
   PinGuard pinned = SKIDPROOF_TRY(PinGuard::pin(cpu));
   direct::DirectOptions options;
   options.cpu = cpu;
@@ -113,11 +169,32 @@ Expected<OpenMachine> open_direct() {
   auto device = SKIDPROOF_TRY(direct::open_device());
   std::shared_ptr<Machine> machine =
       SKIDPROOF_TRY(direct::make_direct_machine(std::move(device), options));
-  Identity identity = machine->identity();
+  OpenMachine open;
+  open.identity = machine->identity();
+  if (open.identity.microarch != nullptr) {
+    const Capabilities found = SKIDPROOF_TRY(read_capabilities(*machine));
+    for (const std::string& word : differences(found, *open.identity.microarch)) {
+      open.identity.capabilities.push_back("differs: " + word);
+      open.notes.push_back(fmt::format("the processor differs from the row {}: {}",
+                                       open.identity.microarch->title, word));
+    }
+  }
+  open.source = std::make_unique<DirectSource>(std::move(pinned), std::move(machine));
+  return open;
+}
+
+Expected<OpenMachine> open_tape(std::string_view form) {
+  std::shared_ptr<const tape::TapeReader> reader =
+      SKIDPROOF_TRY(tape::TapeReader::open(std::string(form.substr(kTapePrefix.size()))));
+  const tape::RunFacts& facts = reader->header().facts;
   return OpenMachine{
-      .identity = std::move(identity),
-      .source = std::make_unique<DirectSource>(std::move(pinned), std::move(machine)),
-      .defects = {}};
+      .identity = reader->header().identity,
+      .source = std::make_unique<TapeSource>(reader),
+      .defects = facts.defects,
+      .rough = facts.rough,
+      .why = fmt::format("replays {}: run {} of {}, recorded on {}", reader->name(), facts.run,
+                         facts.started, facts.host.empty() ? "?" : facts.host),
+      .tape = reader};
 }
 
 tl::unexpected<Error> direct_not_available(const std::vector<Obstacle>& obstacles) {
@@ -143,8 +220,22 @@ std::string processor(const Identity& who) {
   return fmt::format("family {} model {:#x} stepping {}", who.family, who.model, who.stepping);
 }
 
+// Which core of a hybrid part, or which processor, has no row.
+Obstacle row_missing(const Identity& who, int cpu) {
+  const bool other_core =
+      !who.core_type.empty() && who.family <= 0xFF &&
+      arch::covers_other_cores(static_cast<uint8_t>(who.family), static_cast<uint8_t>(who.model));
+  if (other_core) {
+    return {fmt::format("CPU {} is an {}-core of {} ({}), and no row of facts covers that type",
+                        cpu, who.core_type, who.brand, processor(who)),
+            "choose a core of the other type: --core P, or --cpu N"};
+  }
+  return {fmt::format("no row of facts covers {} ({})", processor(who), who.brand),
+          "use one of `skidproof list microarchs`"};
+}
+
 // What the processor itself, or the hypervisor in front of it, does not offer.
-void add_processor_obstacles(const Identity& who, std::vector<Obstacle>& obstacles) {
+void add_processor_obstacles(const Identity& who, int cpu, std::vector<Obstacle>& obstacles) {
   if (who.vendor != "GenuineIntel") {
     obstacles.push_back({fmt::format("PEBS is Intel's; this processor is by {}", who.vendor),
                          "use a machine with an Intel processor"});
@@ -165,13 +256,18 @@ void add_processor_obstacles(const Identity& who, std::vector<Obstacle>& obstacl
     obstacles.push_back({"CPUID.01H:EDX[21] reports no debug store, so no PEBS",
                          "run on bare metal, or on a hypervisor that offers PEBS to its guests"});
   }
-  if (who.microarch == nullptr) {
-    obstacles.push_back({fmt::format("no row of facts covers {} ({})", processor(who), who.brand),
-                         "use one of `skidproof list microarchs`"});
-  }
+  if (who.microarch == nullptr) obstacles.push_back(row_missing(who, cpu));
 }
 
 }  // namespace
+
+arch::Part first_part(const arch::Microarch& microarch) {
+  const arch::CpuModel& first = microarch.models.front();
+  return {.family = first.family,
+          .model = first.model,
+          .stepping = static_cast<unsigned>(std::max<int>(first.stepping, 0)),
+          .microcode = first.minimum_microcode};
+}
 
 DriverFile driver_file() {
   namespace fs = std::filesystem;
@@ -219,16 +315,28 @@ Obstacle driver_missing() {
           "make -C pebs/direct/driver && insmod pebs/direct/driver/skidproof.ko" + sign};
 }
 
-std::vector<Obstacle> direct_obstacles() {
+std::vector<Obstacle> processor_obstacles(const Identity& who, int cpu) {
   std::vector<Obstacle> obstacles;
-  add_processor_obstacles(native_identity(0), obstacles);
+  add_processor_obstacles(who, cpu, obstacles);
+  return obstacles;
+}
+
+std::vector<Obstacle> direct_obstacles(const CpuWish& wish) {
+  const auto cpu = cpu_for(wish);
+  if (!cpu) return {{cpu.error().message, cpu.error().advice}};
+  std::vector<Obstacle> obstacles;
+  {
+    const auto pinned = PinGuard::pin(*cpu);  // CPUID is to be its own
+    if (!pinned) return {{pinned.error().message, pinned.error().advice}};
+    obstacles = processor_obstacles(native_identity(*cpu), *cpu);
+  }
   const bool driver = ::access(kDevice, F_OK) == 0;
   if (!driver) obstacles.push_back(driver_missing());
   if (!has_raw_io()) {
     obstacles.push_back({"this process lacks CAP_SYS_RAWIO", "run as root (sudo skidproof ...)"});
   } else if (driver) {
     // The last word is the driver's: it tries the counters, and knows who holds them.
-    if (const auto machine = open_direct(); !machine) {
+    if (const auto machine = open_direct(wish); !machine) {
       obstacles.push_back({machine.error().message, machine.error().advice});
     }
   }
@@ -240,17 +348,26 @@ std::vector<std::string> machine_names() {
   for (const arch::Microarch* microarch : arch::microarchs()) {
     names.push_back(fmt::format("{}{}", kModelPrefix, microarch->name));
   }
+  names.push_back(fmt::format("{}FILE", kTapePrefix));
   return names;
 }
 
 Expected<OpenMachine> open_machine(const MachineOptions& options, uint64_t seed) {
   const std::string_view name = options.name;
-  const bool model = name.starts_with(kModelPrefix);
-  if (!model && name != "auto" && name != "direct" && name != "native") {
+  const bool model = name.starts_with(kModelPrefix), tape = name.starts_with(kTapePrefix);
+  if (!model && !tape && name != "auto" && name != "direct" && name != "native") {
     const std::vector<std::string> names = machine_names();
     const std::vector<std::string_view> known(names.begin(), names.end());
     return fail(ErrorCode::kInvalidArgument, fmt::format("there is no machine '{}'", name),
                 near_or_all(name, known));
+  }
+  if (!options.cpu.any() && name != "direct" && name != "auto") {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--cpu and --core choose among this computer's processors for `direct`; "
+                    "'{}' is not that",
+                    name),
+        "use --machine direct with them");
   }
   if (model) return open_model(name, options, seed);
   if (!options.defects.empty()) {
@@ -258,15 +375,38 @@ Expected<OpenMachine> open_machine(const MachineOptions& options, uint64_t seed)
                 fmt::format("defects are of models; '{}' is not one", name),
                 "use --machine model:<microarch> with --defect");
   }
+  if (!options.part.empty() || !options.microcode.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("a model can play another part; '{}' is what it is", name),
+                "use --machine model:<microarch> with --part and --microcode");
+  }
+  if (!options.rough.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("models are made rough; '{}' is not one", name),
+                "silicon is as untidy as it is; use --machine model:<microarch> with --rough");
+  }
+  if (tape) return open_tape(name);
   if (name == "native") return open_native();
 
-  const std::vector<Obstacle> obstacles = direct_obstacles();
-  if (obstacles.empty()) return open_direct();
-  if (name == "direct") return direct_not_available(obstacles);
+  const std::vector<Obstacle> obstacles = direct_obstacles(options.cpu);
+  if (obstacles.empty()) return open_direct(options.cpu);
+  if (name == "direct" || !options.cpu.any()) return direct_not_available(obstacles);
   OpenMachine machine = SKIDPROOF_TRY(open_model("model:sandy-bridge", options, seed));
   machine.why = fmt::format("direct does not work here ({}), so this is the model of Sandy Bridge",
                             obstacles.front().what);
   return machine;
+}
+
+std::string microcode_note(const Identity& who) {
+  if (who.microarch == nullptr || who.microcode == 0 || who.family > 0xFF) return {};
+  const uint32_t least =
+      arch::minimum_microcode(*who.microarch, static_cast<uint8_t>(who.family),
+                              static_cast<uint8_t>(who.model), static_cast<uint8_t>(who.stepping));
+  if (who.microcode >= least) return {};
+  return fmt::format(
+      "microcode {:#x} is older than {:#x}, before which PEBS of {} is not to be "
+      "trusted [{}]",
+      who.microcode, least, processor(who), who.microarch->microcode_source);
 }
 
 results::MachineRow machine_row(const OpenMachine& machine) {
@@ -286,9 +426,14 @@ results::MachineRow machine_row(const OpenMachine& machine) {
   row.pmu = who.pmu;
   row.sibling_thread = who.sibling_thread;
   row.capabilities = who.capabilities;
+  if (const std::string old = microcode_note(who); !old.empty()) row.capabilities.push_back(old);
   row.defects = machine.defects;
   utsname os{};
-  if (::uname(&os) == 0) {
+  if (machine.tape != nullptr) {
+    row.host = machine.tape->header().facts.host;
+    row.os = machine.tape->header().facts.os;
+    row.tape = machine.tape->name();
+  } else if (::uname(&os) == 0) {
     row.host = os.nodename;
     row.os = fmt::format("{} {}", os.sysname, os.release);
   }
@@ -304,9 +449,13 @@ static_assert(static_cast<int>(Provenance::kSilicon) ==
 
 std::string in_words(const OpenMachine& machine) {
   const Identity& who = machine.identity;
-  if (who.provenance == Provenance::kSilicon) return who.brand;
+  if (who.provenance == Provenance::kSilicon) {
+    return machine.tape == nullptr ? who.brand : "a tape of " + who.brand;
+  }
   const std::string_view title = who.microarch == nullptr ? "?" : who.microarch->title;
-  const std::string kind = who.provenance == Provenance::kModel ? "MODEL" : "virtual lab";
+  std::string kind = who.provenance == Provenance::kModel ? "MODEL" : "virtual lab";
+  if (!machine.rough.empty()) kind = "rough " + kind;
+  if (machine.tape != nullptr) kind = "tape of a " + kind;
   if (machine.defects.empty()) return fmt::format("{} of {}, not silicon", kind, title);
   return fmt::format("{} of a broken {} ({}), not silicon", kind, title, joined(machine.defects));
 }

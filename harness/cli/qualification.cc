@@ -14,13 +14,15 @@
 #include "harness/cli/machines.h"
 #include "harness/cli/text.h"
 #include "harness/cli/worker_pool.h"
+#include "pebs/arch/errata.h"
 
 namespace skidproof::cli {
 namespace {
 
 using results::Status;
 
-enum class Which : uint8_t { kAll, kCiting, kOthers };
+// Of an erratum's defect on a part that it is listed for kItsOwn are the tests that it spoils or drags along.
+enum class Which : uint8_t { kAll, kCiting, kOthers, kItsOwn };
 
 // One process: a model and the tests that it meets.
 struct Run {
@@ -28,7 +30,9 @@ struct Run {
   bool sibling = true;
   const model::Defect* defect = nullptr;  // nullptr: conforming
   uint64_t seed = 1;
+  std::optional<uint64_t> rough = {};  // the seed of a rough machine
   Which which = Which::kAll;
+  bool listed = false;        // the defect is an erratum of the part that is played
   bool until_caught = false;  // stop at the first property that fails
   size_t verdict = 0;         // index in Qualification::defects
 };
@@ -45,18 +49,35 @@ bool picks(const Run& run, const Accusers& accusers, const check::TestInfo& info
   const auto found = accusers.find(run.microarch);
   if (found != accusers.end() && found->second.contains(info.id())) return false;
   if (run.which == Which::kAll) return true;
+  if (run.which == Which::kItsOwn) {
+    const arch::Erratum& erratum = *arch::find_erratum(run.defect->id);
+    return check::matches_filter(erratum.tests, info.id()) ||
+           (!erratum.consequences.empty() &&
+            check::matches_filter(erratum.consequences, info.id()));
+  }
   return cites(info, run.defect->clause) == (run.which == Which::kCiting);
 }
 
 std::string machine_of(const Run& run) {
   std::string name = fmt::format("model:{}", run.microarch->name);
   if (run.defect != nullptr) name += fmt::format("+{}", run.defect->id);
+  if (run.rough) name += fmt::format("~rough={}", *run.rough);
   return name;
 }
 
 std::string in_words(const Run& run) {
   return fmt::format("{}{}, seed {}", machine_of(run),
                      run.sibling ? "" : " without a sibling thread", run.seed);
+}
+
+bool has_failed(const results::TestRow& row) {
+  return row.status == Status::kFail || row.status == Status::kXfail;
+}
+
+// Whether no other test need be met.
+bool settles(const Run& run, const results::TestRow& row) {
+  if (row.status == Status::kFail) return true;
+  return run.listed && row.status == Status::kXfail && row.erratum == run.defect->id;
 }
 
 // In the worker: writes a line to the pipe, whole.
@@ -77,9 +98,10 @@ void work(const Run& run, const Accusers& accusers, int descriptor) {
   MachineOptions options{.name = fmt::format("model:{}", run.microarch->name),
                          .sibling_thread = run.sibling};
   if (run.defect != nullptr) options.defects.emplace_back(run.defect->id);
+  if (run.rough) options.rough = std::to_string(*run.rough);
   auto machine = open_machine(options, run.seed);
   if (!machine) throw std::runtime_error(machine.error().text());
-  check::environment() = {.machines = machine->source.get(), .seed = run.seed};
+  check::environment() = {.machines = machine->source.get(), .seed = run.seed, .rates = false};
   check::register_with_googletest(
       [&](const check::TestInfo& info) { return picks(run, accusers, info); });
   ::testing::InitGoogleTest();
@@ -88,10 +110,10 @@ void work(const Run& run, const Accusers& accusers, int descriptor) {
   const auto sink = [descriptor, &run](const results::Row& row) -> Expected<void> {
     const auto* test = std::get_if<results::TestRow>(&row);
     if (test == nullptr) return {};
-    if (test->status == Status::kFail || test->status == Status::kError) {
+    if (has_failed(*test) || test->status == Status::kError || test->status == Status::kDisturbed) {
       auto written = write_line(descriptor, results::json_of(row));
       // GoogleTest's fail_fast would stop at a harness error too, which catches nothing.
-      if (run.until_caught && test->status == Status::kFail) _exit(0);
+      if (run.until_caught && settles(run, *test)) _exit(0);
       return written;
     }
     results::TestRow slim = *test;
@@ -115,6 +137,7 @@ class Qualifier {
   void drain();
   void plan_conforming();
   void plan_broken();
+  void plan_verdict(Run run);
   void plan_next(size_t verdict);
   void finished(const Run& run, const WorkDone& done);
   void finished_conforming(const Run& run, const std::vector<results::TestRow>& rows);
@@ -136,8 +159,17 @@ class Qualifier {
   Qualification found_;
 };
 
+// Of rough machines each is another one, so that both topologies of one would tell little more.
 void Qualifier::plan_conforming() {
   for (const arch::Microarch* microarch : plan_.microarchs) {
+    for (unsigned i = 0; i < plan_.rough; ++i) {
+      queue_.push_back({.microarch = microarch,
+                        .sibling = i % 2 == 0,
+                        .seed = plan_.seed + i,
+                        .rough = plan_.seed + i});
+      ++units_;
+    }
+    if (plan_.rough != 0) continue;
     for (unsigned i = 0; i < plan_.seeds; ++i) {
       for (bool sibling : {true, false}) {
         queue_.push_back({.microarch = microarch, .sibling = sibling, .seed = plan_.seed + i});
@@ -152,23 +184,41 @@ void Qualifier::plan_broken() {
     for (const model::Defect* defect : plan_.defects) {
       if (!defect->applies_to(*microarch)) continue;
       Run run{.microarch = microarch, .defect = defect, .seed = plan_.seed};
-      run.verdict = found_.defects.size();
-      run.until_caught = !plan_.all;
-      std::deque<Run> attempts;
-      for (Which which : {Which::kCiting, Which::kOthers}) {
-        for (bool sibling : {true, false}) {
-          run.which = plan_.all ? Which::kAll : which;
-          run.sibling = sibling;
-          attempts.push_back(run);
-        }
-        if (plan_.all) break;
+      if (plan_.rough == 0) plan_verdict(run);
+      for (unsigned i = 0; i < std::min(plan_.rough, kRoughBroken); ++i) {
+        run.seed = plan_.seed + i;
+        run.rough = run.seed;
+        plan_verdict(run);
       }
-      found_.defects.push_back({.defect = defect, .microarch = microarch, .caught_by = {}});
-      still_to_try_.push_back(std::move(attempts));
-      ++units_;
-      plan_next(run.verdict);
     }
   }
+}
+
+void Qualifier::plan_verdict(Run run) {
+  run.verdict = found_.defects.size();
+  const arch::Erratum* erratum = arch::find_erratum(run.defect->id);
+  run.listed = erratum != nullptr && erratum->listed_for(first_part(*run.microarch));
+  // Its failures are to be explained, all of them: one does not settle the verdict.
+  const bool whole = plan_.all || (run.listed && !run.rough);
+  run.until_caught = !whole;
+  std::deque<Run> attempts;
+  for (Which which : {Which::kCiting, Which::kOthers}) {
+    for (bool sibling : {true, false}) {
+      run.which = plan_.all ? Which::kAll : whole ? Which::kItsOwn : which;
+      run.sibling = sibling;
+      attempts.push_back(run);
+    }
+    if (whole) break;
+  }
+  found_.defects.push_back({.defect = run.defect,
+                            .microarch = run.microarch,
+                            .rough = run.rough,
+                            .listed = run.listed,
+                            .failed = {},
+                            .explained = {}});
+  still_to_try_.push_back(std::move(attempts));
+  ++units_;
+  plan_next(run.verdict);
 }
 
 // The next attempt that has any test; without one the verdict stands.
@@ -193,11 +243,12 @@ void Qualifier::close_verdict(size_t verdict) {
   results::DefectRow row;
   row.microarch = known.microarch->name;
   row.id = known.defect->id;
-  row.machine = fmt::format("model:{}+{}", row.microarch, row.id);
+  row.machine =
+      machine_of({.microarch = known.microarch, .defect = known.defect, .rough = known.rough});
   row.clause = known.defect->clause->id;
   row.brief = known.defect->brief;
-  row.caught = !known.caught_by.empty();
-  row.caught_by = known.caught_by;
+  row.caught = !known.caught_by().empty();
+  row.caught_by = known.caught_by();
   row.tests_run = known.tests_run;
   row.duration_s = known.seconds;
   write(row);
@@ -229,9 +280,12 @@ void Qualifier::finished_conforming(const Run& run, const std::vector<results::T
   ++found_.conforming_runs;
   ++units_done_;
   for (const results::TestRow& row : rows) {
-    if (row.status == Status::kFail) {
+    if (has_failed(row)) {  // it conforms: there is nothing to explain
       found_.accusations.push_back(row);
       accusers_[run.microarch].insert(row.id);
+      write(row);
+    } else if (row.status == Status::kDisturbed) {
+      found_.disturbed.push_back(row);
       write(row);
     } else if (row.status == Status::kError) {
       found_.problems.push_back(fmt::format("{} on {}: {}", row.id, in_words(run), row.reason));
@@ -245,9 +299,9 @@ void Qualifier::finished_broken(const Run& run, const std::vector<results::TestR
     if (row.status == Status::kSkip) continue;
     ++verdict.tests_run;
     ran_on_broken_.insert(row.id);
-    if (row.status != Status::kFail) continue;
+    if (!has_failed(row)) continue;
     caught_something_.insert(row.id);
-    auto& by = verdict.caught_by;
+    auto& by = row.status == Status::kFail ? verdict.failed : verdict.explained;
     if (std::find(by.begin(), by.end(), row.id) == by.end()) by.push_back(row.id);
   }
 }
@@ -266,7 +320,9 @@ void Qualifier::finished(const Run& run, const WorkDone& done) {
   finished_broken(run, rows);
   DefectVerdict& verdict = found_.defects[run.verdict];
   verdict.seconds += done.seconds;
-  if (plan_.all || verdict.caught_by.empty()) {
+  const bool settled =
+      std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return settles(run, row); });
+  if (!run.until_caught || !settled) {
     plan_next(run.verdict);
   } else {
     close_verdict(run.verdict);
@@ -316,6 +372,19 @@ void Qualifier::drain() {
 
 }  // namespace
 
+const std::vector<std::string>& DefectVerdict::caught_by() const {
+  if (!listed) return failed;
+  if (failed.empty()) return explained;
+  static const std::vector<std::string> none;
+  return rough ? failed : none;
+}
+
+std::string DefectVerdict::missed_because() const {
+  if (!caught_by().empty()) return {};
+  if (!failed.empty()) return fmt::format("the erratum does not explain {}", joined(failed));
+  return explained.empty() ? "" : fmt::format("a listed erratum explains {}", joined(explained));
+}
+
 Qualification run_qualification(const QualifyPlan& plan, const check::RowSink& sink) {
   return Qualifier(plan, sink).go();
 }
@@ -330,8 +399,10 @@ results::Json matrix_of(const QualifyPlan& plan, const Qualification& found) {
                        {"promise", name_of(verdict.defect->promise)},
                        {"brief", verdict.defect->brief},
                        {"microarch", verdict.microarch->name},
-                       {"caught", !verdict.caught_by.empty()},
-                       {"caught_by", verdict.caught_by},
+                       {"rough", verdict.rough ? results::Json(*verdict.rough) : results::Json()},
+                       {"caught", !verdict.caught_by().empty()},
+                       {"caught_by", verdict.caught_by()},
+                       {"explained", verdict.explained},
                        {"tests_run", verdict.tests_run}});
   }
   return {{"microarchs", std::move(microarchs)},
@@ -353,8 +424,11 @@ results::QualificationRow row_of(const QualifyPlan& plan, const Qualification& f
   row.accused_by.assign(accusers.begin(), accusers.end());
   row.defects = found.defects.size();
   for (const DefectVerdict& verdict : found.defects) {
-    if (verdict.caught_by.empty()) {
-      row.missed.push_back(fmt::format("{} on {}", verdict.defect->id, verdict.microarch->name));
+    if (verdict.caught_by().empty()) {
+      const std::string rough = verdict.rough ? fmt::format("~rough={}", *verdict.rough) : "";
+      const std::string why = verdict.missed_because();
+      row.missed.push_back(fmt::format("{} on {}{}{}", verdict.defect->id, verdict.microarch->name,
+                                       rough, why.empty() ? "" : fmt::format(" ({})", why)));
     } else {
       ++row.caught;
     }

@@ -20,23 +20,40 @@ struct QualifyPlan {
   std::vector<const model::Defect*> defects;
   uint64_t seed = 1;   // the first; broken models run with this one
   unsigned seeds = 3;  // of each conforming model and topology
+  // Rough machines (pebs/model/rough.h) instead of noiseless ones: so many conforming ones of each
+  // microarch, with and without a sibling in turn, and the first kRoughBroken of them with each defect.
+  unsigned rough = 0;
   unsigned jobs = 1;
   bool all = false;  // every test against every defect
 };
+
+inline constexpr unsigned kRoughBroken = 5;
 
 // One defect on one microarch.
 struct DefectVerdict {
   const model::Defect* defect = nullptr;
   const arch::Microarch* microarch = nullptr;
-  std::vector<std::string> caught_by;  // ids of tests that failed
+  std::optional<uint64_t> rough;  // the seed of the rough machine
+  // It is an erratum that is listed for the part that the model plays: its failures are to be explained.
+  bool listed = false;
+  std::vector<std::string> failed;     // ids of tests that ended `fail`
+  std::vector<std::string> explained;  // … and `xfail`, as a listed erratum says
   uint64_t tests_run = 0;
   double seconds = 0;
+
+  // Ids of the tests that count: of those that nothing explains; of a listed erratum those that it explains, where
+  // nothing else failed. Of a rough machine's erratum either, since calibrated margins can hide half of a
+  // signature. Empty: it was missed.
+  const std::vector<std::string>& caught_by() const;
+  // Why it was missed, "what failed is explained: A.B"; empty where nothing failed, or it was caught.
+  std::string missed_because() const;
 };
 
 struct Qualification {
   std::vector<DefectVerdict> defects;  // microarch by microarch, in the order of the plan
   uint64_t conforming_runs = 0;
-  std::vector<results::TestRow> accusations;  // failures on conforming models
+  std::vector<results::TestRow> accusations;  // failures on conforming models, explained or not
+  std::vector<results::TestRow> disturbed;    // … and those that never came again: no accusation
   std::vector<std::string>
       tests_without_catch;            // with `all`: ran on broken models and never failed
   std::vector<std::string> problems;  // of the harness: errors on conforming models, crashes
@@ -46,12 +63,14 @@ struct Qualification {
 
 // The conforming models come first: a test that accuses one of them does not count as catching anything
 // on that microarch. Each broken model, with and without a sibling thread, first meets the tests that cite its clause and
-// then, where none of them fails, the others. Writes a `defect` row for each and a `test` row for each
-// accusation as they come.
+// then, where none of them fails, the others, with the errata of the part that it plays in force: a failure that one of
+// them explains catches nothing. A model of an erratum that is listed for that part meets every test, and all that fail
+// have to be explained. Writes a `defect` row for each and a `test` row for each accusation as they come.
 Qualification run_qualification(const QualifyPlan& plan, const check::RowSink& sink);
 
 // The matrix as one document: {"microarchs", "defects": [{"id", "clause", "promise", "brief", "microarch",
-// "caught", "caught_by", "tests_run"}, …]}, a defect once for each microarch that it applies to.
+// "rough" (its seed, or null), "caught", "caught_by", "explained", "tests_run"}, …]}, a defect once for each microarch
+// that it applies to, and for each rough machine of it.
 results::Json matrix_of(const QualifyPlan& plan, const Qualification& found);
 
 // The sum; machine and duration are the caller's.

@@ -1,6 +1,7 @@
 // `qualify`: proof that the suites catch every defect and accuse no conforming model.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,6 +31,7 @@ constexpr char kExamples[] =
     "Examples:\n"
     "  skidproof qualify\n"
     "  skidproof qualify --seeds 50                       before a release\n"
+    "  skidproof qualify --rough 50                       on machines as untidy as silicon\n"
     "  skidproof qualify --defect ID --microarch sandy-bridge\n"
     "  skidproof qualify --all --json -                   every test against every defect";
 
@@ -79,17 +81,25 @@ Expected<std::unique_ptr<ResultFiles>> open_results(const Options& options,
 
 std::string cell(const Text& text, const Qualification& found, const model::Defect& defect,
                  const arch::Microarch& microarch) {
+  unsigned machines = 0, caught = 0, explained = 0;
   for (const DefectVerdict& verdict : found.defects) {
     if (verdict.defect != &defect || verdict.microarch != &microarch) continue;
-    return verdict.caught_by.empty() ? text.paint(Paint::kRed, "MISSED")
-                                     : text.paint(Paint::kGreen, "caught");
+    ++machines;
+    caught += !verdict.caught_by().empty();
+    explained += verdict.failed.empty() && !verdict.caught_by().empty();
   }
-  return text.paint(Paint::kDim, "-");
+  if (machines == 0) return text.paint(Paint::kDim, "-");
+  if (caught == machines) {
+    return text.paint(Paint::kGreen, explained == machines ? "xfail" : "caught");
+  }
+  if (caught == 0) return text.paint(Paint::kRed, "MISSED");
+  return text.paint(Paint::kYellow, fmt::format("{} of {}", caught, machines));
 }
 
 std::string catcher(const Qualification& found, const model::Defect& defect) {
   for (const DefectVerdict& verdict : found.defects) {
-    if (verdict.defect == &defect && !verdict.caught_by.empty()) return verdict.caught_by.front();
+    if (verdict.defect == &defect && !verdict.caught_by().empty())
+      return verdict.caught_by().front();
   }
   return "";
 }
@@ -125,19 +135,31 @@ void print_conforming(const Text& text, const Qualification& found) {
                           rows.front()->seed));
     for (const std::string& failure : rows.front()->failures) text.line(indented(failure, 2, 4));
   }
+  for (const results::TestRow& row : found.disturbed) {
+    text.line(fmt::format("{} {} on {}, seed {}: {}", text.paint(Paint::kYellow, "disturbed"),
+                          row.id, row.machine, row.seed, row.reason));
+  }
   for (const std::string& problem : found.problems) {
     text.line(fmt::format("{} {}", text.paint(Paint::kRed, "ERROR"), wrap(problem, 6)));
   }
 }
 
-void print_summary(const Text& text, const results::QualificationRow& row,
-                   const QualifyPlan& plan) {
+void print_summary(const Text& text, const results::QualificationRow& row, const QualifyPlan& plan,
+                   const Qualification& found) {
+  const auto explained =
+      std::count_if(found.defects.begin(), found.defects.end(), [](const DefectVerdict& verdict) {
+        return verdict.failed.empty() && !verdict.caught_by().empty();
+      });
   text.line();
   text.line(fmt::format(
       "{} of {} caught; {} of {} in {}", row.caught, count_of(row.defects, "broken model"),
       count_of(row.conforming_failures, "accusation"),
       count_of(row.conforming_runs, "conforming run"), duration_text(row.duration_s)));
   if (!row.missed.empty()) text.line("missed: " + wrap(joined(row.missed), 8));
+  if (explained > 0) {
+    text.line(
+        fmt::format("{} of them as failures that a listed erratum explains (xfail)", explained));
+  }
   if (plan.all && !row.tests_without_catch.empty()) {
     text.line(
         fmt::format("{} caught no defect:", count_of(row.tests_without_catch.size(), "test")));
@@ -195,7 +217,7 @@ int qualify(Options options, const Invocation& invocation) {
   print_matrix(text, options.plan, found);
   print_conforming(text, found);
   if (!found.interrupted.empty()) return complain(end.exit, found.interrupted);
-  print_summary(text, row, options.plan);
+  print_summary(text, row, options.plan, found);
   return end.exit;
 }
 
@@ -218,6 +240,13 @@ void add_qualify(CLI::App& app, Invocation& invocation) {
       ->type_name("N")
       ->check(CLI::Range(1u, 100'000u))
       ->capture_default_str();
+  verb->add_option(
+          "--rough", plan.rough,
+          fmt::format("rough machines instead of noiseless ones: N conforming ones of each "
+                      "microarch, the first {} of them broken in turn",
+                      kRoughBroken))
+      ->type_name("N")
+      ->check(CLI::Range(1u, 100'000u));
   verb->add_option("--seed", plan.seed, "the first seed")->type_name("N")->capture_default_str();
   verb->add_option("--jobs", plan.jobs, "processes at a time")
       ->type_name("N")

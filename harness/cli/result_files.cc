@@ -56,6 +56,16 @@ Expected<std::unique_ptr<ResultFiles>> ResultFiles::open(const Destination& dest
   return files;
 }
 
+Expected<std::unique_ptr<ResultFiles>> ResultFiles::append_to(const std::string& path,
+                                                              const std::string& run_id,
+                                                              const results::StatusCounts& counts) {
+  std::unique_ptr<ResultFiles> files(new ResultFiles(run_id));
+  files->folder_ = std::filesystem::path(path).parent_path().string();
+  files->counts_ = counts;
+  files->writers_.push_back(SKIDPROOF_TRY(results::JsonLinesWriter::append_to(path)));
+  return files;
+}
+
 Expected<void> ResultFiles::write(const results::Row& row) {
   std::lock_guard lock(mutex_);
   if (ended_) return {};

@@ -33,6 +33,11 @@ class ResultFiles {
                                                      const std::string& run_id,
                                                      std::string_view file);
 
+  // Goes on with the rows of an interrupted run; `counts` are of those that it has.
+  static Expected<std::unique_ptr<ResultFiles>> append_to(const std::string& path,
+                                                          const std::string& run_id,
+                                                          const results::StatusCounts& counts);
+
   // The first failure of any file is the run's.
   Expected<void> write(const results::Row& row);
   // The last row. Fills in the machine, the time and the duration, and, where a file failed, the reason.

@@ -1,18 +1,27 @@
 // `run`: the suites against a machine.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "harness/check/calibrating.h"
 #include "harness/check/check.h"
+#include "harness/check/ladder.h"
 #include "harness/check/outcome.h"
 #include "harness/cli/machines.h"
 #include "harness/cli/result_files.h"
+#include "harness/cli/resume.h"
 #include "harness/cli/run_printer.h"
 #include "harness/cli/supervisor.h"
+#include "harness/cli/tapes.h"
 #include "harness/cli/text.h"
 #include "harness/cli/verb.h"
 
@@ -22,11 +31,16 @@ namespace {
 struct RunOptions {
   MachineOptions machine;
   Destination destination;
-  std::string filter = "*";
-  uint64_t seed = 1;
-  unsigned repeat = 1;
+  // Empty: the tape's where one is replayed, else the least.
+  std::optional<std::string> filter = {};
+  std::optional<uint64_t> seed = {};
+  std::optional<unsigned> repeat = {};
+  std::string tape;  // file to record to; empty: none
   double deadline_s = 0;
   bool verbose = false;
+  bool all = false;    // also what stands on broken ground
+  bool errata = true;  // a listed erratum explains a failure
+  std::string resume;  // folder of the run to go on with; the other options are its own
 };
 
 constexpr char kExamples[] =
@@ -34,7 +48,11 @@ constexpr char kExamples[] =
     "  skidproof run --machine model:sandy-bridge\n"
     "  skidproof run --machine model:ivy-bridge --no-sibling --filter 'Pebs*:-*/PMC3*' --seed 7\n"
     "  skidproof run --machine model:sandy-bridge --defect ID        (skidproof list defects)\n"
+    "  skidproof run --machine model:sandy-bridge --part 06_2D_7     another part of the row\n"
+    "  skidproof run --resume skidproof-out/20240501T123456Z-3fa9    after a hang or a reboot\n"
     "  skidproof run --json - | jq 'select(.status == \"fail\")'\n"
+    "  skidproof run --machine direct --tape night.tape              (and anywhere else: --machine "
+    "tape:night.tape)\n"
     "  skidproof run -- --gtest_shuffle --gtest_fail_fast            (GoogleTest's own flags)";
 
 std::vector<std::string> suites() {
@@ -52,7 +70,13 @@ int complain_of_filter(const std::string& filter) {
 std::string again(const RunOptions& options) {
   std::string command = fmt::format("skidproof run --machine {}", options.machine.name);
   if (!options.machine.sibling_thread) command += " --no-sibling";
+  if (options.machine.cpu.cpu) command += fmt::format(" --cpu {}", *options.machine.cpu.cpu);
+  if (!options.machine.cpu.core.empty()) command += " --core " + options.machine.cpu.core;
   for (const std::string& defect : options.machine.defects) command += " --defect " + defect;
+  if (!options.machine.rough.empty()) command += " --rough " + options.machine.rough;
+  if (!options.machine.part.empty()) command += " --part " + options.machine.part;
+  if (!options.machine.microcode.empty()) command += " --microcode " + options.machine.microcode;
+  if (!options.errata) command += " --no-errata";
   return command;
 }
 
@@ -90,8 +114,8 @@ int not_available(const RunOptions& options, const Invocation& invocation, const
   auto files = ResultFiles::open(to, new_run_id(), "results.jsonl");
   if (!files) return complain(kExitHarnessFailed, files.error());
   (*files)->set_machine(options.machine.name);
-  if (auto written = (*files)->write(
-          run_row((*files)->run_id(), invocation.command, options.seed, options.machine.name));
+  if (auto written = (*files)->write(run_row((*files)->run_id(), invocation.command,
+                                             options.seed.value_or(1), options.machine.name));
       !written) {
     return complain(kExitHarnessFailed, written.error());
   }
@@ -106,7 +130,7 @@ struct Ending {
 };
 
 Ending ending(const check::Listener& listener, const Supervisor& supervisor,
-              const ResultFiles& files) {
+              const ResultFiles& files, const OpenMachine& machine) {
   if (!listener.sink_errors().empty()) {
     const std::string failure = files.failure();
     return {kExitHarnessFailed, failure.empty() ? "a row could not be written" : failure};
@@ -114,20 +138,133 @@ Ending ending(const check::Listener& listener, const Supervisor& supervisor,
   if (const std::string reason = supervisor.reason(); !reason.empty()) {
     return {kExitHarnessFailed, reason};
   }
-  const results::StatusCounts& counts = listener.counts();
+  const results::StatusCounts counts = files.counts();  // with what ran before a resumption
   if (counts.total() == 0) return {kExitUsage, "the filter matched no test"};
-  return {check::exit_code(counts), "completed"};
+  const int exit = check::exit_code(counts);
+  if (exit == kExitPropertyFailed) return {exit, "completed"};
+  // What held, held on what is left of the tape.
+  if (machine.tape != nullptr && !machine.tape->damage().empty()) {
+    return {kExitHarnessFailed, "the tape is damaged: " + machine.tape->damage().front()};
+  }
+  return {exit, "completed"};
 }
 
-int run_suites(const RunOptions& options, const OpenMachine& machine, ResultFiles& files,
-               RunPrinter& printer) {
-  check::environment() = {.machines = machine.source.get(), .seed = options.seed};
+// What a replay takes from its tape, unless it is narrowed. Errors: kInvalidArgument where more is asked of it.
+Expected<void> settle(RunOptions& options, const OpenMachine& machine) {
+  if (machine.tape == nullptr) {
+    options.filter = options.filter.value_or("*");
+    options.seed = options.seed.value_or(1);
+    options.repeat = options.repeat.value_or(1);
+    return {};
+  }
+  const tape::RunFacts& facts = machine.tape->header().facts;
+  const auto refuse = [&](const std::string& what) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' {}", options.machine.name, what),
+                "a tape holds one run; --filter narrows it");
+  };
+  if (!options.tape.empty()) return refuse("is a tape already: copy it");
+  if (options.seed.value_or(facts.seed) != facts.seed) {
+    return refuse(fmt::format("was recorded with --seed {}", facts.seed));
+  }
+  if (options.repeat.value_or(1) > facts.repeat) {
+    return refuse(fmt::format("was recorded with --repeat {}", facts.repeat));
+  }
+  options.filter = options.filter.value_or(facts.filter);
+  options.seed = facts.seed;
+  options.repeat = options.repeat.value_or(facts.repeat);
+  options.all |= facts.all;
+  options.errata &= facts.errata;
+  return {};
+}
+
+// What keeps the run on tape; nullptr where nothing is to. A replay is on a tape already.
+Expected<std::unique_ptr<RecordingSource>> open_recording(const RunOptions& options,
+                                                          const OpenMachine& machine,
+                                                          const Invocation& invocation,
+                                                          const std::string& run_id) {
+  if (machine.tape != nullptr) return nullptr;
+  const results::RunRow run =
+      run_row(run_id, invocation.command, *options.seed, machine.identity.name);
+  const results::MachineRow row = machine_row(machine);
+  auto recording = std::make_unique<RecordingSource>(
+      *machine.source, tape::TapeHeader{.identity = machine.identity,
+                                        .facts = {.version = run.version,
+                                                  .run = run.id,
+                                                  .started = run.started,
+                                                  .command = run.command,
+                                                  .seed = *options.seed,
+                                                  .repeat = *options.repeat,
+                                                  .filter = *options.filter,
+                                                  .host = row.host,
+                                                  .os = row.os,
+                                                  .defects = machine.defects,
+                                                  .rough = machine.rough,
+                                                  .all = options.all,
+                                                  .errata = options.errata}});
+  if (!options.tape.empty()) SKIDPROOF_CHECK(recording->record_to(options.tape));
+  return recording;
+}
+
+// The tapes of what fails go to the output folder; where there is none, and no tape is wanted, nothing is kept.
+void keep_failures(std::unique_ptr<RecordingSource>& recording, const RunOptions& options,
+                   const ResultFiles& files) {
+  if (recording == nullptr) return;
+  if (!files.folder().empty()) {
+    recording->keep_failures_in((std::filesystem::path(files.folder()) / "tapes").string());
+  } else if (options.tape.empty()) {
+    recording.reset();
+  }
+}
+
+// What the suites take their margins from, measured before the first test and written down.
+Expected<void> calibrate_first(const Identity& who, ResultFiles& files) {
+  check::Environment& shared = check::environment();
+  shared.calibration = std::make_shared<calibrate::Calibration>(
+      check::calibration_of(*shared.machines, shared.seed));
+  if (!who.pmu || who.microarch == nullptr) return {};
+  for (calibrate::Quantity quantity : calibrate::kQuantities) {
+    const auto row =
+        check::row_of(*shared.calibration, quantity, who.name, std::string(who.microarch->name));
+    if (row) SKIDPROOF_CHECK(files.write(*row));
+  }
+  return {};
+}
+
+// What an interrupted run has behind it. A lost machine says nothing about the ground that it was lost
+// on: what stands above goes on.
+void pass_over(const Interrupted& before) {
+  std::map<std::pair<std::string, unsigned>, results::Status> ran;
+  for (const results::TestRow& row : before.tests) {
+    ran[{row.id, row.repetition}] = is_lost(row) ? results::Status::kSkip : row.status;
+  }
+  check::environment().ran_before = [ran = std::move(ran)](
+                                        const check::TestInfo& info,
+                                        unsigned repetition) -> std::optional<results::Status> {
+    const auto found = ran.find({info.id(), repetition});
+    return found == ran.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+int run_suites(const RunOptions& options, const OpenMachine& machine, RecordingSource* recording,
+               ResultFiles& files, RunPrinter& printer, const Interrupted* before) {
+  check::Ladder ladder;
+  check::environment() = {.machines = recording != nullptr ? recording : machine.source.get(),
+                          .seed = *options.seed,
+                          .ladder = options.all ? nullptr : &ladder,
+                          .errata = options.errata};
+  if (before != nullptr) pass_over(*before);
   const Identity& who = machine.identity;
   auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
   delete listeners.Release(listeners.default_result_printer());
   const std::string microarch(who.microarch == nullptr ? "" : who.microarch->name);
   auto* listener = new check::Listener(  // owned by GoogleTest
-      who.name, microarch, [&files](const results::Row& row) { return files.write(row); },
+      who.name, microarch,
+      [&files, recording](const results::Row& row) {
+        Expected<void> written = files.write(row);
+        const auto* test = std::get_if<results::TestRow>(&row);
+        if (recording != nullptr && test != nullptr) recording->judged(*test);
+        return written;
+      },
       &printer);
   listeners.Append(listener);
 
@@ -144,31 +281,50 @@ int run_suites(const RunOptions& options, const OpenMachine& machine, ResultFile
     complain(kExitHarnessFailed, reason + "; a test did not end in time",
              "the rows before it are whole; the last test-start row names the test");
   });
+  if (auto calibrated = calibrate_first(who, files); !calibrated) {
+    files.end(kExitHarnessFailed, "a row could not be written");
+    return complain(kExitHarnessFailed, calibrated.error());
+  }
   [[maybe_unused]] const int ours_decide = RUN_ALL_TESTS();
-  const Ending end = ending(*listener, supervisor, files);
+  const Expected<void> recorded = recording == nullptr ? Expected<void>() : recording->finish();
+  Ending end = ending(*listener, supervisor, files, machine);
+  if (!recorded && end.exit != kExitPropertyFailed) {
+    end = {kExitHarnessFailed, recorded.error().message};
+  }
   files.end(end.exit, end.reason);
-  printer.summary(files, end.exit, end.reason);
+  printer.summary(files, end.exit, end.reason,
+                  recording == nullptr ? std::vector<std::string>() : recording->kept());
+  if (!recorded) complain(end.exit, recorded.error());
   if (!listener->sink_errors().empty()) complain(end.exit, listener->sink_errors().front());
   if (end.exit == kExitUsage) complain(end.exit, end.reason, "see what stands after --");
   return end.exit;
 }
 
-int run(const RunOptions& options, const Invocation& invocation) {
-  auto machine = open_machine(options.machine, options.seed);
-  if (!machine) return not_available(options, invocation, machine.error());
-
+// Registers what the filter picks. 0, or the exit code with which the run ends before it began.
+int prepare(const RunOptions& options, const Invocation& invocation) {
   const size_t picked = check::register_with_googletest([&](const check::TestInfo& info) {
-    return check::matches_filter(options.filter, info.id());
+    return check::matches_filter(*options.filter, info.id());
   });
-  if (picked == 0) return complain_of_filter(options.filter);
-  if (const int bad = start_googletest(invocation, options.repeat); bad != 0) return bad;
+  if (picked == 0) return complain_of_filter(*options.filter);
+  return start_googletest(invocation, *options.repeat);
+}
+
+int run(RunOptions options, const Invocation& invocation) {
+  auto machine = open_machine(options.machine, options.seed.value_or(1));
+  if (!machine) return not_available(options, invocation, machine.error());
+  if (auto settled = settle(options, *machine); !settled) return complain(settled.error());
+  if (const int bad = prepare(options, invocation); bad != 0) return bad;
   if (only_prints(invocation)) return RUN_ALL_TESTS();
 
-  auto files = ResultFiles::open(options.destination, new_run_id(), "results.jsonl");
+  const std::string run_id = new_run_id();
+  auto recording = open_recording(options, *machine, invocation, run_id);
+  if (!recording) return complain(kExitHarnessFailed, recording.error());
+  auto files = ResultFiles::open(options.destination, run_id, "results.jsonl");
   if (!files) return complain(kExitHarnessFailed, files.error());
+  keep_failures(*recording, options, **files);
   (*files)->set_machine(machine->identity.name);
-  const auto header =
-      run_row((*files)->run_id(), invocation.command, options.seed, machine->identity.name);
+  auto header = run_row(run_id, invocation.command, *options.seed, machine->identity.name);
+  if (machine->tape != nullptr) header.tape = machine->tape->name();
   for (const results::Row& row : {results::Row(header), results::Row(machine_row(*machine))}) {
     if (auto written = (*files)->write(row); !written) {
       (*files)->end(kExitHarnessFailed, "a row could not be written");
@@ -176,9 +332,149 @@ int run(const RunOptions& options, const Invocation& invocation) {
     }
   }
   const bool quiet_stdout = options.destination.json == "-";
+  std::vector<std::string> notes = machine->notes;
+  if (std::string old = microcode_note(machine->identity); !old.empty()) notes.push_back(old);
+  for (const std::string& note : notes) fmt::print(stderr, "skidproof: note: {}\n", note);
   RunPrinter printer(quiet_stdout ? stderr : stdout, *machine, again(options), options.verbose);
-  printer.header(**files, options.seed);
-  return run_suites(options, *machine, **files, printer);
+  printer.header(**files, *options.seed);
+  return run_suites(options, *machine, recording->get(), **files, printer, nullptr);
+}
+
+void declare(CLI::App& verb, RunOptions& options) {
+  verb.add_option(
+          "--machine", options.machine.name,
+          "auto, direct, native, model:<microarch> or tape:FILE (skidproof list machines); auto "
+          "is direct where that works and model:sandy-bridge elsewhere")
+      ->type_name("NAME")
+      ->capture_default_str();
+  verb.add_option("--filter", options.filter,
+                  "which tests: POSITIVE:POSITIVE-NEGATIVE:NEGATIVE with * and ? (default: all)")
+      ->type_name("GLOB");
+  verb.add_option("--seed", options.seed,
+                  "reproduces a run: same seed, same programs and data (default: 1)")
+      ->type_name("N");
+  verb.add_option("--repeat", options.repeat,
+                  "run everything N times, the i-th with seed + i (default: 1)")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 1'000'000u));
+  verb.add_option(
+          "--tape", options.tape,
+          "record everything that crosses the machine's interface to FILE; --machine tape:FILE "
+          "replays it")
+      ->type_name("FILE");
+  verb.add_option("--defect", options.machine.defects,
+                  "break the model on purpose, ID@0.01 in a share of the overflows; may be given "
+                  "again (skidproof list defects)")
+      ->type_name("ID")
+      ->take_all();
+  verb.add_option("--rough", options.machine.rough,
+                  "make the model as untidy as silicon: a seed that draws everything which nothing "
+                  "promises, or FIELD=VALUE,… (skidproof list rough)")
+      ->type_name("SEED|FIELDS");
+  verb.add_option("--cpu", options.machine.cpu.cpu,
+                  "which CPU of this computer `direct` claims (default: the highest, on a hybrid "
+                  "part of the P-cores)")
+      ->type_name("N");
+  verb.add_option("--core", options.machine.cpu.core, "the same by the type of the core")
+      ->check(CLI::IsMember({"P", "E"}))
+      ->type_name("P|E");
+  verb.add_option("--part", options.machine.part,
+                  "which processor of its row the model is: FAMILY_MODEL_STEPPING in hexadecimal, "
+                  "such as 06_2D_7 (skidproof explain <microarch>)")
+      ->type_name("PART");
+  verb.add_option("--microcode", options.machine.microcode,
+                  "the model's microcode revision, such as 0x28; 0: it cannot be read")
+      ->type_name("HEX");
+  verb.add_flag("--sibling,!--no-sibling", options.machine.sibling_thread,
+                "whether a second thread shares the model's core (default: yes)");
+  verb.add_flag("--all", options.all,
+                "also what stands on broken ground: without it a run ends with the first stage in "
+                "which something failed");
+  verb.add_flag("!--no-errata", options.errata,
+                "a failure is one, whatever erratum is listed for this processor");
+  verb.add_option("--deadline", options.deadline_s, "stop after this many seconds")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.001, 1e7));
+  verb.add_option(
+          "--out", options.destination.out,
+          "folder for results.jsonl and the tapes of what fails (default: skidproof-out/<run "
+          "id>, unless --json FILE)")
+      ->type_name("DIR");
+  add_json(verb, options.destination.json);
+  verb.add_flag("-v,--verbose", options.verbose, "a line for every test");
+}
+
+// The options and flags of the run whose row this is.
+Expected<RunOptions> options_of(const results::RunRow& row, Invocation& invocation) {
+  const auto not_a_run =
+      fail(ErrorCode::kInvalidArgument,
+           fmt::format("the rows are not of `skidproof run`, but of: {}", joined(row.command, " ")),
+           "only `run` can be resumed");
+  if (row.command.size() < 2 || row.command[1] != "run") return not_a_run;
+  const auto flags = std::find(row.command.begin(), row.command.end(), "--");
+  std::vector<std::string> own(row.command.begin() + 2, flags);
+  if (flags != row.command.end()) invocation.passed_on.assign(flags + 1, row.command.end());
+  RunOptions options;
+  CLI::App app;
+  declare(app, options);
+  try {
+    std::reverse(own.begin(), own.end());  // as CLI11 wants it
+    app.parse(own);
+  } catch (const CLI::ParseError& error) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("the run's own command cannot be read: {}", error.what()),
+                "go on with the version of skidproof that began it: " + row.version);
+  }
+  return options;
+}
+
+// Writes what became of the test that was running, and says so.
+Expected<void> name_the_lost(Interrupted& before, ResultFiles& files, RunPrinter& printer) {
+  if (!before.lost) return {};
+  const results::TestRow row = lost_row(*before.lost);
+  SKIDPROOF_CHECK(files.write(row));
+  for (const check::TestInfo& info : check::tests()) {
+    if (info.id() == row.id) printer.started(info);
+  }
+  printer.finished(row);
+  before.tests.push_back(row);
+  return {};
+}
+
+int resume(const RunOptions& given, Invocation invocation) {
+  auto before = read_interrupted(given.resume);
+  if (!before) return complain(before.error());
+  auto options = options_of(before->run, invocation);
+  if (!options) return complain(options.error());
+  options->verbose |= given.verbose;
+  auto machine = open_machine(options->machine, options->seed.value_or(1));
+  if (!machine) return complain(machine.error());
+  if (auto settled = settle(*options, *machine); !settled) return complain(settled.error());
+  if (const auto why = other_machine(*before, machine_row(*machine)); !why.empty()) {
+    return complain(kExitUsage,
+                    fmt::format("the run in '{}' cannot go on here: {}", given.resume, why),
+                    "results of two processors do not belong in one run: start a new one");
+  }
+  if (const int bad = prepare(*options, invocation); bad != 0) return bad;
+
+  results::StatusCounts counts;
+  for (const results::TestRow& row : before->tests) ++counts[row.status];
+  if (auto mended = mend(*before); !mended) return complain(mended.error());
+  auto files = ResultFiles::append_to(before->path, before->run.id, counts);
+  if (!files) return complain(kExitHarnessFailed, files.error());
+  (*files)->set_machine(machine->identity.name);
+  RunPrinter printer(stdout, *machine, again(*options), options->verbose);
+  printer.header(**files, *options->seed);
+  printer.resumed(*before);
+  auto written = before->machine ? Expected<void>() : (*files)->write(machine_row(*machine));
+  if (written) written = name_the_lost(*before, **files, printer);
+  if (!written) return complain(kExitHarnessFailed, written.error());
+  // The tape of what ran before is whole, and stays as it is.
+  if (!options->tape.empty()) options->tape += ".resumed";
+  auto recording = open_recording(*options, *machine, invocation, before->run.id);
+  if (!recording) return complain(kExitHarnessFailed, recording.error());
+  keep_failures(*recording, *options, **files);
+  return run_suites(*options, *machine, recording->get(), **files, printer, &*before);
 }
 
 }  // namespace
@@ -187,38 +483,22 @@ void add_run(CLI::App& app, Invocation& invocation) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* verb = app.add_subcommand("run", "run the suites against a machine");
   verb->footer(kExamples);
-  verb->add_option("--machine", options->machine.name,
-                   "auto, direct, native or model:<microarch> (skidproof list machines); auto is "
-                   "direct where that works and model:sandy-bridge elsewhere")
-      ->type_name("NAME")
-      ->capture_default_str();
-  verb->add_option("--filter", options->filter,
-                   "which tests: POSITIVE:POSITIVE-NEGATIVE:NEGATIVE with * and ?")
-      ->type_name("GLOB")
-      ->capture_default_str();
-  verb->add_option("--seed", options->seed, "reproduces a run: same seed, same programs and data")
-      ->type_name("N")
-      ->capture_default_str();
-  verb->add_option("--repeat", options->repeat, "run everything N times, the i-th with seed + i")
-      ->type_name("N")
-      ->check(CLI::Range(1u, 1'000'000u))
-      ->capture_default_str();
-  verb->add_option("--defect", options->machine.defects,
-                   "break the model on purpose; may be given again (skidproof list defects)")
-      ->type_name("ID")
-      ->take_all();
-  verb->add_flag("--sibling,!--no-sibling", options->machine.sibling_thread,
-                 "whether a second thread shares the model's core (default: yes)");
-  verb->add_option("--deadline", options->deadline_s, "stop after this many seconds")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(0.001, 1e7));
-  verb->add_option("--out", options->destination.out,
-                   "folder for results.jsonl (default: skidproof-out/<run id>, unless --json FILE)")
-      ->type_name("DIR");
-  add_json(*verb, options->destination.json);
-  verb->add_flag("-v,--verbose", options->verbose, "a line for every test");
+  declare(*verb, *options);
+  CLI::Option* resumes =
+      verb->add_option(
+              "--resume", options->resume,
+              "go on with the run in this folder, which a hang or a reboot cut short, with "
+              "its own options; the test that was running is named and left out")
+          ->type_name("DIR");
+  for (CLI::Option* other : verb->get_options()) {
+    if (other != resumes && !other->check_name("--verbose") && !other->check_name("--help")) {
+      resumes->excludes(other);
+    }
+  }
   verb->callback([options, &invocation] {
-    invocation.action = [options, &invocation] { return run(*options, invocation); };
+    invocation.action = [options, &invocation] {
+      return options->resume.empty() ? run(*options, invocation) : resume(*options, invocation);
+    };
   });
 }
 

@@ -1,4 +1,5 @@
-// What `run` shows to people: a line for each suite, failures with clause and evidence, skips by reason.
+// What `run` shows to people: a line for each suite, failures with clause and evidence, what an erratum
+// or noise explains, what was observed, and skips by reason.
 #ifndef SKIDPROOF_HARNESS_CLI_RUN_PRINTER_H_
 #define SKIDPROOF_HARNESS_CLI_RUN_PRINTER_H_
 
@@ -11,6 +12,7 @@
 #include "harness/check/listener.h"
 #include "harness/cli/machines.h"
 #include "harness/cli/result_files.h"
+#include "harness/cli/resume.h"
 #include "harness/cli/text.h"
 
 namespace skidproof::cli {
@@ -21,16 +23,24 @@ class RunPrinter final : public check::Observer {
   RunPrinter(std::FILE* stream, const OpenMachine& machine, std::string again, bool verbose);
 
   void header(const ResultFiles& files, uint64_t seed) const;
+  // What there is of the run already, and what was mended.
+  void resumed(const Interrupted& before) const;
   void planned(size_t tests) override { planned_ = tests; }
   void started(const check::TestInfo& info) override;
   void finished(const results::TestRow& row) override;
-  void summary(const ResultFiles& files, int exit, const std::string& reason);
+  // `also`: lines that say what else there is of the run.
+  void summary(const ResultFiles& files, int exit, const std::string& reason,
+               const std::vector<std::string>& also = {});
 
  private:
   void close_suite();
   void print_verbose(const results::TestRow& row);
   void print_failure(const results::TestRow& row);
+  void print_reason(Paint paint, const std::string& what, const std::string& reason,
+                    const std::vector<std::string>& ids) const;
   void print_skips() const;
+  void print_explained() const;
+  void print_observations() const;
 
   const Text text_;
   const OpenMachine& machine_;
@@ -43,9 +53,12 @@ class RunPrinter final : public check::Observer {
   size_t suite_width_ = 0;
   results::StatusCounts suite_counts_;
   double suite_seconds_ = 0;
-  std::vector<results::TestRow> failures_;  // fail, error and xpass
+  std::vector<results::TestRow> failures_;      // fail and error
+  std::vector<results::TestRow> observations_;  // observed
   std::map<std::pair<std::string, std::string>, std::vector<std::string>>
       skips_;  // category, reason
+  std::map<std::pair<results::Status, std::string>, std::vector<std::string>>
+      explained_;  // xfail or disturbed, reason
 };
 
 }  // namespace skidproof::cli

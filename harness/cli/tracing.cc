@@ -134,9 +134,25 @@ void Evidence::add(const results::Row& row) {
   if (const auto* test = std::get_if<results::TestRow>(&row)) {
     if (!is_conforming_model(test->machine)) return;
     Ran now = Ran::kNot;
-    if (test->status == Status::kPass) now = Ran::kPassed;
-    if (test->status == Status::kFail || test->status == Status::kError) now = Ran::kFailed;
-    if (test->skip_category == results::SkipCategory::kNoPromise) now = Ran::kNoPromise;
+    switch (test->status) {
+      case Status::kPass:
+      case Status::kXpass:  // what an erratum would have explained was asserted, and held
+        now = Ran::kPassed;
+        break;
+      case Status::kFail:
+      case Status::kXfail:  // a conforming model has no erratum
+      case Status::kError:
+        now = Ran::kFailed;
+        break;
+      case Status::kObserved:
+        now = Ran::kNoPromise;
+        break;
+      case Status::kDisturbed:
+        break;
+      case Status::kSkip:
+        if (test->skip_category == results::SkipCategory::kNoPromise) now = Ran::kNoPromise;
+        break;
+    }
     microarchs_.insert(test->microarch);
     Ran& known = ran_[{without_label(test->id), test->microarch}];
     known = std::max(known, now);

@@ -208,7 +208,7 @@ class Generator {
       plan.pebs_data_cfg = groups;
     }
     plan.buffer_records = 8 + random_.below(56);
-    if (percent(20)) plan.maximum_records = 1 + random_.below(plan.buffer_records);
+    if (percent(20)) plan.maximum_records = 1 + random_.below(*plan.buffer_records);
     plan.freeze_on_pmi = percent(25);
     plan.mask_interrupts = percent(5);
     PmiPolicy& pmi = plan.pmi;
@@ -222,12 +222,12 @@ class Generator {
       if (c.pebs) shortest = std::min(shortest, c.period);
     }
     const uint64_t fewest = shortest == UINT64_MAX ? 1 : kBetweenInterrupts / shortest + 1;
-    if (percent(60) && fewest * 2 < plan.buffer_records) {
+    if (percent(60) && fewest * 2 < *plan.buffer_records) {
       plan.threshold_records = fewest + random_.below(fewest);
       plan.maximum_records.reset();
       pmi.rewind_index = true;
     } else {
-      plan.threshold_records = 1 + random_.below(plan.buffer_records);
+      plan.threshold_records = 1 + random_.below(*plan.buffer_records);
       pmi.unmask = false;
     }
   }

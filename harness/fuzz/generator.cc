@@ -2,6 +2,7 @@
 #include "harness/fuzz/generator.h"
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 
 #include "base/random.h"
@@ -137,8 +138,10 @@ class Generator {
     return found;
   }
 
-  uint64_t period() {
-    const uint64_t least = uarch_.minimum_period;
+  // Of IA32_PMCn, by the event that it was given.
+  uint64_t period(unsigned n) {
+    const uint64_t own = n < least_.size() ? least_[n] : 0;  // NetBurst has more counters
+    const uint64_t least = std::max<uint64_t>(own, uarch_.minimum_period);
     if (percent(4)) return between(1000, 4000);  // never overflows here
     return least + (percent(60) ? random_.below(6) : random_.below(60));
   }
@@ -177,8 +180,9 @@ class Generator {
       const Event* chosen = event(sampled, n);
       if (chosen == nullptr) continue;
       used |= bit(n);
+      if (sampled && n < least_.size()) least_[n] = minimum_period(uarch_, n, *chosen);
       write(IA32_PERFEVTSEL0 + n, select(*chosen, sampled));
-      initial(n, sampled || percent(70) ? minus_period(period(), uarch_.gp_width) : 0);
+      initial(n, sampled || percent(70) ? minus_period(period(n), uarch_.gp_width) : 0);
       if (!sampled || percent(3)) continue;
       enable |= bit(n);
       load_latency |= chosen->kind == EventKind::kLoadLatency;
@@ -369,7 +373,7 @@ class Generator {
         ds.threshold = records(between(1, room));
     }
     for (unsigned n = 0; n < std::min(uarch_.ds.resets, 8u); ++n) {
-      uint64_t value = minus_period(period(), 64);
+      uint64_t value = minus_period(period(n), 64);
       if (percent(6)) value = percent(50) ? 0 : random_.next() >> 20;
       ds.resets.push_back(value);
     }
@@ -384,7 +388,8 @@ class Generator {
   uint64_t iterations_ = 1;
   uint64_t instructions_ = kFew;
   uint64_t global_ = 0;
-  int64_t record_bytes_ = 0;  // of adaptive records
+  int64_t record_bytes_ = 0;         // of adaptive records
+  std::array<uint64_t, 8> least_{};  // the least period of what each counter samples
 };
 
 }  // namespace

@@ -35,8 +35,8 @@ Pebs pebs_of(const Microarch& m, unsigned n, uint64_t select, uint64_t enable, c
     case EventKind::kFrontend:
       return Pebs::kNoPromise;
     case EventKind::kPdir:
-      // Below the shortest period, or with periods that are rounded, it is not that precise (R41).
-      if (m.pdir_minimum_period > 1 || m.pdir_period_multiple > 1) return Pebs::kNoPromise;
+      // With periods that are rounded it is not that precise (R41).
+      if (m.pdir_period_multiple > 1) return Pebs::kNoPromise;
       if (has(m.pdir_counter, n)) return Pebs::kPdir;
       break;
     default:

@@ -82,6 +82,21 @@ uint64_t Predictor::slot(unsigned n) const {
   return value & gp_counter_mask(registers_.microarch());
 }
 
+// Whether the sources promise anything of the events that are still to come to this counter's overflow,
+// and of those from one record to the next (R41).
+bool Predictor::sustained(unsigned n) const {
+  const Microarch& m = registers_.microarch();
+  const uint64_t select = registers_.at(IA32_PERFEVTSEL0 + n);
+  const Event* event = m.event(static_cast<uint8_t>(select), static_cast<uint8_t>(select >> 8));
+  if (event == nullptr) return false;
+  const uint64_t least = minimum_period(m, n, *event);
+  const auto long_enough = [&](uint64_t start) {
+    const uint64_t events = (uint64_t{0} - start) & gp_counter_mask(m);
+    return events == 0 || events >= least;
+  };
+  return long_enough(registers_.at(IA32_PMC0 + n)) && long_enough(slot(n));
+}
+
 void Predictor::begin(const Step& run, const Trace& trace, const Observation& seen,
                       uint64_t buffer) {
   run_ = &run;
@@ -104,6 +119,7 @@ void Predictor::begin(const Step& run, const Trace& trace, const Observation& se
     const bool unseen = c.meaning.counts && c.meaning.pebs != Pebs::kNever && !c.known;
     if (unseen) c.arm = Arm::kMaybe;
     c.meaning = meaning_of(registers_, n, run.value, run.user);
+    if (c.meaning.pebs == Pebs::kPdir && !sustained(n)) c.meaning.pebs = Pebs::kNoPromise;
     c.value = registers_.at(IA32_PMC0 + n);
     c.known = predictable(c.meaning);
     if (c.known) certain_ |= bit(n);
@@ -219,7 +235,7 @@ std::optional<Violation> Predictor::instruction(size_t t) {
       return {};
     }
     if (here) return record(t, must, must | may, t);
-    const bool pair = trace_->at(t).fuses && registers_.microarch().fused_pair_skid > 1;
+    const bool pair = trace_->at(t).fuses;
     if (pair && next_ < place_.size() && place_[next_] == t + 1) {
       half_ = true;
       pending_must_ = must;

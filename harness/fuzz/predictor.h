@@ -115,6 +115,7 @@ class Predictor {
   std::string place(uint64_t ip) const;
   std::string record_text(size_t k) const;
   uint64_t slot(unsigned n) const;
+  bool sustained(unsigned n) const;
   uint32_t enabled_counters() const;  // PEBS_EN_PMCn
 
   const RegisterFile& registers_;

@@ -219,11 +219,10 @@ std::optional<Violation> Predictor::check_load(size_t k, size_t t) const {
   if (only->qualified) return {};  // P15
   const Record record = seen_->records[k];
   if (!record.has(&RecordLayout::data_address)) return {};
-  const Microarch& m = registers_.microarch();
   bool fits = false;
   for (size_t back = 0; back <= 1 && back <= t; ++back) {
     const size_t eventing = t - back;
-    if (back == 1 && !(trace_->at(eventing).fuses && m.fused_pair_skid > 1)) continue;
+    if (back == 1 && !trace_->at(eventing).fuses) continue;
     const DataAccess& load = trace_->retired[eventing].load;
     fits |= load.valid && address(load) == record.data_address();
   }

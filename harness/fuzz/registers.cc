@@ -93,7 +93,7 @@ std::optional<uint64_t> RegisterFile::writable(uint32_t msr) const {
 
 bool RegisterFile::accepts(uint32_t msr, uint64_t value) const {
   if (!exists(msr)) return false;
-  if (msr == IA32_DS_AREA) return arch::canonical(value);
+  if (msr == IA32_DS_AREA) return arch::canonical(value, arch::linear_address_bits(microarch_));
   std::optional<uint64_t> bits = writable(msr);
   return bits.has_value() && (value & ~*bits) == 0;
 }

@@ -10,6 +10,9 @@
 #include <fstream>
 #include <string>
 
+#include "harness/run/cpu_choice.h"
+#include "pebs/capabilities.h"
+
 namespace skidproof {
 namespace {
 
@@ -66,19 +69,6 @@ std::string hypervisor_signature() {
   const Cpuid leaf = host_cpuid(0x40000000, 0);
   const std::string signature = characters({leaf.ebx, leaf.ecx, leaf.edx});
   return signature.empty() ? "unnamed" : signature;
-}
-
-// Intel SDM vol. 2A, CPUID leaf 1AH, on hybrid parts (07H:EDX[15]).
-std::string core_type() {
-  if ((host_cpuid(7, 0).edx >> 15 & 1) == 0) return {};
-  switch (host_cpuid(0x1A, 0).eax >> 24) {
-    case 0x40:
-      return "P";
-    case 0x20:
-      return "E";
-    default:
-      return {};
-  }
 }
 
 std::string first_line(const std::string& path) {
@@ -165,10 +155,12 @@ Identity native_identity(int cpu) {
   identity.hypervisor = hypervisor_signature();
   // An emulated PC (ci/lab) says so in leaf 40000000H: nothing measured there is silicon's.
   if (identity.hypervisor == "SkidproofLab") identity.provenance = Provenance::kVirtualLab;
-  identity.core_type = core_type();
+  const arch::CoreType core = core_type_of(host_cpuid);
+  identity.core_type = letter_of(core);
   if (identity.vendor == "GenuineIntel" && identity.family <= 0xFF) {
     identity.microarch =
-        arch::identify(static_cast<uint8_t>(identity.family), static_cast<uint8_t>(identity.model));
+        arch::identify(static_cast<uint8_t>(identity.family), static_cast<uint8_t>(identity.model),
+                       static_cast<uint8_t>(identity.stepping), core);
   }
   identity.sibling_thread = has_sibling(cpu);
   identity.capabilities = capabilities();

@@ -34,12 +34,13 @@ constexpr List kUops{
         "for Processors Based on Intel Core Microarchitecture\""};
 
 // Signal::kNone: see nehalem.cc; the core model also does not tell a miss that fetches a line from
-// one that joins a fetch, and has no L3 to take out of the way of L2_MISS.
+// one that joins a fetch, and has no L3 to take out of the way of L2_MISS. The last level of the
+// architectural events is the core model's L3.
 constexpr std::array kEvents = {
     kArchitectural.counting("CPU_CLK_UNHALTED.CORE", 0x3C, 0x00, Signal::kCycles),
-    kArchitectural.counting("CPU_CLK_UNHALTED.BUS", 0x3C, 0x01, Signal::kReferenceCycles),
-    kArchitectural.counting("L2_RQSTS.SELF.DEMAND", 0x2E, 0x4F, Signal::kNone),
-    kArchitectural.counting("L2_RQSTS.SELF.DEMAND.I_STATE", 0x2E, 0x41, Signal::kNone),
+    kArchitectural.counting("CPU_CLK_UNHALTED.BUS", 0x3C, 0x01, Signal::kBusCycles),
+    kArchitectural.counting("L2_RQSTS.SELF.DEMAND", 0x2E, 0x4F, Signal::kLlcReferences),
+    kArchitectural.counting("L2_RQSTS.SELF.DEMAND.I_STATE", 0x2E, 0x41, Signal::kLlcMisses),
     kArchitectural.counting("BR_INST_RETIRED.ANY", 0xC4, 0x00, Signal::kBranches),
     kUops.counting("UOPS_RETIRED.ANY", 0xC2, 0x0F, Signal::kUops),
     kUops.counting("UOPS_RETIRED.MACRO_FUSION", 0xC2, 0x04, Signal::kMacroFused),
@@ -77,6 +78,9 @@ constexpr Microarch core2() {
       .pebs_counters = internal::kPmc0,  // Table 18-11
       .record = &kRecordFormat0,
       .ds = kDsOneReset,
+      // With more than a page the WRMSR that enables PEBS hangs. [Linux 6.12 ds.c, at
+      // PEBS_BUFFER_SIZE]
+      .pebs_buffer_limit_bytes = 4096,
       .branch_trace = {.predicted = false},
       .load_latency_enable = 0,
       .load_latency_counters = 0,
@@ -96,7 +100,8 @@ constexpr Microarch core2() {
                  .l3_latency = 60,
                  .dtlb_entries = 16,
                  .stlb_entries = 256,
-                 .mispredict_penalty = 15},
+                 .mispredict_penalty = 15,
+                 .bus_ratio = 9},
       .errata = kCore2Errata,
   };
 }

@@ -56,12 +56,19 @@ inline constexpr DsLayout kDsLegacy{.field_bytes = 4,
 inline constexpr DsLayout kDsOneReset{.resets = 1, .bytes = 0x50};
 // Nehalem to Skylake. [Figure 18-22; Table 18-31 "Unchanged"; 18.11.4 and 18.13.1 refer back to it]
 inline constexpr DsLayout kDsFourResets{};
-// Ice Lake: eight, and the fixed counters' behind them. [Linux 6.12 MAX_PEBS_EVENTS_FMT4]
+// Format 4, Ice Lake and Golden Cove: eight, and the fixed counters' behind them. [Linux 6.12
+// MAX_PEBS_EVENTS_FMT4; SDM Vol. 3 (325384-089) 21.6.2.4.2]
 inline constexpr DsLayout kDsEightResets{
     .resets = 8, .fixed_reset = 0x80, .fixed_resets = 16, .bytes = 0x100};
-// Alder Lake, Sapphire Rapids. [Linux 6.12 MAX_PEBS_EVENTS, MAX_FIXED_PEBS_EVENTS]
+// Format 5, Redwood Cove on. [Linux 6.12 MAX_PEBS_EVENTS, MAX_FIXED_PEBS_EVENTS; SDM 089
+// 21.6.2.4.2]
 inline constexpr DsLayout kDsThirtyTwoResets{
     .resets = 32, .fixed_reset = 0x140, .fixed_resets = 16, .bytes = 0x1C0};
+
+// The layout that goes with an adaptive format; where its fixed counters' reset values stand.
+constexpr const DsLayout& ds_of_adaptive_format(unsigned format) {
+  return format == 4 ? kDsEightResets : kDsThirtyTwoResets;
+}
 
 // A branch record: where the branch stood, where it went, and whether that was predicted.
 struct BranchRecordLayout {

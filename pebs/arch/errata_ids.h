@@ -18,25 +18,25 @@ namespace skidproof::arch {
 inline constexpr std::array<std::string_view, 5> kCore2Errata = {"AG69", "AR62", "AR63", "AR64",
                                                                  "W145"};
 // Intel Core i7-900 Desktop Processor, AAJ. AAK100 is the Xeon's number of what Linux works around
-// on every Nehalem.
-inline constexpr std::array<std::string_view, 4> kNehalemErrata = {"AAJ74", "AAJ75", "AAJ80",
-                                                                   "AAK100"};
+// on every Nehalem; BD41 as AAJ73.
+inline constexpr std::array<std::string_view, 5> kNehalemErrata = {"AAJ74", "AAJ75", "AAJ80",
+                                                                   "AAK100", "BD41"};
 // Intel Xeon 5600, BD.
 inline constexpr std::array<std::string_view, 1> kWestmereErrata = {"BD41"};
-// 2nd Generation Intel Core Processor Family, Desktop, BJ.
-inline constexpr std::array<std::string_view, 9> kSandyBridgeErrata = {
-    "BJ58", "BJ91", "BJ92", "BJ97", "BJ101", "BJ103", "BJ106", "BJ122", "BJ136"};
+// 2nd Generation Intel Core Processor Family, Desktop, BJ; BD41 as BJ13.
+inline constexpr std::array<std::string_view, 10> kSandyBridgeErrata = {
+    "BJ58", "BJ91", "BJ92", "BJ97", "BJ101", "BJ103", "BJ106", "BJ122", "BJ136", "BD41"};
 // 3rd Generation Intel Core Processor Family, Desktop, BV, and mobile, BU; BJ122 as BV98, BJ136 as
 // BV112.
 inline constexpr std::array<std::string_view, 5> kIvyBridgeErrata = {"BV51", "BV85", "BJ122",
                                                                      "BJ136", "BU10"};
-// 4th Generation Intel Core Processor Family, Desktop, HSD; BJ122 as HSD29.
-inline constexpr std::array<std::string_view, 9> kHaswellErrata = {
-    "HSD73", "HSD91", "HSD110", "HSD140", "HSD143", "HSD159", "HSD169", "HSD171", "BJ122"};
+// 4th Generation Intel Core Processor Family, Desktop, HSD; BJ122 as HSD29, BD41 as HSD8.
+inline constexpr std::array<std::string_view, 10> kHaswellErrata = {
+    "HSD73", "HSD91", "HSD110", "HSD140", "HSD143", "HSD159", "HSD169", "HSD171", "BJ122", "BD41"};
 // 5th Generation Intel Core Processor Family, BDD, and the mobile parts, BDM; HSD91 as BDM38, HSD140 as BDM61, SKL117
-// as BDM120.
-inline constexpr std::array<std::string_view, 8> kBroadwellErrata = {
-    "BDD102", "BDD113", "BDM55", "BDM62", "BDM126", "HSD91", "HSD140", "SKL117"};
+// as BDM120, BD41 as BDM8.
+inline constexpr std::array<std::string_view, 9> kBroadwellErrata = {
+    "BDD102", "BDD113", "BDM55", "BDM62", "BDM126", "HSD91", "HSD140", "SKL117", "BD41"};
 // 6th Generation Intel Processor Family, SKL.
 inline constexpr std::array<std::string_view, 5> kSkylakeErrata = {"SKL44", "SKL90", "SKL104",
                                                                    "SKL117", "SKL128"};

@@ -6,9 +6,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
-#include "pebs/arch/event.h"
+#include "pebs/arch/microarch.h"
 
 namespace skidproof::arch::internal {
 
@@ -75,6 +76,26 @@ constexpr Event on_fixed(unsigned counter, Event event) {
   event.fixed_counters = static_cast<uint8_t>(1U << counter);
   return event;
 }
+
+// Parts of a row whose event list is another.
+constexpr Microarch part_of(Microarch row, std::string_view title, std::span<const CpuModel> models,
+                            std::span<const Event> events) {
+  row.title = title;
+  row.models = models;
+  row.events = events;
+  row.variants = {};
+  return row;
+}
+
+constexpr Microarch with_variants(Microarch row, std::span<const Microarch* const> variants) {
+  row.variants = variants;
+  return row;
+}
+
+// Every combination with a CMASK and without AnyThread, for `disputed_qualifiers`.
+inline constexpr uint16_t kDisputedWithCmask =
+    (1u << qualifiers(false, false, false, true)) | (1u << qualifiers(false, false, true, true)) |
+    (1u << qualifiers(false, true, false, true)) | (1u << qualifiers(false, true, true, true));
 
 // One table from several.
 template <size_t... kSizes>

@@ -1,8 +1,8 @@
 // Golden Cove: Alder Lake's P-core and Sapphire Rapids, one row each, and their events.
 //
 // Sources: Intel's event lists intel/perfmon ADL V1.40 (Golden Cove), SPR V1.39; Linux 6.12
-// arch/x86/events/intel/core.c and ds.c. The SDM edition that the other rows cite ends before this
-// generation.
+// arch/x86/events/intel/core.c and ds.c; Intel SDM Vol. 3 (325384-089), 21.9 and Table 21-51 (PEBS
+// record format 4), since the edition that the other rows cite ends before this generation.
 #include <array>
 
 #include "pebs/arch/event_table.h"
@@ -45,13 +45,13 @@ constexpr List kFixed{.source =
                           "intel/perfmon ADL V1.40, SPR V1.39; Linux 6.12 ds.c "
                           "intel_glc_pebs_event_constraints"};
 
-// The LLC events count code fetches, prefetches and speculative requests, which the core model does
-// not have; counting its retired loads alone would put misses above references.
+// The core model's LLC events are the lines that its loads and stores ask for; silicon's are those of
+// code fetches, prefetches and speculation, too.
 constexpr std::array kArchitecturalEvents = {
     kArchitectural.counting("CPU_CLK_UNHALTED.THREAD_P", 0x3C, 0x00, Signal::kCycles),
-    kArchitectural.counting("CPU_CLK_UNHALTED.REF_XCLK", 0x3C, 0x01, Signal::kReferenceCycles),
-    kArchitectural.counting("LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, Signal::kNone),
-    kArchitectural.counting("LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, Signal::kNone),
+    kArchitectural.counting("CPU_CLK_UNHALTED.REF_TSC_P", 0x3C, 0x01, Signal::kReferenceCycles),
+    kArchitectural.counting("LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, Signal::kLlcReferences),
+    kArchitectural.counting("LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, Signal::kLlcMisses),
 };
 
 // Signal::kNone: far branches, transactions, other cores and packages, uncached memory, and sums of
@@ -110,8 +110,8 @@ constexpr std::array kCommonEvents = {
     data_address(
         kPmc0To3.pebs("MEM_LOAD_L3_MISS_RETIRED.LOCAL_DRAM", 0xD3, 0x01, Signal::kLoadsL3Miss)),
     data_address(kPmc0To3.pebs("MEM_LOAD_MISC_RETIRED.UC", 0xD4, 0x04, Signal::kNone)),
-    // The slots of the fixed counter are no signal of the core model.
-    on_fixed(3, kFixed.pebs("TOPDOWN.SLOTS", 0x00, 0x04, Signal::kNone)),
+    // Not precise: what it samples comes at the next opportunity (R61).
+    on_fixed(3, kFixed.counting("TOPDOWN.SLOTS", 0x00, 0x04, Signal::kSlots)),
     alone(kAnywhere.pebs("FRONTEND_RETIRED", 0xC6, 0x01, Signal::kNone, EventKind::kFrontend)),
     alone(kLoadLatency.pebs("MEM_TRANS_RETIRED.LOAD_LATENCY", 0xCD, 0x01, Signal::kLoads,
                             EventKind::kLoadLatency)),
@@ -122,32 +122,43 @@ constexpr std::array kAlderLakeEvents = {
     data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_HITM", 0xD2, 0x04, Signal::kNone)),
 };
 
-constexpr std::array kSapphireRapidsEvents = {
-    kAnywhere.pebs("RTM_RETIRED.ABORTED", 0xC9, 0x04, Signal::kNone),
+// Sapphire Rapids' alone; Emerald Rapids takes no persistent memory.
+constexpr std::array kPersistentMemoryEvents = {
     data_address(kPmc0To3.pebs("MEM_LOAD_RETIRED.LOCAL_PMM", 0xD1, 0x80, Signal::kNone)),
+    kPmc0To3.pebs("MEM_LOAD_L3_MISS_RETIRED.REMOTE_PMM", 0xD3, 0x10, Signal::kNone),
+};
+constexpr std::array kServerEvents = {
+    kAnywhere.pebs("RTM_RETIRED.ABORTED", 0xC9, 0x04, Signal::kNone),
     data_address(kPmc0To3.pebs("MEM_LOAD_L3_MISS_RETIRED.REMOTE_DRAM", 0xD3, 0x02, Signal::kNone)),
     data_address(kPmc0To3.pebs("MEM_LOAD_L3_MISS_RETIRED.REMOTE_HITM", 0xD3, 0x04, Signal::kNone)),
     data_address(kPmc0To3.pebs("MEM_LOAD_L3_MISS_RETIRED.REMOTE_FWD", 0xD3, 0x08, Signal::kNone)),
-    kPmc0To3.pebs("MEM_LOAD_L3_MISS_RETIRED.REMOTE_PMM", 0xD3, 0x10, Signal::kNone),
 };
 
 // Counting only: the slots of the fused domain.
 constexpr List kCountingOnly{.counters = internal::kPmc0To7,
                              .source = "intel/perfmon ADL V1.40, SPR"};
+// What load latency needs beside it, for the bits of blocked data and addresses.
+constexpr List kAuxiliary{
+    .counters = internal::kPmc0To3,
+    .source = "intel/perfmon ADL V1.40, SPR V1.39; Linux 6.12 core.c is_mem_loads_aux_event"};
 constexpr std::array kSlotEvents = {
+    kAuxiliary.counting("LD_BLOCKS.STORE_FORWARD", 0x03, 0x82, Signal::kNone),
     kCountingOnly.counting("UOPS_RETIRED.SLOTS", 0xC2, 0x02, Signal::kUops),
 };
 
 constexpr auto kAlderLakeTable =
     join(kArchitecturalEvents, kSlotEvents, kCommonEvents, kAlderLakeEvents);
 constexpr auto kSapphireRapidsTable =
-    join(kArchitecturalEvents, kSlotEvents, kCommonEvents, kSapphireRapidsEvents);
+    join(kArchitecturalEvents, kSlotEvents, kCommonEvents, kServerEvents, kPersistentMemoryEvents);
+constexpr auto kEmeraldRapidsTable =
+    join(kArchitecturalEvents, kSlotEvents, kCommonEvents, kServerEvents);
 
 // Alder Lake, Raptor Lake. [Linux 6.12 intel-family.h]
 constexpr std::array<CpuModel, 5> kAlderLakeModels = {
     {{.model = 0x97}, {.model = 0x9A}, {.model = 0xB7}, {.model = 0xBA}, {.model = 0xBF}}};
 // Sapphire Rapids, Emerald Rapids.
 constexpr std::array<CpuModel, 2> kSapphireRapidsModels = {{{.model = 0x8F}, {.model = 0xCF}}};
+constexpr std::array<CpuModel, 1> kEmeraldRapidsModels = {{{.model = 0xCF}}};
 
 constexpr Microarch shared() {
   return {
@@ -168,12 +179,13 @@ constexpr Microarch shared() {
       .pebs_fixed_counters = 0x0F,
       .pebs_any_event = true,
       .pebs_baseline = true,
-      .pebs_timing_info = true,
-      .record = &kRecordFormat5,
-      .ds = kDsThirtyTwoResets,
+      .record = &kRecordFormat4Split,  // SDM 089 Table 21-51: format 4, and no timing information
+      .ds = kDsEightResets,
       .load_latency_enable = 0,
       .load_latency_counters = 0xFE,
       .load_latency_event = 0x01CD,
+      .load_latency_auxiliary = 0x8203,  // LD_BLOCKS.STORE_FORWARD
+      .load_latency_auxiliary_counters = internal::kPmc0To3,
       .store_sample_counter = internal::kPmc0,
       .pdir_fixed_counter = 0x01,
       .pdir_records_next = true,  // intel/perfmon README, PDISTCounter
@@ -183,9 +195,12 @@ constexpr Microarch shared() {
       .data_source_block_bits = true,
       .full_buffer_sets_ovf = true,
       .minimum_period = 1,
-      .pdir_minimum_period = 128,  // Linux 6.12 core.c glc_limit_period
-      // Linux samples cycles with CMASK 16 and INV here too [Linux 6.12 ds.c].
-      .disputed_qualifiers = 1u << (kQualifierInvert | kQualifierCmask),
+      // SDM 089 21.9.6 "Precise Distribution Support"; Linux' glc_limit_period enforces 128.
+      .pdir_minimum_period = 256,
+      .pdist_minimum_period = 256,
+      // As on Ice Lake: DTLB_LOAD_MISSES.WALK_ACTIVE, UOPS_EXECUTED.STALL_CYCLES, IDQ.MS_SWITCHES and
+      // RS_EMPTY.COUNT [perfmon ADL 1.40, SPR 1.39, EMR 1.24].
+      .disputed_qualifiers = internal::kDisputedWithCmask,
       .fusion = kIceLakeFusion,
   };
 }
@@ -195,6 +210,7 @@ constexpr Microarch alder_lake_p() {
   row.name = "alder-lake-p";
   row.title = "Alder Lake (P-core)";
   row.models = kAlderLakeModels;
+  row.hybrid = true;
   row.events = kAlderLakeTable;
   row.caches = {.l1_bytes = 48 << 10,
                 .l1_ways = 12,
@@ -209,7 +225,8 @@ constexpr Microarch alder_lake_p() {
                 .stlb_entries = 2048,
                 .stlb_ways = 16,
                 .retire_width = 8,
-                .mispredict_penalty = 17};
+                .mispredict_penalty = 17,
+                .slots = 6};
   return row;
 }
 
@@ -220,6 +237,7 @@ constexpr Microarch sapphire_rapids() {
   row.models = kSapphireRapidsModels;
   row.tsx = true;
   row.sgx = true;
+  row.la57 = true;
   row.perfevtsel_defined |= evtsel::kInTx;
   row.events = kSapphireRapidsTable;
   row.caches = {.l1_bytes = 48 << 10,
@@ -235,13 +253,18 @@ constexpr Microarch sapphire_rapids() {
                 .stlb_entries = 2048,
                 .stlb_ways = 16,
                 .retire_width = 8,
-                .mispredict_penalty = 17};
+                .mispredict_penalty = 17,
+                .slots = 6};
   return row;
 }
+
+constexpr Microarch kEmeraldRapids = internal::part_of(sapphire_rapids(), "Emerald Rapids",
+                                                       kEmeraldRapidsModels, kEmeraldRapidsTable);
+constexpr std::array<const Microarch*, 1> kServerVariants = {&kEmeraldRapids};
 
 }  // namespace
 
 constexpr Microarch kAlderLakeP = alder_lake_p();
-constexpr Microarch kSapphireRapids = sapphire_rapids();
+constexpr Microarch kSapphireRapids = internal::with_variants(sapphire_rapids(), kServerVariants);
 
 }  // namespace skidproof::arch

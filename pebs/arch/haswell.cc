@@ -36,6 +36,11 @@ constexpr List kPmc0To3{
     .source =
         "Intel SDM Vol. 3 (325384-059), Table 18-45 \"Precise Events That Supports Data Linear "
         "Address Profiling\"; intel/perfmon HSW V36, BDW V30"};
+// Neither counts nor is sampled beyond PMC3, as Intel's lists have it.
+constexpr List kFirstFour{
+    .counters = internal::kPmc0To3,
+    .pebs_counters = internal::kPmc0To3,
+    .source = "Intel SDM Vol. 3 (325384-059), Table 18-43; intel/perfmon HSW V36, BDW V30"};
 // Linux takes load latency on PMC0-3, and so does the SDM's text; Intel's lists publish PMC3.
 constexpr List kLoadLatency{.counters = internal::kPmc3,
                             .pebs_counters = internal::kPmc3,
@@ -49,14 +54,14 @@ constexpr List kPdir{.counters = internal::kPmc0To3,
                          "Intel SDM Vol. 3 (325384-059), Table 18-43; intel/perfmon HSW V36, BDW "
                          "V30 (PMC1)"};
 
-// The LLC events count code fetches, prefetches and speculative requests, which the core model does
-// not have; counting its retired loads alone would put misses above references.
+// The core model's LLC events are the lines that its loads and stores ask for; silicon's are those of
+// code fetches, prefetches and speculation, too.
 constexpr std::array kArchitecturalEvents = {
     kArchitectural.counting("CPU_CLK_UNHALTED.THREAD_P", 0x3C, 0x00, Signal::kCycles),
-    kArchitectural.counting("CPU_CLK_UNHALTED.REF_XCLK", 0x3C, 0x01, Signal::kReferenceCycles),
+    kArchitectural.counting("CPU_CLK_UNHALTED.REF_XCLK", 0x3C, 0x01, Signal::kBusCycles),
     kArchitectural.counting("INST_RETIRED.ANY_P", 0xC0, 0x00, Signal::kInstructions),
-    kArchitectural.counting("LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, Signal::kNone),
-    kArchitectural.counting("LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, Signal::kNone),
+    kArchitectural.counting("LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, Signal::kLlcReferences),
+    kArchitectural.counting("LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, Signal::kLlcMisses),
     kArchitectural.counting("BR_INST_RETIRED.ALL_BRANCHES", 0xC4, 0x00, Signal::kBranches),
     kArchitectural.counting("BR_MISP_RETIRED.ALL_BRANCHES", 0xC5, 0x00, Signal::kMispredicts),
 };
@@ -71,16 +76,16 @@ constexpr std::array kCommonEvents = {
     kAnywhere.pebs("BR_INST_RETIRED.CONDITIONAL", 0xC4, 0x01, Signal::kConditional),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_CALL", 0xC4, 0x02, Signal::kNearCalls),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_CALL_R3", 0xC4, 0x02, Signal::kNearCalls),
-    kAnywhere.pebs("BR_INST_RETIRED.ALL_BRANCHES_PEBS", 0xC4, 0x04, Signal::kBranches,
-                   EventKind::kPebsOnly),
+    kFirstFour.pebs("BR_INST_RETIRED.ALL_BRANCHES_PEBS", 0xC4, 0x04, Signal::kBranches,
+                    EventKind::kPebsOnly),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_RETURN", 0xC4, 0x08, Signal::kNearReturns),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_TAKEN", 0xC4, 0x20, Signal::kNearTaken),
     kAnywhere.pebs("BR_MISP_RETIRED.CONDITIONAL", 0xC5, 0x01, Signal::kMispredictsConditional),
-    kAnywhere.pebs("BR_MISP_RETIRED.ALL_BRANCHES_PEBS", 0xC5, 0x04, Signal::kMispredicts,
-                   EventKind::kPebsOnly),
+    kFirstFour.pebs("BR_MISP_RETIRED.ALL_BRANCHES_PEBS", 0xC5, 0x04, Signal::kMispredicts,
+                    EventKind::kPebsOnly),
     kAnywhere.pebs("BR_MISP_RETIRED.NEAR_TAKEN", 0xC5, 0x20, Signal::kMispredictsTaken),
     kAnywhere.pebs("HLE_RETIRED.ABORTED", 0xC8, 0x04, Signal::kNone),
-    kAnywhere.pebs("RTM_RETIRED.ABORTED", 0xC9, 0x04, Signal::kNone),
+    kFirstFour.pebs("RTM_RETIRED.ABORTED", 0xC9, 0x04, Signal::kNone),
     data_address(
         kPmc0To3.pebs("MEM_UOPS_RETIRED.STLB_MISS_LOADS", 0xD0, 0x11, Signal::kStlbMissLoads)),
     data_store(
@@ -115,14 +120,32 @@ constexpr std::array kBroadwellEvents = {
     kAnywhere.pebs("BR_MISP_RETIRED.RET", 0xC5, 0x08, Signal::kNone),
 };
 
+// Servers can have other packages beside their own.
+constexpr List kServer{.counters = internal::kPmc0To3,
+                       .pebs_counters = internal::kPmc0To3,
+                       .source = "intel/perfmon HSX V29, BDX V23, BDW-DE V12"};
+constexpr std::array kServerEvents = {
+    data_address(
+        kServer.pebs("MEM_LOAD_UOPS_L3_MISS_RETIRED.REMOTE_DRAM", 0xD3, 0x04, Signal::kNone)),
+    data_address(
+        kServer.pebs("MEM_LOAD_UOPS_L3_MISS_RETIRED.REMOTE_HITM", 0xD3, 0x10, Signal::kNone)),
+    data_address(
+        kServer.pebs("MEM_LOAD_UOPS_L3_MISS_RETIRED.REMOTE_FWD", 0xD3, 0x20, Signal::kNone)),
+};
+
 constexpr auto kHaswellTable = join(kArchitecturalEvents, kCommonEvents);
+constexpr auto kHaswellServerTable = join(kArchitecturalEvents, kCommonEvents, kServerEvents);
 constexpr auto kBroadwellTable = join(kArchitecturalEvents, kCommonEvents, kBroadwellEvents);
+constexpr auto kBroadwellServerTable =
+    join(kArchitecturalEvents, kCommonEvents, kBroadwellEvents, kServerEvents);
 
 // [Linux 6.12 intel-family.h]
 constexpr std::array<CpuModel, 4> kHaswellModels = {
     {{.model = 0x3C}, {.model = 0x3F}, {.model = 0x45}, {.model = 0x46}}};
+constexpr std::array<CpuModel, 1> kHaswellServerModels = {{{.model = 0x3F}}};
 constexpr std::array<CpuModel, 4> kBroadwellModels = {
     {{.model = 0x3D}, {.model = 0x47}, {.model = 0x4F}, {.model = 0x56}}};
+constexpr std::array<CpuModel, 2> kBroadwellServerModels = {{{.model = 0x4F}, {.model = 0x56}}};
 
 // What the two share. [SDM Tables 18-42, 18-43]
 constexpr Microarch shared() {
@@ -161,8 +184,10 @@ constexpr Microarch haswell() {
   row.name = "haswell";
   row.title = "Haswell";
   row.models = kHaswellModels;
-  row.fixed_cycles_minimum_period = 32;  // Linux 6.12 core.c hsw_limit_period
-  row.pdir_minimum_period = 100;         // errata HSD143, HSM154
+  // Linux 6.12 core.c hsw_limit_period: 32 for every event, and 128 for C0H/01H, where errata HSD11
+  // and HSM11 (Linux: HSW11) ask for 100.
+  row.minimum_period = 32;
+  row.pdir_minimum_period = 128;
   row.events = kHaswellTable;
   row.errata = kHaswellErrata;
   row.caches = {.l2_latency = 12,
@@ -170,7 +195,8 @@ constexpr Microarch haswell() {
                 .l3_latency = 34,
                 .stlb_entries = 1024,
                 .stlb_ways = 8,
-                .mispredict_penalty = 16};
+                .mispredict_penalty = 16,
+                .bus_ratio = 33};
   return row;
 }
 
@@ -190,13 +216,21 @@ constexpr Microarch broadwell() {
                 .l3_latency = 38,
                 .stlb_entries = 1536,
                 .stlb_ways = 6,
-                .mispredict_penalty = 16};
+                .mispredict_penalty = 16,
+                .bus_ratio = 33};
   return row;
 }
 
+constexpr Microarch kHaswellServer =
+    internal::part_of(haswell(), "Haswell (server)", kHaswellServerModels, kHaswellServerTable);
+constexpr std::array<const Microarch*, 1> kHaswellVariants = {&kHaswellServer};
+constexpr Microarch kBroadwellServer = internal::part_of(
+    broadwell(), "Broadwell (server)", kBroadwellServerModels, kBroadwellServerTable);
+constexpr std::array<const Microarch*, 1> kBroadwellVariants = {&kBroadwellServer};
+
 }  // namespace
 
-constexpr Microarch kHaswell = haswell();
-constexpr Microarch kBroadwell = broadwell();
+constexpr Microarch kHaswell = internal::with_variants(haswell(), kHaswellVariants);
+constexpr Microarch kBroadwell = internal::with_variants(broadwell(), kBroadwellVariants);
 
 }  // namespace skidproof::arch

@@ -34,13 +34,13 @@ constexpr List kPmc0To3{.counters = internal::kPmc0To3,
 constexpr List kFixed{
     .source = "intel/perfmon ICL V1.24; Linux 6.12 ds.c intel_icl_pebs_event_constraints"};
 
-// The LLC events count code fetches, prefetches and speculative requests, which the core model does
-// not have; counting its retired loads alone would put misses above references.
+// The core model's LLC events are the lines that its loads and stores ask for; silicon's are those of
+// code fetches, prefetches and speculation, too.
 constexpr std::array kArchitecturalEvents = {
     kArchitectural.counting("CPU_CLK_UNHALTED.THREAD_P", 0x3C, 0x00, Signal::kCycles),
-    kArchitectural.counting("CPU_CLK_UNHALTED.REF_XCLK", 0x3C, 0x01, Signal::kReferenceCycles),
-    kArchitectural.counting("LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, Signal::kNone),
-    kArchitectural.counting("LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, Signal::kNone),
+    kArchitectural.counting("CPU_CLK_UNHALTED.REF_XCLK", 0x3C, 0x01, Signal::kBusCycles),
+    kArchitectural.counting("LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, Signal::kLlcReferences),
+    kArchitectural.counting("LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, Signal::kLlcMisses),
 };
 
 // Signal::kNone: far branches, transactions, other cores and packages, uncached memory, and sums of
@@ -89,16 +89,39 @@ constexpr std::array kListedEvents = {
     data_address(kPmc0To3.pebs("MEM_LOAD_RETIRED.L3_MISS", 0xD1, 0x20, Signal::kLoadsL3Miss)),
     data_address(kPmc0To3.pebs("MEM_LOAD_RETIRED.FB_HIT", 0xD1, 0x40, Signal::kLoadsFillBuffer)),
     data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_MISS", 0xD2, 0x01, Signal::kNone)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_HIT", 0xD2, 0x02, Signal::kNone)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_HITM", 0xD2, 0x04, Signal::kNone)),
     data_address(
         kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, Signal::kLoadsL3Hit)),
     data_address(kPmc0To3.pebs("MEM_LOAD_MISC_RETIRED.UC", 0xD4, 0x04, Signal::kNone)),
-    // The slots of the fixed counter are no signal of the core model.
-    on_fixed(3, kFixed.pebs("TOPDOWN.SLOTS", 0x00, 0x04, Signal::kNone)),
+    // Not precise: what it samples comes at the next opportunity (R61).
+    on_fixed(3, kFixed.counting("TOPDOWN.SLOTS", 0x00, 0x04, Signal::kSlots)),
     alone(kAnywhere.pebs("FRONTEND_RETIRED", 0xC6, 0x01, Signal::kNone, EventKind::kFrontend)),
     alone(kAnywhere.pebs("MEM_TRANS_RETIRED.LOAD_LATENCY", 0xCD, 0x01, Signal::kLoads,
                          EventKind::kLoadLatency)),
+};
+
+// Tiger Lake gives these two umasks other names, and the server both.
+constexpr std::array kIceLakeEvents = {
+    data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_HIT", 0xD2, 0x02, Signal::kNone)),
+    data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_HITM", 0xD2, 0x04, Signal::kNone)),
+};
+constexpr List kNewer{.counters = internal::kPmc0To3,
+                      .pebs_counters = internal::kPmc0To3,
+                      .source = "intel/perfmon TGL V1.19, ICX V1.30"};
+constexpr std::array kTigerLakeEvents = {
+    data_address(kNewer.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_NO_FWD", 0xD2, 0x02, Signal::kNone)),
+    data_address(kNewer.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_FWD", 0xD2, 0x04, Signal::kNone)),
+};
+constexpr List kServer{.counters = internal::kPmc0To3,
+                       .pebs_counters = internal::kPmc0To3,
+                       .source = "intel/perfmon ICX V1.30"};
+constexpr std::array kServerEvents = {
+    data_address(kServer.pebs("MEM_LOAD_RETIRED.LOCAL_PMM", 0xD1, 0x80, Signal::kNone)),
+    data_address(
+        kServer.pebs("MEM_LOAD_L3_MISS_RETIRED.LOCAL_DRAM", 0xD3, 0x01, Signal::kLoadsL3Miss)),
+    data_address(kServer.pebs("MEM_LOAD_L3_MISS_RETIRED.REMOTE_DRAM", 0xD3, 0x02, Signal::kNone)),
+    data_address(kServer.pebs("MEM_LOAD_L3_MISS_RETIRED.REMOTE_HITM", 0xD3, 0x04, Signal::kNone)),
+    data_address(kServer.pebs("MEM_LOAD_L3_MISS_RETIRED.REMOTE_FWD", 0xD3, 0x08, Signal::kNone)),
+    data_address(kServer.pebs("MEM_LOAD_L3_MISS_RETIRED.REMOTE_PMM", 0xD3, 0x10, Signal::kNone)),
 };
 
 // Counting only: the slots of the fused domain.
@@ -107,7 +130,11 @@ constexpr std::array kSlotEvents = {
     kCountingOnly.counting("UOPS_RETIRED.SLOTS", 0xC2, 0x02, Signal::kUops),
 };
 
-constexpr auto kTable = join(kArchitecturalEvents, kSlotEvents, kListedEvents);
+constexpr auto kTable = join(kArchitecturalEvents, kSlotEvents, kListedEvents, kIceLakeEvents);
+constexpr auto kTigerLakeTable =
+    join(kArchitecturalEvents, kSlotEvents, kListedEvents, kTigerLakeEvents);
+constexpr auto kServerTable = join(kArchitecturalEvents, kSlotEvents, kListedEvents, kIceLakeEvents,
+                                   kTigerLakeEvents, kServerEvents);
 
 // Ice Lake, Tiger Lake, Rocket Lake, clients and servers. [Linux 6.12 intel-family.h]
 constexpr std::array<CpuModel, 8> kModels = {{{.model = 0x7D},
@@ -118,6 +145,8 @@ constexpr std::array<CpuModel, 8> kModels = {{{.model = 0x7D},
                                               {.model = 0x8C},
                                               {.model = 0x8D},
                                               {.model = 0xA7}}};
+constexpr std::array<CpuModel, 2> kTigerLakeModels = {{{.model = 0x8C}, {.model = 0x8D}}};
+constexpr std::array<CpuModel, 2> kServerModels = {{{.model = 0x6A}, {.model = 0x6C}}};
 
 constexpr Microarch ice_lake() {
   return {
@@ -154,8 +183,10 @@ constexpr Microarch ice_lake() {
       .data_source_tlb_lock_bits = true,
       .full_buffer_sets_ovf = true,
       .minimum_period = 1,
-      // Linux samples cycles with CMASK 16 and INV here too [Linux 6.12 ds.c].
-      .disputed_qualifiers = 1u << (kQualifierInvert | kQualifierCmask),
+      // Intel's lists take a record (CollectPEBSRecord) of events with CMASK alone
+      // (DTLB_LOAD_MISSES.WALK_ACTIVE), with INV (UOPS_RETIRED.STALL_CYCLES), with Edge
+      // (MACHINE_CLEARS.COUNT) and with both (RS_EVENTS.EMPTY_END) [perfmon ICL 1.24, ICX 1.30].
+      .disputed_qualifiers = internal::kDisputedWithCmask,
       .events = kTable,
       .fusion = kIceLakeFusion,
       .caches = {.l1_bytes = 48 << 10,
@@ -168,12 +199,24 @@ constexpr Microarch ice_lake() {
                  .stlb_entries = 2048,
                  .stlb_ways = 16,
                  .retire_width = 5,
-                 .mispredict_penalty = 17},
+                 .mispredict_penalty = 17,
+                 .slots = 5,
+                 .bus_ratio = 100},
   };
 }
 
+constexpr Microarch ice_lake_server() {
+  Microarch row = internal::part_of(ice_lake(), "Ice Lake (server)", kServerModels, kServerTable);
+  row.la57 = true;
+  return row;
+}
+constexpr Microarch kTigerLake =
+    internal::part_of(ice_lake(), "Tiger Lake", kTigerLakeModels, kTigerLakeTable);
+constexpr Microarch kIceLakeServer = ice_lake_server();
+constexpr std::array<const Microarch*, 2> kVariants = {&kTigerLake, &kIceLakeServer};
+
 }  // namespace
 
-constexpr Microarch kIceLake = ice_lake();
+constexpr Microarch kIceLake = internal::with_variants(ice_lake(), kVariants);
 
 }  // namespace skidproof::arch

@@ -68,13 +68,48 @@ Expected<const Microarch*> find_microarch(std::string_view name) {
               fmt::format("{}Known: {}.", suggestion, fmt::join(names, ", ")));
 }
 
-const Microarch* identify(uint8_t family, uint8_t model) {
+namespace {
+
+// How well a list of models names a part: 2 with its stepping, 1 without, 0 not at all.
+unsigned match(std::span<const CpuModel> models, uint8_t family, uint8_t model, uint8_t stepping) {
+  unsigned best = 0;
+  for (const CpuModel& cpu : models) {
+    if (cpu.family != family || cpu.model != model) continue;
+    if (int{cpu.stepping} == int{stepping}) return 2;
+    if (cpu.stepping < 0) best = 1;
+  }
+  return best;
+}
+
+// A row speaks of its steppings' microcode only, so that any stepping of a model is the row's.
+bool has_model(const Microarch& row, uint8_t family, uint8_t model) {
+  return std::any_of(row.models.begin(), row.models.end(), [&](const CpuModel& cpu) {
+    return cpu.family == family && cpu.model == model;
+  });
+}
+
+}  // namespace
+
+const Microarch* identify(uint8_t family, uint8_t model, uint8_t stepping, CoreType core) {
   for (const Microarch* row : kMicroarchs) {
-    for (const CpuModel& cpu : row->models) {
-      if (cpu.family == family && cpu.model == model) return row;
+    if (!has_model(*row, family, model)) continue;
+    if (core != CoreType::kUnstated && core != row->core) continue;
+    const Microarch* nearest = row;
+    unsigned best = 0;
+    for (const Microarch* variant : row->variants) {
+      const unsigned found = match(variant->models, family, model, stepping);
+      if (found <= best) continue;
+      nearest = variant;
+      best = found;
     }
+    return nearest;
   }
   return nullptr;
+}
+
+bool covers_other_cores(uint8_t family, uint8_t model) {
+  return std::any_of(kMicroarchs.begin(), kMicroarchs.end(),
+                     [&](const Microarch* row) { return has_model(*row, family, model); });
 }
 
 uint32_t minimum_microcode(const Microarch& microarch, uint8_t family, uint8_t model,
@@ -86,6 +121,29 @@ uint32_t minimum_microcode(const Microarch& microarch, uint8_t family, uint8_t m
     if (cpu.stepping < 0) any_stepping = cpu.minimum_microcode;
   }
   return any_stepping;
+}
+
+uint64_t minimum_period(const Microarch& microarch, unsigned counter, const Event& event) {
+  uint64_t least = microarch.minimum_period;
+  if (event.kind == EventKind::kPdir) {
+    least = std::max<uint64_t>(least, microarch.pdir_minimum_period);
+  }
+  if (((microarch.pdist_counters >> counter) & 1) != 0) {
+    least = std::max<uint64_t>(least, microarch.pdist_minimum_period);
+  }
+  return least;
+}
+
+uint64_t minimum_fixed_period(const Microarch& microarch, unsigned counter) {
+  const bool pdir = ((microarch.pdir_fixed_counter >> counter) & 1) != 0;
+  return std::max<uint64_t>(microarch.minimum_period, pdir ? microarch.pdir_minimum_period : 1);
+}
+
+uint64_t sustained_period(const Microarch& microarch, unsigned counter, const Event& event,
+                          uint64_t wish) {
+  const uint64_t period = std::max(wish, minimum_period(microarch, counter, event));
+  const uint64_t multiple = event.kind == EventKind::kPdir ? microarch.pdir_period_multiple : 1;
+  return (period + multiple - 1) / multiple * multiple;
 }
 
 }  // namespace skidproof::arch

@@ -23,6 +23,13 @@ struct CpuModel {
   uint32_t minimum_microcode = 0;  // 0: any
 };
 
+// What kind of core a logical processor is. [SDM vol. 2A, CPUID leaf 1AH, EAX[31:24]]
+enum class CoreType : uint8_t {
+  kUnstated = 0,  // CPUID enumerates no type: the part is not hybrid
+  kAtom = 0x20,   // E-core
+  kCore = 0x40,   // P-core
+};
+
 // A combination of the qualifier fields as a number from 0 to 15 (R33).
 inline constexpr unsigned kQualifierAnyThread = 1;
 inline constexpr unsigned kQualifierEdge = 2;
@@ -51,12 +58,20 @@ struct CacheGeometry {
   uint32_t walk_latency = 30;
   uint32_t retire_width = 4;         // fused-domain uops each cycle
   uint32_t mispredict_penalty = 16;  // cycles
+  uint32_t slots = 4;                // of TOPDOWN.SLOTS, each cycle: the width of allocation
+  uint32_t bus_ratio = 1;            // reference cycles for each count of 3CH/01H
 };
 
 struct Microarch {
   std::string_view name;   // "sandy-bridge": what the command line takes
   std::string_view title;  // "Sandy Bridge"
   std::span<const CpuModel> models;
+  std::string_view microcode_source = {};  // who gives their minimum microcode
+  // Parts of this row whose published event lists are others: each is the row itself but for
+  // `title`, `models` (some of this row's) and `events`.
+  std::span<const Microarch* const> variants = {};
+  bool hybrid = false;              // some parts have cores of another type beside it
+  CoreType core = CoreType::kCore;  // of the cores that it describes, where CPUID says so
 
   // Enumeration.
   uint8_t perfmon_version = 3;
@@ -69,10 +84,12 @@ struct Microarch {
   uint8_t lbr_format = 3;          // IA32_PERF_CAPABILITIES[5:0]
   bool smm_freeze = true;          // IA32_PERF_CAPABILITIES[12]: FREEZE_WHILE_SMM_EN exists
   uint64_t perfevtsel_defined = 0xFFFFFFFF;  // the bits of IA32_PERFEVTSELx that are not reserved
-  bool any_thread = true;         // AnyThread exists: from version 3 until version 5 deprecates it
+  bool any_thread = true;  // AnyThread exists: from version 3 until version 5 deprecates it
+  // What follows differs from part to part and with microcode: CPUID decides (pebs/capabilities.h).
   bool tsx = false;               // transactions: IN_TX, IN_TXCP, DEBUGCTL[15]
   bool processor_trace = false;   // GLOBAL_STATUS[55]
   bool sgx = false;               // GLOBAL_STATUS[60], from version 4
+  bool la57 = false;              // linear addresses of 57 bits: CPUID.07H:ECX[16]
   bool perf_metrics = false;      // MSR_PERF_METRICS, GLOBAL_CTRL[48], GLOBAL_STATUS[48]
   uint64_t frontend_defined = 0;  // the bits of MSR_PEBS_FRONTEND; 0: no such register
 
@@ -84,11 +101,16 @@ struct Microarch {
   bool pebs_timing_info = false;    // IA32_PERF_CAPABILITIES[17]: retire latency (R63)
   const RecordLayout* record = &kRecordFormat1;
   DsLayout ds = kDsFourResets;
+  uint32_t pebs_buffer_limit_bytes = 0;  // a longer PEBS buffer is not safe; 0: there is no limit
   BranchTrace branch_trace = {};
   bool dtes64 = true;  // CPUID.1:ECX[2]: record and DS area are the same in every mode
-  uint16_t load_latency_enable = 0x0F;     // LL_EN_PMCn bits that exist; 0: the event suffices
-  uint16_t load_latency_counters = 0x08;   // where the event is published
-  uint16_t load_latency_event = 0x100B;    // code | umask << 8; 0: no such facility
+  uint16_t load_latency_enable = 0x0F;    // LL_EN_PMCn bits that exist; 0: the event suffices
+  uint16_t load_latency_counters = 0x08;  // where the event is published
+  uint16_t load_latency_event = 0x100B;   // code | umask << 8; 0: no such facility
+  // code | umask << 8 of the event that must count on another counter while load latency samples,
+  // and where it counts; 0: none is needed.
+  uint16_t load_latency_auxiliary = 0;
+  uint16_t load_latency_auxiliary_counters = 0;
   uint16_t precise_store_counter = 0;      // mask; 0: no such facility
   uint16_t store_sample_counter = 0;       // mask; 0: no such facility
   uint16_t pdir_counter = 0;               // mask of PMCn; 0: not on one of them
@@ -101,9 +123,9 @@ struct Microarch {
   bool full_buffer_sets_ovf = false;       // R45: seed 004 (SNB) against seed 000 (NHM)
   bool threshold_by_equality = false;      // D6a: an index past the threshold may not interrupt
   uint16_t minimum_period = 1;             // R41
-  uint16_t fixed_cycles_minimum_period = 1;  // of fixed counter 1 (R41)
-  uint16_t pdir_minimum_period = 1;          // R41
-  uint16_t pdir_period_multiple = 1;         // Broadwell: the low six bits are taken as 0
+  uint16_t pdir_minimum_period = 1;        // of the events and counters of PDIR (R41)
+  uint16_t pdir_period_multiple = 1;       // Broadwell: the low six bits are taken as 0
+  uint16_t pdist_minimum_period = 1;       // of every event on pdist_counters (R41)
   // Combinations of AnyThread, Edge, Invert and CMask for which public practice contradicts R33:
   // bit c is set for combination c = qualifiers(...). There the outcome is classified; elsewhere
   // R33 is asserted.
@@ -161,11 +183,24 @@ struct Microarch {
 std::span<const Microarch* const> microarchs();
 // By command-line name; an unknown one is an error that lists the names.
 Expected<const Microarch*> find_microarch(std::string_view name);
-// By CPUID.1 signature; nullptr when no row covers it.
-const Microarch* identify(uint8_t family, uint8_t model);
+// By CPUID.1 signature and the type of the core: a row, or the variant of it that is nearest to the
+// part. nullptr when no row covers it.
+const Microarch* identify(uint8_t family, uint8_t model, uint8_t stepping = 0,
+                          CoreType core = CoreType::kUnstated);
+// Whether some row covers this family and model, whatever the type of its cores.
+bool covers_other_cores(uint8_t family, uint8_t model);
 // The oldest microcode revision whose PEBS is to be trusted on this part; 0 when any is.
 uint32_t minimum_microcode(const Microarch& microarch, uint8_t family, uint8_t model,
                            uint8_t stepping);
+
+// The least period that the sources give for an event on IA32_PMCn, and for what a fixed counter
+// samples (R41).
+uint64_t minimum_period(const Microarch& microarch, unsigned counter, const Event& event);
+uint64_t minimum_fixed_period(const Microarch& microarch, unsigned counter);
+// The period nearest to a wish, not below it, that an event on IA32_PMCn sustains: not under its
+// least one, and of the multiple that PDIR's errata ask for (BDM55).
+uint64_t sustained_period(const Microarch& microarch, unsigned counter, const Event& event,
+                          uint64_t wish);
 
 }  // namespace skidproof::arch
 

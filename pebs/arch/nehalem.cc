@@ -2,7 +2,8 @@
 //
 // Sources: Intel SDM Vol. 3 (325384-059), 18.8 "Performance Monitoring for Processors Based on
 // Intel Microarchitecture Code Name Nehalem" and Table 18-31 (its Westmere column); Intel's event
-// lists intel/perfmon NHM-EP V4 and WSM-EP-DP V5; errata as noted.
+// lists intel/perfmon NHM-EP V4, NHM-EX V4, WSM-EP-DP V5, WSM-EP-SP V4 and WSM-EX V4; errata as
+// noted.
 #include <array>
 
 #include "pebs/arch/errata_ids.h"
@@ -34,14 +35,14 @@ constexpr List kPmc3Only{.counters = internal::kPmc3,
                              "(325384-059), 18.8.1.2 \"Load Latency Performance Monitoring "
                              "Facility\""};
 
-// The LLC events count code fetches, prefetches and speculative requests, which the core model does
-// not have; counting its retired loads alone would put misses above references.
+// The core model's LLC events are the lines that its loads and stores ask for; silicon's are those of
+// code fetches, prefetches and speculation, too.
 constexpr std::array kArchitecturalEvents = {
     kArchitectural.counting("CPU_CLK_UNHALTED.THREAD_P", 0x3C, 0x00, Signal::kCycles),
-    kArchitectural.counting("CPU_CLK_UNHALTED.REF_P", 0x3C, 0x01, Signal::kReferenceCycles),
+    kArchitectural.counting("CPU_CLK_UNHALTED.REF_P", 0x3C, 0x01, Signal::kBusCycles),
     kArchitectural.counting("INST_RETIRED.ANY_P", 0xC0, 0x00, Signal::kInstructions),
-    kArchitectural.counting("LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, Signal::kNone),
-    kArchitectural.counting("LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, Signal::kNone),
+    kArchitectural.counting("LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, Signal::kLlcReferences),
+    kArchitectural.counting("LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, Signal::kLlcMisses),
     kArchitectural.counting("BR_INST_RETIRED.ALL_BRANCHES", 0xC4, 0x00, Signal::kBranches),
     // Erratum AAJ80: counts wrongly on Nehalem silicon.
     kArchitectural.counting("BR_MISP_RETIRED.ALL_BRANCHES", 0xC5, 0x00, Signal::kMispredicts),
@@ -106,14 +107,46 @@ constexpr std::array kWestmereEvents = {
     kListed.pebs("BR_MISP_RETIRED.ALL_BRANCHES", 0xC5, 0x04, Signal::kMispredicts),
 };
 
+// 06_25H and 06_2FH have event 0FH again, with other umasks than Nehalem and than one another.
+constexpr List kWestmereSp{.counters = internal::kPmc0To3,
+                           .pebs_counters = internal::kPmc0To3,
+                           .source = "intel/perfmon WSM-EP-SP V4"};
+constexpr std::array kWestmereSpEvents = {
+    kWestmereSp.pebs("MEM_UNCORE_RETIRED.OTHER_CORE_L2_HITM", 0x0F, 0x02, Signal::kNone),
+    kWestmereSp.pebs("MEM_UNCORE_RETIRED.REMOTE_CACHE_LOCAL_HOME_HIT", 0x0F, 0x08, Signal::kNone),
+    kWestmereSp.pebs("MEM_UNCORE_RETIRED.LOCAL_DRAM", 0x0F, 0x10, Signal::kLoadsL3Miss),
+    kWestmereSp.pebs("MEM_UNCORE_RETIRED.REMOTE_DRAM", 0x0F, 0x20, Signal::kNone),
+    kWestmereSp.pebs("MEM_UNCORE_RETIRED.UNCACHEABLE", 0x0F, 0x80, Signal::kNone),
+};
+constexpr List kWestmereEx{.counters = internal::kPmc0To3,
+                           .pebs_counters = internal::kPmc0To3,
+                           .source = "intel/perfmon WSM-EX V4"};
+constexpr std::array kWestmereExEvents = {
+    kWestmereEx.pebs("MEM_UNCORE_RETIRED.LOCAL_HITM", 0x0F, 0x02, Signal::kNone),
+    kWestmereEx.pebs("MEM_UNCORE_RETIRED.REMOTE_HITM", 0x0F, 0x04, Signal::kNone),
+    kWestmereEx.pebs("MEM_UNCORE_RETIRED.LOCAL_DRAM_AND_REMOTE_CACHE_HIT", 0x0F, 0x08,
+                     Signal::kLoadsL3Miss),
+    kWestmereEx.pebs("MEM_UNCORE_RETIRED.REMOTE_DRAM", 0x0F, 0x20, Signal::kNone),
+    kWestmereEx.pebs("MEM_UNCORE_RETIRED.UNCACHEABLE", 0x0F, 0x80, Signal::kNone),
+};
+
 constexpr auto kNehalemTable = join(kArchitecturalEvents, kCommonEvents, kNehalemEvents);
+constexpr auto kNehalemExTable = join(kArchitecturalEvents, kCommonEvents);
 constexpr auto kWestmereTable = join(kArchitecturalEvents, kCommonEvents, kWestmereEvents);
+constexpr auto kWestmereSpTable =
+    join(kArchitecturalEvents, kCommonEvents, kWestmereEvents, kWestmereSpEvents);
+constexpr auto kWestmereExTable =
+    join(kArchitecturalEvents, kCommonEvents, kWestmereEvents, kWestmereExEvents);
 
 // [Linux 6.12 intel-family.h]
 constexpr std::array<CpuModel, 4> kNehalemModels = {
     {{.model = 0x1A}, {.model = 0x1E}, {.model = 0x1F}, {.model = 0x2E}}};
+constexpr std::array<CpuModel, 1> kNehalemExModels = {{{.model = 0x2E}}};
+// The row's own list is 06_2CH's.
 constexpr std::array<CpuModel, 3> kWestmereModels = {
-    {{.model = 0x25}, {.model = 0x2C}, {.model = 0x2F}}};
+    {{.model = 0x2C}, {.model = 0x25}, {.model = 0x2F}}};
+constexpr std::array<CpuModel, 1> kWestmereSpModels = {{{.model = 0x25}}};
+constexpr std::array<CpuModel, 1> kWestmereExModels = {{{.model = 0x2F}}};
 
 // What the two share. [SDM 18.8.1; Table 18-18 for widths; Table 18-31, Westmere column]
 constexpr Microarch shared() {
@@ -151,7 +184,11 @@ constexpr Microarch nehalem() {
   row.minimum_period = 32;  // Linux 6.12 core.c nhm_limit_period: smaller ones hang or lose records
   row.events = kNehalemTable;
   row.errata = kNehalemErrata;
-  row.caches = {.l2_latency = 10, .l3_bytes = 8 << 20, .l3_latency = 38, .mispredict_penalty = 17};
+  row.caches = {.l2_latency = 10,
+                .l3_bytes = 8 << 20,
+                .l3_latency = 38,
+                .mispredict_penalty = 17,
+                .bus_ratio = 20};
   return row;
 }
 
@@ -163,13 +200,26 @@ constexpr Microarch westmere() {
   row.minimum_period = 1;
   row.events = kWestmereTable;
   row.errata = kWestmereErrata;
-  row.caches = {.l2_latency = 10, .l3_bytes = 4 << 20, .l3_latency = 38, .mispredict_penalty = 17};
+  row.caches = {.l2_latency = 10,
+                .l3_bytes = 4 << 20,
+                .l3_latency = 38,
+                .mispredict_penalty = 17,
+                .bus_ratio = 20};
   return row;
 }
 
+constexpr Microarch kNehalemExPart =
+    internal::part_of(nehalem(), "Nehalem-EX", kNehalemExModels, kNehalemExTable);
+constexpr std::array<const Microarch*, 1> kNehalemVariants = {&kNehalemExPart};
+constexpr Microarch kWestmereSpPart =
+    internal::part_of(westmere(), "Westmere (06_25H)", kWestmereSpModels, kWestmereSpTable);
+constexpr Microarch kWestmereExPart =
+    internal::part_of(westmere(), "Westmere-EX", kWestmereExModels, kWestmereExTable);
+constexpr std::array<const Microarch*, 2> kWestmereVariants = {&kWestmereSpPart, &kWestmereExPart};
+
 }  // namespace
 
-constexpr Microarch kNehalem = nehalem();
-constexpr Microarch kWestmere = westmere();
+constexpr Microarch kNehalem = internal::with_variants(nehalem(), kNehalemVariants);
+constexpr Microarch kWestmere = internal::with_variants(westmere(), kWestmereVariants);
 
 }  // namespace skidproof::arch

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 namespace skidproof::arch {
 
@@ -89,6 +90,16 @@ constexpr size_t record_bytes(uint64_t word) {
 constexpr size_t size_field(uint64_t header) { return header >> kSizeShift; }
 }  // namespace adaptive
 
+// Three facts of an adaptive record that come apart: its number, whether the latency field has the
+// instruction's and the caches' share beside one another (Golden Cove on) [Linux 6.12 ds.c union
+// intel_x86_pebs_latency], and whether the header word has the retire latency (Redwood Cove on, by
+// IA32_PERF_CAPABILITIES[17]). [SDM Vol. 3 (325384-089) 21.6.2.4.2, 21.9]
+struct AdaptiveForm {
+  uint8_t format = 4;
+  bool splits_latency = false;
+  bool retire_latency = false;
+};
+
 namespace internal {
 
 // RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8–R15 in the order AX, BX, CX, DX, SI, DI, BP, SP of the
@@ -107,19 +118,17 @@ constexpr std::array<int16_t, kGprs> no_gprs() {
 
 // The table for one choice of groups: they follow the basic group in the order memory, registers,
 // XMM, branches, without padding. The registers stand in the order of their numbers.
-constexpr RecordLayout adaptive_layout(uint8_t format, unsigned groups) {
+constexpr RecordLayout adaptive_layout(AdaptiveForm form, unsigned groups) {
   RecordLayout r;
-  r.format = format;
+  r.format = form.format;
   r.header = 0x00;
   r.eventing_ip = 0x08;
   r.applicable_counters = 0x10;
   r.tsc = 0x18;
   r.gpr = no_gprs();
-  // Format 4: the low half. Format 5 splits it into instruction and cache latency. [Linux 6.12 ds.c
-  // union intel_x86_pebs_latency]
-  r.latency_mask = format == 4 ? 0xFFFFFFFF : 0xFFFF;
-  r.cache_latency_shift = format == 4 ? 0 : 32;
-  r.retire_latency = format >= 5;
+  r.latency_mask = form.splits_latency ? 0xFFFF : 0xFFFFFFFF;
+  r.cache_latency_shift = form.splits_latency ? 32 : 0;
+  r.retire_latency = form.retire_latency;
   int16_t at = adaptive::kBasicBytes;
   const auto field = [&at](int offset) { return static_cast<int16_t>(at + offset); };
   if (groups & adaptive::kMemory) {
@@ -144,21 +153,25 @@ constexpr RecordLayout adaptive_layout(uint8_t format, unsigned groups) {
   return r;
 }
 
-constexpr std::array<RecordLayout, 16> adaptive_layouts(uint8_t format) {
+template <AdaptiveForm kForm>
+constexpr std::array<RecordLayout, 16> adaptive_layouts() {
   std::array<RecordLayout, 16> all{};
   for (unsigned groups = 0; groups < all.size(); ++groups) {
-    all[groups] = adaptive_layout(format, groups);
+    all[groups] = adaptive_layout(kForm, groups);
   }
   return all;
 }
-inline constexpr std::array<RecordLayout, 16> kFormat4Variants = adaptive_layouts(4);
-inline constexpr std::array<RecordLayout, 16> kFormat5Variants = adaptive_layouts(5);
+template <AdaptiveForm kForm>
+inline constexpr std::array<RecordLayout, 16> kAdaptiveVariants = adaptive_layouts<kForm>();
 
-constexpr RecordLayout adaptive_format(const std::array<RecordLayout, 16>& variants) {
-  RecordLayout r = variants[0];
-  r.variants = variants.data();
+template <AdaptiveForm kForm>
+constexpr RecordLayout adaptive_format() {
+  RecordLayout r = kAdaptiveVariants<kForm>[0];
+  r.variants = kAdaptiveVariants<kForm>.data();
   return r;
 }
+template <AdaptiveForm kForm>
+inline constexpr RecordLayout kAdaptiveFormat = adaptive_format<kForm>();
 
 constexpr RecordLayout format2() {
   return {.format = 2,
@@ -214,10 +227,38 @@ inline constexpr RecordLayout kRecordFormat2 = internal::format2();
 inline constexpr RecordLayout kRecordFormat3 = internal::format3();
 // Formats 4 and 5, adaptive. The table itself is that of a record with the basic group only.
 // [Linux 6.12 asm/perf_event.h struct pebs_basic, pebs_meminfo, pebs_gprs, pebs_xmm]
-inline constexpr RecordLayout kRecordFormat4 =
-    internal::adaptive_format(internal::kFormat4Variants);
-inline constexpr RecordLayout kRecordFormat5 =
-    internal::adaptive_format(internal::kFormat5Variants);
+inline constexpr const RecordLayout& kRecordFormat4 =
+    internal::kAdaptiveFormat<AdaptiveForm{.format = 4}>;
+inline constexpr const RecordLayout& kRecordFormat4Split =
+    internal::kAdaptiveFormat<AdaptiveForm{.format = 4, .splits_latency = true}>;
+inline constexpr const RecordLayout& kRecordFormat5 = internal::kAdaptiveFormat<AdaptiveForm{
+    .format = 5, .splits_latency = true, .retire_latency = true}>;
+
+// The table of an adaptive form; nullptr for a format that none describes.
+constexpr const RecordLayout* adaptive_record(AdaptiveForm form) {
+  constexpr auto choose = []<uint8_t kFormat>(bool splits, bool retire) -> const RecordLayout* {
+    if (splits) {
+      return retire ? &internal::kAdaptiveFormat<AdaptiveForm{kFormat, true, true}>
+                    : &internal::kAdaptiveFormat<AdaptiveForm{kFormat, true, false}>;
+    }
+    return retire ? &internal::kAdaptiveFormat<AdaptiveForm{kFormat, false, true}>
+                  : &internal::kAdaptiveFormat<AdaptiveForm{kFormat, false, false}>;
+  };
+  switch (form.format) {
+    case 4:
+      return choose.template operator()<4>(form.splits_latency, form.retire_latency);
+    case 5:
+      return choose.template operator()<5>(form.splits_latency, form.retire_latency);
+    default:
+      return nullptr;
+  }
+}
+// The table of a format of fixed layout; nullptr for the others.
+constexpr const RecordLayout* fixed_record(unsigned format) {
+  constexpr const RecordLayout* kFormats[] = {&kRecordFormat0, &kRecordFormat1, &kRecordFormat2,
+                                              &kRecordFormat3};
+  return format < std::size(kFormats) ? kFormats[format] : nullptr;
+}
 
 // The table of one record of an adaptive format, by its header word. One whose size field is not
 // what its groups need is read as if it had the basic group only.

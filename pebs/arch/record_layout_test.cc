@@ -139,7 +139,7 @@ TEST(AdaptiveLayout, GroupsFollowInOrderWithoutPadding) {
   EXPECT_EQ(xmm.data_address, kAbsent);
   EXPECT_EQ(xmm.ip, kAbsent);
   for (unsigned groups = 0; groups < 16; ++groups) {
-    const RecordLayout& one = internal::kFormat5Variants[groups];
+    const RecordLayout& one = kRecordFormat5.variants[groups];
     EXPECT_EQ(one.bytes, adaptive::record_bytes(groups & ~adaptive::kBranches)) << groups;
     EXPECT_EQ(one.latency >= 0, (groups & 1) != 0) << groups;
     EXPECT_EQ(one.ip >= 0, (groups & 2) != 0) << groups;
@@ -160,18 +160,51 @@ TEST(AdaptiveLayout, SizeByGroups) {
 }
 
 TEST(AdaptiveLayout, ASizeThatIsNotTheGroupsIsReadAsBasic) {
-  EXPECT_EQ(layout_of(kRecordFormat4, uint64_t{0x40} << 48 | 0x3), &internal::kFormat4Variants[0]);
-  EXPECT_EQ(layout_of(kRecordFormat4, uint64_t{0xD0} << 48 | 0x3), &internal::kFormat4Variants[3]);
-  EXPECT_EQ(layout_of(kRecordFormat5, uint64_t{0x20} << 48), &internal::kFormat5Variants[0]);
+  EXPECT_EQ(layout_of(kRecordFormat4, uint64_t{0x40} << 48 | 0x3), &kRecordFormat4.variants[0]);
+  EXPECT_EQ(layout_of(kRecordFormat4, uint64_t{0xD0} << 48 | 0x3), &kRecordFormat4.variants[3]);
+  EXPECT_EQ(layout_of(kRecordFormat5, uint64_t{0x20} << 48), &kRecordFormat5.variants[0]);
   EXPECT_EQ(layout_of(kRecordFormat3, uint64_t{0xD0} << 48 | 0x3), &kRecordFormat3);
 }
 
-TEST(AdaptiveLayout, FormatFiveSplitsTheLatencies) {
-  EXPECT_EQ(kRecordFormat4.latency_mask, 0xFFFFFFFFU);
-  EXPECT_FALSE(kRecordFormat4.retire_latency);
-  EXPECT_EQ(kRecordFormat5.latency_mask, 0xFFFFU);
-  EXPECT_EQ(kRecordFormat5.cache_latency_shift, 32);
+TEST(AdaptiveLayout, TheLatencySplitAndTheRetireLatencyAreFactsOfTheirOwn) {
+  for (const RecordLayout* whole : {&kRecordFormat4, adaptive_record({.format = 5})}) {
+    EXPECT_EQ(whole->latency_mask, 0xFFFFFFFFU);
+    EXPECT_EQ(whole->cache_latency_shift, 0);
+    EXPECT_FALSE(whole->retire_latency);
+  }
+  for (const RecordLayout* split : {&kRecordFormat4Split, &kRecordFormat5}) {
+    EXPECT_EQ(split->latency_mask, 0xFFFFU);
+    EXPECT_EQ(split->cache_latency_shift, 32);
+  }
+  EXPECT_FALSE(kRecordFormat4Split.retire_latency);
   EXPECT_TRUE(kRecordFormat5.retire_latency);
+  EXPECT_EQ(kRecordFormat4Split.format, 4);
+}
+
+TEST(AdaptiveLayout, ByItsForm) {
+  EXPECT_EQ(adaptive_record({.format = 4}), &kRecordFormat4);
+  EXPECT_EQ(adaptive_record({.format = 4, .splits_latency = true}), &kRecordFormat4Split);
+  EXPECT_EQ(adaptive_record({.format = 5, .splits_latency = true, .retire_latency = true}),
+            &kRecordFormat5);
+  for (uint8_t format : {uint8_t{4}, uint8_t{5}}) {
+    for (bool splits : {false, true}) {
+      for (bool retires : {false, true}) {
+        const RecordLayout* found = adaptive_record({format, splits, retires});
+        EXPECT_EQ(found->format, format);
+        EXPECT_EQ(found->cache_latency_shift != 0, splits);
+        EXPECT_EQ(found->retire_latency, retires);
+        EXPECT_EQ(found->variants[3].retire_latency, retires) << "of every choice of groups";
+      }
+    }
+  }
+  EXPECT_EQ(adaptive_record({.format = 3}), nullptr);
+  EXPECT_EQ(adaptive_record({.format = 6}), nullptr) << "its snapshot group is not described";
+}
+
+TEST(RecordLayout, FixedFormatsByNumber) {
+  EXPECT_EQ(fixed_record(0), &kRecordFormat0);
+  EXPECT_EQ(fixed_record(3), &kRecordFormat3);
+  EXPECT_EQ(fixed_record(4), nullptr);
 }
 
 TEST(DsLayout, FourResetsAsTheFigureHasThem) {
@@ -207,6 +240,8 @@ TEST(DsLayout, ResetArraysOfTheOtherGenerations) {
   EXPECT_EQ(kDsEightResets.gp_reset(7), 0x78U);
   EXPECT_EQ(kDsEightResets.fixed_counter_reset(0), 0x80U);
   EXPECT_EQ(kDsEightResets.fixed_counter_reset(3), 0x98U);
+  EXPECT_EQ(ds_of_adaptive_format(4).fixed_counter_reset(0), 0x80U);
+  EXPECT_EQ(ds_of_adaptive_format(5).fixed_counter_reset(0), 0x140U);
   EXPECT_EQ(kDsThirtyTwoResets.gp_reset(31), 0x138U);
   EXPECT_EQ(kDsThirtyTwoResets.fixed_counter_reset(0), 0x140U);
   EXPECT_EQ(kDsThirtyTwoResets.fixed_counter_reset(15) + 8, kDsThirtyTwoResets.bytes);

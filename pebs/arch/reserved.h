@@ -119,9 +119,14 @@ inline constexpr uint64_t kWritableLvt = lvt::kVector | lvt::kDeliveryMode | lvt
 inline constexpr uint64_t kReadOnlyLvt = lvt::kDeliveryStatus;
 inline constexpr uint64_t kResetLvt = lvt::kMasked;
 
-// IA32_DS_AREA takes canonical linear addresses (48 bits, sign-extended).
-constexpr bool canonical(uint64_t address) {
-  return static_cast<uint64_t>(static_cast<int64_t>(address << 16) >> 16) == address;
+// IA32_DS_AREA takes canonical linear addresses: those of the processor's width, sign-extended. What
+// counts is the width that CPUID.07H:ECX[16] announces, whatever CR4.LA57 has switched on, which
+// nothing here can see. [SDM Vol. 1, 3.3.7.1 "Canonical Addressing"; Vol. 4, Table 2-2, IA32_DS_AREA]
+constexpr unsigned linear_address_bits(bool la57) { return la57 ? 57 : 48; }
+constexpr unsigned linear_address_bits(const Microarch& m) { return linear_address_bits(m.la57); }
+constexpr bool canonical(uint64_t address, unsigned bits = 48) {
+  const unsigned above = 64 - bits;
+  return static_cast<uint64_t>(static_cast<int64_t>(address << above) >> above) == address;
 }
 
 // CPUID leaf 0AH as the row's part reports it: every architectural event available.

@@ -139,6 +139,14 @@ TEST(Reserved, CanonicalAddresses) {
   EXPECT_TRUE(canonical(0xFFFF'8000'0000'0000U));
   EXPECT_FALSE(canonical(0x0000'8000'0000'0000U));
   EXPECT_FALSE(canonical(0x8000'0000'0000'0000U));
+  const unsigned wide = linear_address_bits(kSapphireRapids);
+  EXPECT_EQ(wide, 57U);
+  EXPECT_EQ(linear_address_bits(kAlderLakeP), 48U);
+  EXPECT_TRUE(canonical(0x0000'8000'0000'0000U, wide));
+  EXPECT_TRUE(canonical(0x00FF'FFFF'FFFF'FFFFU, wide));
+  EXPECT_TRUE(canonical(0xFF00'0000'0000'0000U, wide));
+  EXPECT_FALSE(canonical(0x0100'0000'0000'0000U, wide));
+  EXPECT_FALSE(canonical(0xFE00'0000'0000'0000U, wide));
 }
 
 TEST(Enumeration, PerfmonLeaf) {
@@ -169,8 +177,12 @@ TEST(Enumeration, PerfCapabilities) {
   EXPECT_EQ(perf_capabilities(kBroadwell), 0x32C4U);
   EXPECT_EQ(perf_capabilities(kSkylake), 0x33C5U);
   EXPECT_EQ(perf_capabilities(kIceLake), 0xF4C5U);
-  EXPECT_EQ(perf_capabilities(kAlderLakeP), 0x2'F5FFU);
-  EXPECT_EQ(perf_capabilities(kSapphireRapids), 0x2'F5FFU);
+  EXPECT_EQ(perf_capabilities(kAlderLakeP), 0xF4FFU);
+  EXPECT_EQ(perf_capabilities(kSapphireRapids), 0xF4FFU);
+  Microarch redwood = kSapphireRapids;  // Redwood Cove's three differences
+  redwood.record = &kRecordFormat5;
+  redwood.pebs_timing_info = true;
+  EXPECT_EQ(perf_capabilities(redwood), 0x2'F5FFU);
 }
 
 }  // namespace

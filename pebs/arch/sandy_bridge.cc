@@ -33,6 +33,13 @@ constexpr List kPmc0To3{
     .counters = internal::kPmc0To3,
     .pebs_counters = internal::kPmc0To3,
     .source = "Intel SDM Vol. 3 (325384-059), Tables 18-32, 19-13; intel/perfmon SNB V19, IVB V24"};
+// Neither counts nor is sampled beyond PMC3, as Intel's lists have it.
+constexpr List kFirstFour{
+    .counters = internal::kPmc0To3,
+    .pebs_counters = internal::kPmc0To3,
+    .source = "Intel SDM Vol. 3 (325384-059), Table 18-32; intel/perfmon SNB V19, IVB V24"};
+// Of 06_2DH Intel's list has these counted only.
+constexpr List kJaketown{.counters = internal::kPmc0To3, .source = "intel/perfmon JKT V24"};
 // In no table of the SDM; Intel's lists have them.
 constexpr List kPerfmonOnly{.counters = internal::kPmc0To3,
                             .pebs_counters = internal::kPmc0To3,
@@ -56,14 +63,14 @@ constexpr List kPdir{.counters = internal::kPmc0To3,
                          "Intel SDM Vol. 3 (325384-059), 18.9.4.4 \"Precise Distribution of "
                          "Instructions Retired (PDIR)\", Tables 18-31, 18-32"};
 
-// The LLC events count code fetches, prefetches and speculative requests, which the core model does
-// not have; counting its retired loads alone would put misses above references.
+// The core model's LLC events are the lines that its loads and stores ask for; silicon's are those of
+// code fetches, prefetches and speculation, too.
 constexpr std::array kArchitecturalEvents = {
     kArchitectural.counting("CPU_CLK_UNHALTED.THREAD_P", 0x3C, 0x00, Signal::kCycles),
-    kArchitectural.counting("CPU_CLK_UNHALTED.REF_XCLK", 0x3C, 0x01, Signal::kReferenceCycles),
+    kArchitectural.counting("CPU_CLK_UNHALTED.REF_XCLK", 0x3C, 0x01, Signal::kBusCycles),
     kArchitectural.counting("INST_RETIRED.ANY_P", 0xC0, 0x00, Signal::kInstructions),
-    kArchitectural.counting("LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, Signal::kNone),
-    kArchitectural.counting("LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, Signal::kNone),
+    kArchitectural.counting("LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, Signal::kLlcReferences),
+    kArchitectural.counting("LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, Signal::kLlcMisses),
     kArchitectural.counting("BR_INST_RETIRED.ALL_BRANCHES", 0xC4, 0x00, Signal::kBranches),
     kArchitectural.counting("BR_MISP_RETIRED.ALL_BRANCHES", 0xC5, 0x00, Signal::kMispredicts),
 };
@@ -79,13 +86,13 @@ constexpr std::array kCommonEvents = {
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_CALL", 0xC4, 0x02, Signal::kNearCalls),
     // The same encoding, meant with USR alone.
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_CALL_R3", 0xC4, 0x02, Signal::kNearCalls),
-    kAnywhere.pebs("BR_INST_RETIRED.ALL_BRANCHES_PEBS", 0xC4, 0x04, Signal::kBranches,
-                   EventKind::kPebsOnly),
+    kFirstFour.pebs("BR_INST_RETIRED.ALL_BRANCHES_PEBS", 0xC4, 0x04, Signal::kBranches,
+                    EventKind::kPebsOnly),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_RETURN", 0xC4, 0x08, Signal::kNearReturns),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_TAKEN", 0xC4, 0x20, Signal::kNearTaken),
     kAnywhere.pebs("BR_MISP_RETIRED.CONDITIONAL", 0xC5, 0x01, Signal::kMispredictsConditional),
-    kAnywhere.pebs("BR_MISP_RETIRED.ALL_BRANCHES_PEBS", 0xC5, 0x04, Signal::kMispredicts,
-                   EventKind::kPebsOnly),
+    kFirstFour.pebs("BR_MISP_RETIRED.ALL_BRANCHES_PEBS", 0xC5, 0x04, Signal::kMispredicts,
+                    EventKind::kPebsOnly),
     alone(kLoadLatency.pebs("MEM_TRANS_RETIRED.LOAD_LATENCY", 0xCD, 0x01, Signal::kLoads,
                             EventKind::kLoadLatency)),
     alone(kPreciseStore.pebs("MEM_TRANS_RETIRED.PRECISE_STORE", 0xCD, 0x02, Signal::kStores,
@@ -99,8 +106,11 @@ constexpr std::array kCommonEvents = {
     kPmc0To3.pebs("MEM_UOPS_RETIRED.ALL_STORES", 0xD0, 0x82, Signal::kStores),
     kPmc0To3.pebs("MEM_LOAD_UOPS_RETIRED.L1_HIT", 0xD1, 0x01, Signal::kLoadsL1Hit),
     kPmc0To3.pebs("MEM_LOAD_UOPS_RETIRED.L2_HIT", 0xD1, 0x02, Signal::kLoadsL2Hit),
-    kPmc0To3.pebs("MEM_LOAD_UOPS_RETIRED.LLC_HIT", 0xD1, 0x04, Signal::kLoadsL3Hit),
     kPmc0To3.pebs("MEM_LOAD_UOPS_RETIRED.HIT_LFB", 0xD1, 0x40, Signal::kLoadsFillBuffer),
+};
+
+constexpr std::array kLlcEvents = {
+    kPmc0To3.pebs("MEM_LOAD_UOPS_RETIRED.LLC_HIT", 0xD1, 0x04, Signal::kLoadsL3Hit),
     // One core: no snoop is ever needed.
     kPmc0To3.pebs("MEM_LOAD_UOPS_LLC_HIT_RETIRED.XSNP_MISS", 0xD2, 0x01, Signal::kNone),
     kPmc0To3.pebs("MEM_LOAD_UOPS_LLC_HIT_RETIRED.XSNP_HIT", 0xD2, 0x02, Signal::kNone),
@@ -108,11 +118,25 @@ constexpr std::array kCommonEvents = {
     kPmc0To3.pebs("MEM_LOAD_UOPS_LLC_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, Signal::kLoadsL3Hit),
 };
 
+constexpr std::array kJaketownLlcEvents = {
+    kJaketown.counting("MEM_LOAD_UOPS_RETIRED.LLC_HIT", 0xD1, 0x04, Signal::kLoadsL3Hit),
+    kJaketown.counting("MEM_LOAD_UOPS_RETIRED.LLC_MISS", 0xD1, 0x20, Signal::kLoadsL3Miss),
+    kJaketown.counting("MEM_LOAD_UOPS_LLC_HIT_RETIRED.XSNP_MISS", 0xD2, 0x01, Signal::kNone),
+    kJaketown.counting("MEM_LOAD_UOPS_LLC_HIT_RETIRED.XSNP_HIT", 0xD2, 0x02, Signal::kNone),
+    kJaketown.counting("MEM_LOAD_UOPS_LLC_HIT_RETIRED.XSNP_HITM", 0xD2, 0x04, Signal::kNone),
+    kJaketown.counting("MEM_LOAD_UOPS_LLC_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, Signal::kLoadsL3Hit),
+    kJaketown.counting("MEM_LOAD_UOPS_LLC_MISS_RETIRED.LOCAL_DRAM", 0xD3, 0x01,
+                       Signal::kLoadsL3Miss),
+    kJaketown.counting("MEM_LOAD_UOPS_LLC_MISS_RETIRED.REMOTE_DRAM", 0xD3, 0x04, Signal::kNone),
+};
+
 constexpr std::array kSandyBridgeEvents = {
     alone(kPrecDist),
     kAnywhere.pebs("BR_MISP_RETIRED.NEAR_CALL", 0xC5, 0x02, Signal::kMispredictsNearCall),
     kAnywhere.pebs("BR_MISP_RETIRED.NOT_TAKEN", 0xC5, 0x10, Signal::kMispredictsNotTaken),
     kAnywhere.pebs("BR_MISP_RETIRED.TAKEN", 0xC5, 0x20, Signal::kMispredictsTaken),
+};
+constexpr std::array kSandyBridgeClientEvents = {
     kPerfmonOnly.pebs("MEM_LOAD_UOPS_MISC_RETIRED.LLC_MISS", 0xD4, 0x02, Signal::kLoadsL3Miss),
 };
 
@@ -126,14 +150,22 @@ constexpr std::array kIvyBridgeEvents = {
     kPerfmonOnly.pebs("MEM_LOAD_UOPS_RETIRED.LLC_MISS", 0xD1, 0x20, Signal::kLoadsL3Miss),
 };
 
-constexpr auto kSandyBridgeTable = join(kArchitecturalEvents, kCommonEvents, kSandyBridgeEvents);
-constexpr auto kIvyBridgeTable = join(kArchitecturalEvents, kCommonEvents, kIvyBridgeEvents);
+constexpr auto kSandyBridgeTable = join(kArchitecturalEvents, kCommonEvents, kLlcEvents,
+                                        kSandyBridgeEvents, kSandyBridgeClientEvents);
+constexpr auto kJaketownTable =
+    join(kArchitecturalEvents, kCommonEvents, kJaketownLlcEvents, kSandyBridgeEvents);
+constexpr auto kIvyBridgeTable =
+    join(kArchitecturalEvents, kCommonEvents, kLlcEvents, kIvyBridgeEvents);
 
-// Below these revisions Linux refuses PEBS. [Linux 6.12 core.c intel_snb_pebs_broken]
+// Below these revisions Linux refuses PEBS.
 constexpr std::array<CpuModel, 5> kSandyBridgeModels = {
     {{.model = 0x2A, .stepping = 7, .minimum_microcode = 0x28},
      {.model = 0x2A},
      {.model = 0x2D, .stepping = 6, .minimum_microcode = 0x618},
+     {.model = 0x2D, .stepping = 7, .minimum_microcode = 0x70C},
+     {.model = 0x2D}}};
+constexpr std::array<CpuModel, 3> kJaketownModels = {
+    {{.model = 0x2D, .stepping = 6, .minimum_microcode = 0x618},
      {.model = 0x2D, .stepping = 7, .minimum_microcode = 0x70C},
      {.model = 0x2D}}};
 constexpr std::array<CpuModel, 2> kIvyBridgeModels = {{{.model = 0x3A}, {.model = 0x3E}}};
@@ -173,9 +205,16 @@ constexpr Microarch sandy_bridge() {
   row.name = "sandy-bridge";
   row.title = "Sandy Bridge";
   row.models = kSandyBridgeModels;
+  row.microcode_source = "Linux 6.12 core.c intel_snb_pebs_broken";
+  // Erratum BJ103 (BK102). The updates for Ivy Bridge (BV, BU) list nothing of the kind.
+  row.pdir_minimum_period = 100;
   row.events = kSandyBridgeTable;
   row.errata = kSandyBridgeErrata;
-  row.caches = {.l2_latency = 12, .l3_bytes = 8 << 20, .l3_latency = 30, .mispredict_penalty = 16};
+  row.caches = {.l2_latency = 12,
+                .l3_bytes = 8 << 20,
+                .l3_latency = 30,
+                .mispredict_penalty = 16,
+                .bus_ratio = 33};
   return row;
 }
 
@@ -186,13 +225,21 @@ constexpr Microarch ivy_bridge() {
   row.models = kIvyBridgeModels;
   row.events = kIvyBridgeTable;
   row.errata = kIvyBridgeErrata;
-  row.caches = {.l2_latency = 12, .l3_bytes = 8 << 20, .l3_latency = 30, .mispredict_penalty = 15};
+  row.caches = {.l2_latency = 12,
+                .l3_bytes = 8 << 20,
+                .l3_latency = 30,
+                .mispredict_penalty = 15,
+                .bus_ratio = 33};
   return row;
 }
 
+constexpr Microarch kSandyBridgeEp =
+    internal::part_of(sandy_bridge(), "Sandy Bridge-EP", kJaketownModels, kJaketownTable);
+constexpr std::array<const Microarch*, 1> kSandyBridgeVariants = {&kSandyBridgeEp};
+
 }  // namespace
 
-constexpr Microarch kSandyBridge = sandy_bridge();
+constexpr Microarch kSandyBridge = internal::with_variants(sandy_bridge(), kSandyBridgeVariants);
 constexpr Microarch kIvyBridge = ivy_bridge();
 
 }  // namespace skidproof::arch

@@ -15,6 +15,8 @@ constexpr const char* kNames[] = {
     "SIMD instructions",
     "cycles",
     "reference cycles",
+    "bus cycles",
+    "slots",
     "branches",
     "conditional branches",
     "conditional branches taken",
@@ -39,6 +41,8 @@ constexpr const char* kNames[] = {
     "L2-hit loads",
     "L3-hit loads",
     "L3-miss loads",
+    "last-level cache references",
+    "last-level cache misses",
 };
 static_assert(sizeof(kNames) / sizeof(kNames[0]) == kSignals, "one name for each signal");
 

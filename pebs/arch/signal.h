@@ -19,6 +19,8 @@ enum class Signal : uint8_t {
   kSimd,             // instructions that use xmm or ymm registers
   kCycles,           // core clock cycles
   kReferenceCycles,  // at the TSC's rate
+  kBusCycles,        // at the bus's, or the crystal's
+  kSlots,            // places for a uop at allocation, used or not
   kBranches,
   kConditional,
   kConditionalTaken,
@@ -43,6 +45,8 @@ enum class Signal : uint8_t {
   kLoadsL2Hit,
   kLoadsL3Hit,
   kLoadsL3Miss,
+  kLlcReferences,  // lines asked of the last-level cache
+  kLlcMisses,      // … that it did not have
   kCount,
 };
 inline constexpr size_t kSignals = static_cast<size_t>(Signal::kCount);

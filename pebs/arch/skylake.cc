@@ -46,14 +46,14 @@ constexpr List kPdir{
     .source = "Intel SDM Vol. 3 (325384-059), Table 18-56; intel/perfmon SKL V59 (PMC1)"};
 constexpr List kNotPmc1{.counters = 0x0D, .pebs_counters = 0x0D, .source = "intel/perfmon SKL V59"};
 
-// The LLC events count code fetches, prefetches and speculative requests, which the core model does
-// not have; counting its retired loads alone would put misses above references.
+// The core model's LLC events are the lines that its loads and stores ask for; silicon's are those of
+// code fetches, prefetches and speculation, too.
 constexpr std::array kArchitecturalEvents = {
     kArchitectural.counting("CPU_CLK_UNHALTED.THREAD_P", 0x3C, 0x00, Signal::kCycles),
-    kArchitectural.counting("CPU_CLK_UNHALTED.REF_XCLK", 0x3C, 0x01, Signal::kReferenceCycles),
+    kArchitectural.counting("CPU_CLK_UNHALTED.REF_XCLK", 0x3C, 0x01, Signal::kBusCycles),
     kArchitectural.counting("INST_RETIRED.ANY_P", 0xC0, 0x00, Signal::kInstructions),
-    kArchitectural.counting("LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, Signal::kNone),
-    kArchitectural.counting("LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, Signal::kNone),
+    kArchitectural.counting("LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, Signal::kLlcReferences),
+    kArchitectural.counting("LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, Signal::kLlcMisses),
     kArchitectural.counting("BR_INST_RETIRED.ALL_BRANCHES", 0xC4, 0x00, Signal::kBranches),
     kArchitectural.counting("BR_MISP_RETIRED.ALL_BRANCHES", 0xC5, 0x00, Signal::kMispredicts),
 };
@@ -67,15 +67,15 @@ constexpr std::array kListedEvents = {
     kAnywhere.pebs("INST_RETIRED.NOP", 0xC0, 0x02, Signal::kNops),
     kAnywhere.pebs("BR_INST_RETIRED.CONDITIONAL", 0xC4, 0x01, Signal::kConditional),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_CALL", 0xC4, 0x02, Signal::kNearCalls),
-    kAnywhere.pebs("BR_INST_RETIRED.ALL_BRANCHES_PEBS", 0xC4, 0x04, Signal::kBranches,
-                   EventKind::kPebsOnly),
+    kPmc0To3.pebs("BR_INST_RETIRED.ALL_BRANCHES_PEBS", 0xC4, 0x04, Signal::kBranches,
+                  EventKind::kPebsOnly),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_RETURN", 0xC4, 0x08, Signal::kNearReturns),
     kAnywhere.pebs("BR_INST_RETIRED.NEAR_TAKEN", 0xC4, 0x20, Signal::kNearTaken),
     kAnywhere.pebs("BR_INST_RETIRED.FAR_BRANCH", 0xC4, 0x40, Signal::kNone),
     kAnywhere.pebs("BR_MISP_RETIRED.CONDITIONAL", 0xC5, 0x01, Signal::kMispredictsConditional),
     kAnywhere.pebs("BR_MISP_RETIRED.NEAR_CALL", 0xC5, 0x02, Signal::kMispredictsNearCall),
-    kAnywhere.pebs("BR_MISP_RETIRED.ALL_BRANCHES_PEBS", 0xC5, 0x04, Signal::kMispredicts,
-                   EventKind::kPebsOnly),
+    kPmc0To3.pebs("BR_MISP_RETIRED.ALL_BRANCHES_PEBS", 0xC5, 0x04, Signal::kMispredicts,
+                  EventKind::kPebsOnly),
     kAnywhere.pebs("BR_MISP_RETIRED.NEAR_TAKEN", 0xC5, 0x20, Signal::kMispredictsTaken),
     kAnywhere.pebs("HLE_RETIRED.ABORTED", 0xC8, 0x04, Signal::kNone),
     kAnywhere.pebs("RTM_RETIRED.ABORTED", 0xC9, 0x04, Signal::kNone, EventKind::kPebsOnly),
@@ -115,7 +115,30 @@ constexpr std::array kSlotEvents = {
     kCountingOnly.counting("UOPS_RETIRED.RETIRE_SLOTS", 0xC2, 0x02, Signal::kUops),
 };
 
+// Servers: 06_55H, steppings 0 to 4 Skylake, from 5 on Cascade Lake and Cooper Lake.
+constexpr List kServer{.counters = internal::kPmc0To3,
+                       .pebs_counters = internal::kPmc0To3,
+                       .source = "intel/perfmon SKX V1.37, CLX V1.25"};
+constexpr std::array kServerEvents = {
+    kAnywhere.pebs("BR_MISP_RETIRED.RET", 0xC5, 0x08, Signal::kNone),
+    data_address(
+        kServer.pebs("MEM_LOAD_L3_MISS_RETIRED.LOCAL_DRAM", 0xD3, 0x01, Signal::kLoadsL3Miss)),
+    data_address(kServer.pebs("MEM_LOAD_L3_MISS_RETIRED.REMOTE_DRAM", 0xD3, 0x02, Signal::kNone)),
+    data_address(kServer.pebs("MEM_LOAD_L3_MISS_RETIRED.REMOTE_HITM", 0xD3, 0x04, Signal::kNone)),
+};
+constexpr std::array kSkylakeServerEvents = {
+    data_address(kServer.pebs("MEM_LOAD_L3_MISS_RETIRED.REMOTE_FWD", 0xD3, 0x08, Signal::kNone)),
+};
+constexpr std::array kCascadeLakeEvents = {
+    data_address(kServer.pebs("MEM_LOAD_RETIRED.LOCAL_PMM", 0xD1, 0x80, Signal::kNone)),
+    data_address(kServer.pebs("MEM_LOAD_L3_MISS_RETIRED.REMOTE_PMM", 0xD3, 0x10, Signal::kNone)),
+};
+
 constexpr auto kTable = join(kArchitecturalEvents, kSlotEvents, kListedEvents);
+constexpr auto kSkylakeServerTable =
+    join(kArchitecturalEvents, kSlotEvents, kListedEvents, kServerEvents, kSkylakeServerEvents);
+constexpr auto kCascadeLakeTable =
+    join(kArchitecturalEvents, kSlotEvents, kListedEvents, kServerEvents, kCascadeLakeEvents);
 
 // Skylake, Kaby Lake, Coffee Lake, Cascade Lake, Comet Lake. [Linux 6.12 intel-family.h]
 constexpr std::array<CpuModel, 7> kModels = {{{.model = 0x4E},
@@ -125,6 +148,12 @@ constexpr std::array<CpuModel, 7> kModels = {{{.model = 0x4E},
                                               {.model = 0x9E},
                                               {.model = 0xA5},
                                               {.model = 0xA6}}};
+constexpr std::array<CpuModel, 5> kSkylakeServerModels = {{{.model = 0x55, .stepping = 0},
+                                                           {.model = 0x55, .stepping = 1},
+                                                           {.model = 0x55, .stepping = 2},
+                                                           {.model = 0x55, .stepping = 3},
+                                                           {.model = 0x55, .stepping = 4}}};
+constexpr std::array<CpuModel, 1> kCascadeLakeModels = {{{.model = 0x55}}};
 
 // [SDM Tables 18-53, 18-54]
 constexpr Microarch skylake() {
@@ -168,13 +197,26 @@ constexpr Microarch skylake() {
                  .l3_latency = 42,
                  .stlb_entries = 1536,
                  .stlb_ways = 12,
-                 .mispredict_penalty = 16},
+                 .mispredict_penalty = 16,
+                 .bus_ratio = 125},
       .errata = kSkylakeErrata,
   };
 }
 
+// The servers have no SGX.
+constexpr Microarch server(std::string_view title, std::span<const CpuModel> models,
+                           std::span<const Event> events) {
+  Microarch row = internal::part_of(skylake(), title, models, events);
+  row.sgx = false;
+  return row;
+}
+constexpr Microarch kSkylakeServer =
+    server("Skylake (server)", kSkylakeServerModels, kSkylakeServerTable);
+constexpr Microarch kCascadeLake = server("Cascade Lake", kCascadeLakeModels, kCascadeLakeTable);
+constexpr std::array<const Microarch*, 2> kVariants = {&kSkylakeServer, &kCascadeLake};
+
 }  // namespace
 
-constexpr Microarch kSkylake = skylake();
+constexpr Microarch kSkylake = internal::with_variants(skylake(), kVariants);
 
 }  // namespace skidproof::arch

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/jit/executable.h"
+#include "pebs/arch/enumeration.h"
 #include "pebs/arch/msr.h"
 #include "pebs/direct/driver/skidproof_uapi.h"
 
@@ -216,6 +217,23 @@ bool has_siblings(const DirectOptions& options) {
   return options.cpuid(0, 0).eax >= kTopology && (options.cpuid(kTopology, 0).ebx & 0xFFFF) > 1;
 }
 
+// What the virtual lab plays besides the row.
+std::string words_of_the_lab(const DirectOptions& options) {
+  constexpr uint32_t kSubleaves = 64;
+  std::string words;
+  for (uint32_t subleaf = 0; subleaf < kSubleaves; ++subleaf) {
+    const Machine::CpuidResult part = options.cpuid(arch::cpuid::kVirtualLabWords, subleaf);
+    for (uint32_t four : {part.eax, part.ebx, part.ecx, part.edx}) {
+      for (unsigned i = 0; i < 4; ++i) {
+        const auto c = static_cast<char>(four >> (8 * i) & 0xFF);
+        if (c == 0) return words;
+        words += c;
+      }
+    }
+  }
+  return words;
+}
+
 class DirectMachine final : public Machine {
  public:
   DirectMachine(std::shared_ptr<Device> device, DirectOptions options, const skidproof_claim& claim)
@@ -234,12 +252,21 @@ class DirectMachine final : public Machine {
       identity_.provenance = Provenance::kVirtualLab;
       identity_.name = fmt::format(
           "virtual-lab:{}", identity_.microarch == nullptr ? "unknown" : identity_.microarch->name);
+      if (const std::string words = words_of_the_lab(options_); !words.empty()) {
+        identity_.name += "~" + words;
+      }
     }
   }
   ~DirectMachine() override { device_->control(SKIDPROOF_IOC_RELEASE, nullptr); }
 
   const Identity& identity() const override { return identity_; }
   CpuidResult cpuid(uint32_t leaf, uint32_t subleaf) const override {
+    // What the played part says of itself, and the lab's guest must not see: its libraries and its
+    // kernel would use what the emulated PC does not have.
+    const bool of_the_part = leaf == arch::cpuid::kCaches || leaf == arch::cpuid::kFeatures;
+    if (identity_.provenance == Provenance::kVirtualLab && of_the_part) {
+      return options_.cpuid(arch::cpuid::kVirtualLabLeaves + leaf, subleaf);
+    }
     return options_.cpuid(leaf, subleaf);
   }
   Expected<uint64_t> rdmsr(uint32_t msr) override;
@@ -252,6 +279,7 @@ class DirectMachine final : public Machine {
   Expected<void> check(const Program& program, const RunPlan& plan) const;
   Expected<RunLog> run_once(const Program& program, const RunPlan& plan);
   Expected<void> access(skidproof_msr& one, const char* what);
+  Expected<void> clear_also_what_is_set(RunPlan& plan);
   std::vector<std::byte> save_debug_store() const;
   void restore_debug_store(std::span<const std::byte> saved);
 
@@ -347,6 +375,15 @@ Expected<void> DirectMachine::check(const Program& program, const RunPlan& plan)
                           blocks_->at(program.data_address, program.data_bytes) != nullptr);
 }
 
+// The plan clears the status that it met; a disturbed run leaves one of its own.
+Expected<void> DirectMachine::clear_also_what_is_set(RunPlan& plan) {
+  const uint64_t left = SKIDPROOF_TRY(rdmsr(IA32_PERF_GLOBAL_STATUS));
+  for (MsrWrite& w : plan.enable) {
+    if (w.msr == IA32_PERF_GLOBAL_OVF_CTRL) w.value |= left;
+  }
+  return {};
+}
+
 std::vector<std::byte> DirectMachine::save_debug_store() const {
   std::vector<std::byte> saved;
   for (const Blocks::Block& block : blocks_->all) {
@@ -374,13 +411,15 @@ Expected<RunLog> DirectMachine::run(const Program& program, const RunPlan& plan)
   }
   if (!restarts(plan)) return run_once(program, plan);
   const std::vector<std::byte> before = save_debug_store();
+  RunPlan repeated = plan;
   for (int attempt = 1;; ++attempt) {
-    RunLog log = SKIDPROOF_TRY(run_once(program, plan));
+    RunLog log = SKIDPROOF_TRY(run_once(program, repeated));
     const Noise& noise = log.noise;
     log.noise.repeats = static_cast<uint64_t>(attempt - 1);
     const bool disturbed = noise.smi + noise.machine_checks + noise.foreign_nmis != 0;
     if (!disturbed || attempt >= options_.attempts) return log;
     restore_debug_store(before);
+    SKIDPROOF_CHECK(clear_also_what_is_set(repeated));
   }
 }
 

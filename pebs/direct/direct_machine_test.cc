@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/kernel.h"
+#include "pebs/arch/enumeration.h"
 #include "pebs/arch/msr.h"
 #include "pebs/direct/driver/skidproof_uapi.h"
 #include "pebs/session.h"
@@ -126,8 +127,13 @@ class DirectMachineTest : public ::testing::Test {
     DirectOptions options;
     options.cpu = 3;
     options.host = host_;
-    options.cpuid = [highest = highest_leaf_, threads = threads_a_core_](uint32_t leaf, uint32_t) {
+    options.cpuid = [highest = highest_leaf_, threads = threads_a_core_, words = lab_words_](
+                        uint32_t leaf, uint32_t subleaf) {
       if (leaf == 0) return Machine::CpuidResult{.eax = highest};
+      if (leaf == arch::cpuid::kVirtualLabWords) {
+        const arch::CpuidLeaf part = arch::words_leaf(words, subleaf);
+        return Machine::CpuidResult{part.eax, part.ebx, part.ecx, part.edx};
+      }
       return Machine::CpuidResult{.eax = leaf + 1, .ebx = leaf == 0xB ? threads : 0};
     };
     return make_direct_machine(device_, options);
@@ -151,6 +157,7 @@ class DirectMachineTest : public ::testing::Test {
 
   Identity host_;
   uint32_t highest_leaf_ = 0xB, threads_a_core_ = 1;
+  std::string lab_words_;
   std::shared_ptr<FakeDevice> device_ = std::make_shared<FakeDevice>();
   Memory code_;
 };
@@ -188,6 +195,17 @@ TEST_F(DirectMachineTest, ADifferentHypervisorIsNoLab) {
   const auto lab = machine();
   EXPECT_EQ(lab->identity().provenance, Provenance::kVirtualLab);
   EXPECT_EQ(lab->identity().name, "virtual-lab:sandy-bridge");
+  EXPECT_EQ(lab->cpuid(7, 0).eax, arch::cpuid::kVirtualLabLeaves + 8)
+      << "as the played part has it";
+  EXPECT_EQ(lab->cpuid(0xA, 0).eax, 0xBu);
+}
+
+TEST_F(DirectMachineTest, TheLabSaysWhatItPlaysBesidesTheRow) {
+  host_.hypervisor = kVirtualLab;
+  for (const char* words : {"rough=7", "rough=1234567890", "assist_cycles=900,tagging=0.02"}) {
+    lab_words_ = words;
+    EXPECT_EQ(machine()->identity().name, std::string("virtual-lab:sandy-bridge~") + words);
+  }
 }
 
 TEST_F(DirectMachineTest, EveryRefusalSaysWhatMendsIt) {
@@ -364,6 +382,24 @@ TEST_F(DirectMachineTest, ADisturbedRunIsRepeatedWithTheDebugStoreAsItWas) {
   EXPECT_EQ(log.noise.repeats, 1u);
   EXPECT_EQ(log.noise.smi, 0u);
   EXPECT_EQ(store.host[0], std::byte{2});
+}
+
+// The plan was made before the disturbed run, which left a status of its own.
+TEST_F(DirectMachineTest, ARepeatedRunClearsTheStatusThatTheDisturbedOneLeft) {
+  const auto direct = machine();
+  const Program code = program(*direct);
+  std::vector<uint64_t> cleared;
+  device_->run = [&](skidproof_run& run) {
+    const auto* enable = reinterpret_cast<const skidproof_msr*>(run.enable);
+    cleared.push_back(enable[0].value);
+    device_->registers[arch::IA32_PERF_GLOBAL_STATUS] = arch::status::kOvfBuffer;
+    run.smis = cleared.size() == 1 ? 1 : 0;
+    return 0;
+  };
+  RunPlan plan;
+  plan.enable = {{arch::IA32_PERF_GLOBAL_OVF_CTRL, 1}};
+  ASSERT_TRUE(direct->run(code, plan));
+  EXPECT_THAT(cleared, ::testing::ElementsAre(1, arch::status::kOvfBuffer | 1));
 }
 
 TEST_F(DirectMachineTest, ARunThatCannotBeRepeatedSaysThatItWasDisturbed) {

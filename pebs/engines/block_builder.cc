@@ -233,7 +233,7 @@ Expected<std::unique_ptr<Block>> BlockBuilder::build(uint64_t ip) const {
   block->end = next;
   block->instructions = code.size();
   for (const Decoded& d : code) block->facts.push_back(d.facts);
-  model::place(block->facts, microarch_, behaviour_);
+  model::place(block->facts, behaviour_);
   block->successor_ip[0] = next;
   block->successor_ip[1] = code.back().facts.target;
   emit_whole(*block, code, modelled_);

@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "base/expected.h"
-#include "pebs/arch/microarch.h"
 #include "pebs/engines/interpreter.h"
 #include "pebs/engines/operation.h"
 
@@ -14,10 +13,9 @@ namespace skidproof::engines {
 
 class BlockBuilder {
  public:
-  BlockBuilder(const GuestMemory& memory, const arch::Microarch& microarch,
-               const model::CoreBehaviour& behaviour, Accounting accounting, Mode mode)
+  BlockBuilder(const GuestMemory& memory, const model::CoreBehaviour& behaviour,
+               Accounting accounting, Mode mode)
       : memory_(memory),
-        microarch_(microarch),
         behaviour_(behaviour),
         modelled_(accounting == Accounting::kCore),
         mode_(mode) {}
@@ -37,7 +35,6 @@ class BlockBuilder {
   Expected<model::Decoded> decode(uint64_t ip) const;
 
   const GuestMemory& memory_;
-  const arch::Microarch& microarch_;
   model::CoreBehaviour behaviour_;
   bool modelled_;
   Mode mode_;

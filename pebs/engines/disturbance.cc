@@ -24,6 +24,7 @@ void run_handler(uint64_t address, model::Core& core, model::Pmu& pmu) {
     r.counts[index(Signal::kInstructions)] = r.counts[index(Signal::kUops)] = 1;
     core.settle(r.counts, core.clock() + 1);
     r.cycle = core.cycle();
+    r.tsc = core.tsc();
     registers.ip = next;
     r.after = &registers;
     pmu.retire(r);

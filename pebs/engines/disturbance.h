@@ -11,6 +11,7 @@ namespace skidproof::engines {
 
 inline constexpr uint64_t kSmmHandler = 0x3'8000;  // SMBASE + 8000H at its default
 inline constexpr uint64_t kMachineCheckHandler = 0xffff'ffff'8110'0000;
+inline constexpr uint64_t kForeignHandler = 0xffff'ffff'8120'0000;  // of an NMI that is no PMI
 // Where a handler stands that interrupts code of this mode: outside IA-32e mode below 4 GiB, above the
 // programs.
 constexpr uint64_t handler_in(Mode mode, uint64_t handler) {

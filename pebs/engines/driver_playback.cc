@@ -10,9 +10,8 @@ namespace skidproof::engines {
 using Kind = lab::JournalEntry::Kind;
 
 DriverPlayback::DriverPlayback(const lab::Journal& journal, model::Core& core, model::Pmu& pmu,
-                               const arch::Microarch& microarch,
                                const model::CoreBehaviour& behaviour)
-    : journal_(journal), core_(core), pmu_(pmu), observer_(core, microarch, behaviour, *this) {
+    : journal_(journal), core_(core), pmu_(pmu), observer_(core, behaviour, *this) {
   // What was written before the counters ran is the session's, which writes it here, too.
   bool watching = false;
   for (size_t n = 0; n < journal.entries.size(); ++n) {
@@ -41,7 +40,7 @@ void DriverPlayback::take_up_lvt() {
 // The processor began to watch with the write before.
 void DriverPlayback::take_up_time() {
   if (at_ >= journal_.entries.size() || journal_.entries[at_].kind != Kind::kWatching) return;
-  clock_offset_ = journal_.entries[at_++].value - core_.cycle();
+  clock_offset_ = journal_.entries[at_++].value - core_.tsc();
   jump();
 }
 
@@ -84,7 +83,7 @@ Expected<uint64_t> DriverPlayback::play(const model::VectorRegisters& vectors) {
   Executed executed = entry.executed;
   executed.accesses = entry.accesses;
   observer_.retire(executed, entry.after, retired_);
-  retired_.cycle += clock_offset_;
+  retired_.tsc += clock_offset_;
   retired_.vectors = &vectors;
   pmu_.retire(retired_);
   const bool branch = retired_.counts[arch::index(arch::Signal::kBranches)] != 0;

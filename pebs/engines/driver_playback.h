@@ -8,7 +8,6 @@
 #include <span>
 
 #include "base/expected.h"
-#include "pebs/arch/microarch.h"
 #include "pebs/engines/journal.h"
 #include "pebs/engines/observer.h"
 #include "pebs/machine.h"
@@ -23,7 +22,7 @@ class DriverPlayback final : public CodeMemory {
  public:
   // All must outlive it. The journal begins with the write that lets the counters run.
   DriverPlayback(const lab::Journal& journal, model::Core& core, model::Pmu& pmu,
-                 const arch::Microarch& microarch, const model::CoreBehaviour& behaviour);
+                 const model::CoreBehaviour& behaviour);
 
   // The driver's next write, past everything before it; empty where there is none.
   std::optional<MsrWrite> next_write();

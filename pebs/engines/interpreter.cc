@@ -23,14 +23,14 @@ constexpr auto kRsp = static_cast<size_t>(arch::Gpr::kRsp);
 // depends on its neighbours in the block, so a block that was entered is finished, however the
 // execution is cut into runs and steps.
 struct Interpreter::Machinery {
-  Machinery(GuestMemory& guest, model::Core& the_core, const arch::Microarch& microarch,
-            const model::CoreBehaviour& behaviour, Accounting a, Mode m)
+  Machinery(GuestMemory& guest, model::Core& the_core, const model::CoreBehaviour& behaviour,
+            Accounting a, Mode m)
       : memory(guest),
         core(the_core),
         accounting(a),
         mode(m),
         return_address(m == Mode::kLong ? kSentinel : kSentinel32),
-        builder(guest, microarch, behaviour, a, m) {
+        builder(guest, behaviour, a, m) {
     if (m != Mode::kLong) state.address_mask = UINT32_MAX;
     state.host_delta = guest.host_delta();
     state.core = &the_core;
@@ -227,11 +227,10 @@ Error Interpreter::Machinery::fault(arch::SignalCounts& counts) {
 
 Interpreter::Interpreter(GuestMemory& memory, model::Core& core, const arch::Microarch& microarch,
                          Accounting accounting, Mode mode)
-    : Interpreter(memory, core, microarch, model::core_behaviour_of(microarch), accounting, mode) {}
-Interpreter::Interpreter(GuestMemory& memory, model::Core& core, const arch::Microarch& microarch,
+    : Interpreter(memory, core, model::core_behaviour_of(microarch), accounting, mode) {}
+Interpreter::Interpreter(GuestMemory& memory, model::Core& core,
                          const model::CoreBehaviour& behaviour, Accounting accounting, Mode mode)
-    : machinery_(
-          std::make_unique<Machinery>(memory, core, microarch, behaviour, accounting, mode)) {}
+    : machinery_(std::make_unique<Machinery>(memory, core, behaviour, accounting, mode)) {}
 Interpreter::~Interpreter() = default;
 
 Expected<void> Interpreter::load(const Program& program) {
@@ -335,6 +334,7 @@ Expected<void> Interpreter::step(model::Retired& retired) {
   SKIDPROOF_CHECK(std::move(outcome));
   note_accesses(facts, m.core, load, store, retired);
   retired.cycle = m.core.cycle();
+  retired.tsc = m.core.tsc();
   retired.after = &m.state.registers;
   retired.vectors = &m.state.vectors;
   return {};

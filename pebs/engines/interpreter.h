@@ -34,10 +34,9 @@ class Interpreter {
   // lies below 4 GiB.
   Interpreter(GuestMemory& memory, model::Core& core, const arch::Microarch& microarch,
               Accounting accounting = Accounting::kCore, Mode mode = Mode::kLong);
-  // The same on a core that decides otherwise than the microarch says.
-  Interpreter(GuestMemory& memory, model::Core& core, const arch::Microarch& microarch,
-              const model::CoreBehaviour& behaviour, Accounting accounting = Accounting::kCore,
-              Mode mode = Mode::kLong);
+  // The same on a core that decides otherwise than its microarch says.
+  Interpreter(GuestMemory& memory, model::Core& core, const model::CoreBehaviour& behaviour,
+              Accounting accounting = Accounting::kCore, Mode mode = Mode::kLong);
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;

@@ -81,29 +81,35 @@ constexpr uint32_t kFirstCccr = 0x360, kLastCccr = 0x371;
 Expected<Configuration> configuration_from_environment() {
   Configuration c;
   c.microarch = SKIDPROOF_TRY(find_microarch(variable("SKIDPROOF_LAB_MICROARCH", "sandy-bridge")));
-  c.behaviour = SKIDPROOF_TRY(behaviour_with(*c.microarch, variable("SKIDPROOF_LAB_DEFECTS", "")));
+  if (const std::string_view words = variable("SKIDPROOF_LAB_ROUGH", ""); !words.empty()) {
+    c.rough = SKIDPROOF_TRY(model::rough_of(*c.microarch, words));
+    c.words = model::rough_name(words);
+  }
+  c.behaviour =
+      SKIDPROOF_TRY(behaviour_with(*c.microarch, variable("SKIDPROOF_LAB_DEFECTS", ""), c.rough));
   c.seed = SKIDPROOF_TRY(number("SKIDPROOF_LAB_SEED", 1));
   c.sibling_thread = SKIDPROOF_TRY(number("SKIDPROOF_LAB_SIBLING", 0)) != 0;
   return c;
 }
 
-Expected<model::Behaviour> behaviour_with(const Microarch& microarch, std::string_view defects) {
-  return model::behaviour_with(microarch, words(defects));
+Expected<model::Behaviour> behaviour_with(const Microarch& microarch, std::string_view defects,
+                                          const model::Rough& rough) {
+  return model::behaviour_with(microarch, words(defects), rough);
 }
 
 Processor::Processor(const Configuration& configuration, unsigned number, Host& host)
     : configuration_(configuration),
       number_(number),
       host_(host),
-      core_(std::in_place, *configuration.microarch, derive_seed(configuration.seed, "core")),
-      observer_(*core_, *configuration.microarch, configuration.behaviour.core, host) {
+      core_(std::in_place, configuration.behaviour.core, derive_seed(configuration.seed, "core")),
+      observer_(*core_, configuration.behaviour.core, host) {
   make_models(configuration.seed);
 }
 
 // The first processor is the one of a model machine with this seed.
 void Processor::make_models(uint64_t seed) {
   if (number_ != 0) seed = derive_seed(seed, fmt::format("cpu{}", number_).c_str());
-  core_.emplace(*configuration_.microarch, derive_seed(seed, "core"));
+  core_.emplace(configuration_.behaviour.core, derive_seed(seed, "core"));
   pmu_.emplace(*configuration_.microarch,
                model::Topology{.sibling_thread = configuration_.sibling_thread}, host_,
                configuration_.behaviour, seed);
@@ -145,7 +151,7 @@ void Processor::halt() {
 void Processor::before(uint64_t ip, bool user) {
   if (std::exchange(halted_, false)) [[unlikely]] {
     flush();
-    tsc_offset_ = host_.tsc() - core_->cycle();
+    tsc_offset_ = host_.tsc() - core_->tsc();
   }
   if (user != user_) {
     flush();
@@ -215,10 +221,11 @@ void Processor::step() {
   host_.registers(registers_);
   if (configuration_.microarch->pebs_baseline) host_.vectors(vectors_);
   observer_.retire(executed_, registers_, step_);
-  step_.cycle += tsc_offset_;
+  step_.tsc += tsc_offset_;
   step_.vectors = &vectors_;
   take_lvt();
   pmu_->retire(step_);
+  core_->stall(pmu_->take_stall());
   const bool branch = step_.counts[index(Signal::kBranches)] != 0;
   if (!branch && step_.length != 0 && executed_.next_ip != step_.ip + step_.length) {
     pmu_->transfer(step_.ip, executed_.next_ip);
@@ -299,7 +306,7 @@ bool Processor::programmed() const {
 void Processor::watch(bool on) {
   if (on == watching_) return;
   if (on) {
-    tsc_offset_ = host_.tsc() - core_->cycle();
+    tsc_offset_ = host_.tsc() - core_->tsc();
     if (journal_ != nullptr) journal_->watching(host_.tsc());
     halted_ = false;
     expected_ip_ = 0;
@@ -313,7 +320,7 @@ void Processor::watch(bool on) {
 void Processor::bring_tsc_up_to_date() {
   if (!watching_ || halted_) return;
   flush();
-  tsc_offset_ = host_.set_tsc(core_->cycle() + tsc_offset_) - core_->cycle();
+  tsc_offset_ = host_.set_tsc(core_->tsc() + tsc_offset_) - core_->tsc();
 }
 
 Answer Processor::rdmsr(uint32_t msr, uint64_t& value) {

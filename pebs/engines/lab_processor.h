@@ -23,17 +23,20 @@
 namespace skidproof::lab {
 
 // What the lab plays, chosen at start by variables of the environment: SKIDPROOF_LAB_MICROARCH,
-// SKIDPROOF_LAB_DEFECTS (separated by commas), SKIDPROOF_LAB_SEED, SKIDPROOF_LAB_SIBLING (0 or 1).
+// SKIDPROOF_LAB_DEFECTS (separated by commas), SKIDPROOF_LAB_ROUGH (a seed, or FIELD=VALUE,…),
+// SKIDPROOF_LAB_SEED, SKIDPROOF_LAB_SIBLING (0 or 1).
 struct Configuration {
   const arch::Microarch* microarch = nullptr;
+  model::Rough rough;
   model::Behaviour behaviour;
   uint64_t seed = 1;
   bool sibling_thread = false;
+  std::string words;  // what is played besides the row and its defects: "rough=7"; may be empty
 };
 Expected<Configuration> configuration_from_environment();
 // Ids of defects, separated by commas.
 Expected<model::Behaviour> behaviour_with(const arch::Microarch& microarch,
-                                          std::string_view defects);
+                                          std::string_view defects, const model::Rough& rough = {});
 
 // What a processor asks of the emulated CPU that it belongs to.
 class Host : public model::Bus, public engines::CodeMemory {

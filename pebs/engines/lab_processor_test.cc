@@ -240,7 +240,8 @@ Case make_case(Machine& machine, uint64_t seed, Random& random) {
     CounterSetup setup = CounterSetup::of(n, event, 3 + random.below(60));
     c.plan.counters.push_back(setup);
   }
-  c.plan.buffer_records = 64;
+  c.plan.buffer_records =
+      row.pebs_buffer_limit_bytes == 0 ? 64 : row.pebs_buffer_limit_bytes / row.record->bytes;
   if (random.chance(1, 2)) c.plan.threshold_records = 4 + random.below(20);
   c.plan.freeze_on_pmi = random.chance(1, 4);
   c.plan.pmi.restore_global_ctrl = c.plan.freeze_on_pmi;
@@ -349,13 +350,16 @@ TEST(LabProcessor, NoInterruptComesBetweenTheHalvesOfAFusedPair) {
 
 // A processor with counters on that retires instructions of nobody's.
 struct Idle {
-  explicit Idle(const char* name)
+  explicit Idle(const char* name, const char* rough = "")
       : row(**find_microarch(name)),
         memory(GuestMemory::create().value()),
         host(*memory),
         executing(row, 1),
         interpreter(*memory, executing, row),
-        processor({.microarch = &row, .behaviour = model::behaviour_of(row)}, 0, host) {
+        processor({.microarch = &row,
+                   .behaviour = model::behaviour_of(
+                       row, *rough == 0 ? model::Rough{} : model::rough_of(row, rough).value())},
+                  0, host) {
     host.execute_with(interpreter);
     processor.set_modes(true, Mode::kReal);  // what cannot be decoded counts as one uop
   }

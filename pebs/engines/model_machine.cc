@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "pebs/arch/enumeration.h"
 #include "pebs/arch/msr.h"
 #include "pebs/arch/reserved.h"
 #include "pebs/engines/disturbance.h"
@@ -37,15 +38,23 @@ Identity identity_of(const Microarch& microarch, const ModelOptions& options) {
   Identity id;
   id.name = fmt::format("model:{}", microarch.name);
   for (const std::string& defect : options.defects) id.name += "+" + defect;
+  if (!options.rough.empty()) id.name += "~" + model::rough_name(options.rough);
   id.provenance = Provenance::kModel;
   id.vendor = "GenuineIntel";
   id.brand = fmt::format("Skidproof model of {}", microarch.title);
+  if (microarch.hybrid) id.core_type = "P";
   if (!microarch.models.empty()) {
     const CpuModel& first = microarch.models.front();
     id.family = first.family;
     id.model = first.model;
     id.stepping = first.stepping >= 0 ? static_cast<unsigned>(first.stepping) : 0;
     id.microcode = first.minimum_microcode;  // the oldest that is to be trusted
+  }
+  if (options.part) {
+    id.family = options.part->family;
+    id.model = options.part->model;
+    id.stepping = options.part->stepping;
+    id.microcode = options.part->microcode;
   }
   id.microarch = &microarch;
   id.pmu = true;
@@ -77,15 +86,16 @@ static_assert(kLowBase >= GuestMemory::kBytes && GuestMemory::kBase % GuestMemor
 
 struct Below4G {
   Below4G(std::unique_ptr<GuestMemory> arena, Memory stack_block, model::Core& core,
-          const Microarch& microarch)
+          const model::CoreBehaviour& behaviour)
       : memory(std::move(arena)),
         stack(std::move(stack_block)),
-        interpreter(*memory, core, microarch, Accounting::kCore, Mode::kProtected32) {}
+        interpreter(*memory, core, behaviour, Accounting::kCore, Mode::kProtected32) {}
 
-  static Expected<std::unique_ptr<Below4G>> create(model::Core& core, const Microarch& microarch) {
+  static Expected<std::unique_ptr<Below4G>> create(model::Core& core,
+                                                   const model::CoreBehaviour& behaviour) {
     auto memory = SKIDPROOF_TRY(GuestMemory::create(kLowBase, kLowBytes));
     Memory stack = SKIDPROOF_TRY(memory->allocate(kStackBytes, MemoryUse::kData, false));
-    return std::make_unique<Below4G>(std::move(memory), std::move(stack), core, microarch);
+    return std::make_unique<Below4G>(std::move(memory), std::move(stack), core, behaviour);
   }
 
   std::unique_ptr<GuestMemory> memory;
@@ -129,15 +139,17 @@ class ModelMachine final : public Machine {
         memory_(std::move(memory)),
         linear_(*memory_),
         stack_(std::move(stack)),
-        core_(microarch, derive_seed(options.seed, "core")),
-        pmu_(microarch, {.sibling_thread = options.sibling_thread}, linear_, behaviour,
+        behaviour_(std::move(behaviour)),
+        random_(derive_seed(options.seed, "machine")),
+        core_(behaviour_.core, derive_seed(options.seed, "core")),
+        pmu_(microarch, {.sibling_thread = options.sibling_thread}, linear_, behaviour_,
              options.seed),
-        interpreter_(*memory_, core_, microarch, behaviour.core),
-        enumeration_(behaviour.enumeration),
+        interpreter_(*memory_, core_, behaviour_.core),
         circumstances_(options.circumstances) {
+    identity_.sibling_busy &= behaviour_.rough.sibling_idle == 0;
     if (circumstances_ == nullptr) return;
     interpreter_.return_to(circumstances_->return_address);
-    driver_.emplace(circumstances_->driver, core_, pmu_, microarch, behaviour.core);
+    driver_.emplace(circumstances_->driver, core_, pmu_, behaviour_.core);
   }
 
   const Identity& identity() const override { return identity_; }
@@ -161,7 +173,16 @@ class ModelMachine final : public Machine {
   Expected<void> check(const Program& program, const RunPlan& plan) const;
   Expected<void> execute(const RunPlan& plan, RunLog& log);
   Expected<uint64_t> execute_quietly(uint64_t instructions);
-  void disturb(Disturbance what, const RunPlan& plan, RunLog& log);
+  void disturb(Disturbance what, const RunPlan& plan);
+  // What comes from outside on a rough machine.
+  enum class Outside : uint8_t { kSmi, kMachineCheck, kForeignNmi };
+  struct Coming {
+    Outside what = Outside::kSmi;
+    uint64_t after = 0;  // instructions of the program
+  };
+  std::vector<Coming> draw_outside(const RunPlan& plan);
+  void meet(Outside what, const RunPlan& plan, RunLog& log);
+  void interrupted_by(uint64_t handler, const RunPlan& plan);
   Expected<void> handle_interrupt(const RunPlan& plan, RunLog& log, uint64_t ip);
   void acknowledge(const RunPlan& plan, const Pmi& pmi);
   Expected<void> accompany(const RunPlan& plan, RunLog& log, uint64_t until = 0);
@@ -170,7 +191,8 @@ class ModelMachine final : public Machine {
   Expected<void> come_back(const RunPlan& plan, RunLog& log);
   void rewind(uint64_t index, uint64_t base, size_t field_bytes);
   bool has_perfmon_leaf() const {
-    return identity_.microarch->architectural_perfmon() || enumeration_.always_perfmon_leaf;
+    return identity_.microarch->architectural_perfmon() ||
+           behaviour_.enumeration.always_perfmon_leaf;
   }
   uint64_t tsc() const { return core_.totals()[index(Signal::kReferenceCycles)]; }
   uint64_t read_field(uint64_t address, size_t bytes) {
@@ -184,10 +206,11 @@ class ModelMachine final : public Machine {
   std::unique_ptr<GuestMemory> debug_store_;  // in circumstances that have it apart
   LinearMemory linear_;
   Memory stack_;
+  const model::Behaviour behaviour_;
+  Random random_;  // of what comes from outside
   model::Core core_;
   model::Pmu pmu_;
   Interpreter interpreter_;
-  model::EnumerationBehaviour enumeration_;
   std::shared_ptr<const Circumstances> circumstances_;
   std::optional<DriverPlayback> driver_;  // where there are circumstances
   size_t blocks_placed_ = 0;
@@ -198,12 +221,15 @@ class ModelMachine final : public Machine {
   Interpreter* running_ = &interpreter_;  // of the last run
 };
 
+Machine::CpuidResult as_result(const CpuidLeaf& leaf) {
+  return {.eax = leaf.eax, .ebx = leaf.ebx, .ecx = leaf.ecx, .edx = leaf.edx};
+}
+
 Machine::CpuidResult ModelMachine::cpuid(uint32_t leaf, uint32_t subleaf) const {
-  static_cast<void>(subleaf);
   const Microarch& m = *identity_.microarch;
   switch (leaf) {
     case 0x0:
-      return {.eax = has_perfmon_leaf() ? 0xAu : 0x5u,
+      return {.eax = std::max(highest_basic_leaf(m), has_perfmon_leaf() ? cpuid::kPerfmon : 0),
               .ebx = 0x756E6547,
               .ecx = 0x6C65746E,
               .edx = 0x49656E69};  // GenuineIntel
@@ -215,13 +241,19 @@ Machine::CpuidResult ModelMachine::cpuid(uint32_t leaf, uint32_t subleaf) const 
               .ebx = 0,
               .ecx = ((m.dtes64 ? kDtes64 : 0) | (m.branch_trace.cpl_qualified ? kDsCpl : 0) |
                       (m.architectural_perfmon() ? kPdcm : 0)) ^
-                     enumeration_.wrong_features_ecx,
-              .edx = kDs ^ enumeration_.wrong_features_edx};
+                     behaviour_.enumeration.wrong_features_ecx,
+              .edx = kDs ^ behaviour_.enumeration.wrong_features_edx};
     }
-    case 0xA: {
+    case cpuid::kCaches:
+      return as_result(caches_leaf(behaviour_.core.caches, subleaf));
+    case cpuid::kFeatures:
+      return as_result(m.architectural_perfmon() && subleaf == 0 ? features_leaf(m) : CpuidLeaf{});
+    case cpuid::kCore:
+      return as_result(core_leaf(m));
+    case cpuid::kPerfmon: {
       if (!has_perfmon_leaf()) return {};
       PerfmonLeaf perfmon = perfmon_leaf(m, identity_.sibling_thread);
-      perfmon.edx ^= enumeration_.wrong_perfmon_edx;
+      perfmon.edx ^= behaviour_.enumeration.wrong_perfmon_edx;
       return {.eax = perfmon.eax, .ebx = perfmon.ebx, .ecx = perfmon.ecx, .edx = perfmon.edx};
     }
     default:
@@ -255,7 +287,7 @@ Expected<Memory> ModelMachine::allocate_there(const MemoryRequest& request) {
 
 Expected<Below4G*> ModelMachine::below_4g() {
   if (below_4g_ == nullptr) {
-    below_4g_ = SKIDPROOF_TRY(Below4G::create(core_, *identity_.microarch));
+    below_4g_ = SKIDPROOF_TRY(Below4G::create(core_, behaviour_.core));
     linear_.add(*below_4g_->memory);
   }
   return below_4g_.get();
@@ -324,13 +356,22 @@ Expected<void> ModelMachine::execute(const RunPlan& plan, RunLog& log) {
   model::Retired retired;
   Interpreter& interpreter = *running_;
   auto next = plan.disturbances.begin();
+  const std::vector<Coming> outside = draw_outside(plan);
+  auto coming = outside.begin();
   uint64_t executed = 0;
+  auto until = [&](uint64_t after) { return after > executed ? after - executed : 0; };
   while (!interpreter.finished()) {
-    uint64_t calm = next == plan.disturbances.end() ? UINT64_MAX
-                    : next->after > executed        ? next->after - executed
-                                                    : 0;
+    const uint64_t own = next == plan.disturbances.end() ? UINT64_MAX : until(next->after);
+    const uint64_t others = coming == outside.end() ? UINT64_MAX : until(coming->after);
+    const uint64_t calm = std::min(own, others);
     if (calm == 0 && pmu_.between_instructions()) {
-      disturb((next++)->what, plan, log);
+      if (own == 0) {
+        ++log.disturbances;
+        log.abandoned = next->what == Disturbance::kInit || next->what == Disturbance::kReset;
+        disturb((next++)->what, plan);
+      } else {
+        meet((coming++)->what, plan, log);
+      }
       if (log.abandoned) return {};
       continue;
     }
@@ -341,8 +382,9 @@ Expected<void> ModelMachine::execute(const RunPlan& plan, RunLog& log) {
     } else {
       count = 1;
       SKIDPROOF_CHECK(interpreter.step(retired));
-      if (driver_) retired.cycle += driver_->clock_offset();
+      if (driver_) retired.tsc += driver_->clock_offset();
       pmu_.retire(retired);
+      core_.stall(pmu_.take_stall());
     }
     if (pmu_.between_instructions() && pmu_.take_interrupt()) {
       SKIDPROOF_CHECK(handle_interrupt(plan, log, interpreter.registers().ip));
@@ -382,10 +424,7 @@ Expected<uint64_t> ModelMachine::execute_quietly(uint64_t instructions) {
 }
 
 // The handlers run at CPL 0; afterwards the program goes on, unless the processor begins anew.
-void ModelMachine::disturb(Disturbance what, const RunPlan& plan, RunLog& log) {
-  ++log.disturbances;
-  const uint64_t ip = running_->registers().ip;
-  const uint64_t machine_check = handler_in(plan.mode, kMachineCheckHandler);
+void ModelMachine::disturb(Disturbance what, const RunPlan& plan) {
   switch (what) {
     case Disturbance::kSmi:
       pmu_.enter_smm();
@@ -396,20 +435,55 @@ void ModelMachine::disturb(Disturbance what, const RunPlan& plan, RunLog& log) {
       break;
     case Disturbance::kMachineCheck:
       pmu_.machine_check();
-      pmu_.transfer(ip, machine_check);
-      pmu_.set_user(false);
-      run_handler(machine_check, core_, pmu_);
-      pmu_.transfer(machine_check, ip);
-      pmu_.set_user(plan.ring == Ring::kUser);
+      interrupted_by(handler_in(plan.mode, kMachineCheckHandler), plan);
       break;
     case Disturbance::kInit:
       pmu_.init();
-      log.abandoned = true;
       break;
     case Disturbance::kReset:
       pmu_.reset();
-      log.abandoned = true;
       break;
+  }
+}
+
+void ModelMachine::interrupted_by(uint64_t handler, const RunPlan& plan) {
+  const uint64_t ip = running_->registers().ip;
+  pmu_.transfer(ip, handler);
+  pmu_.set_user(false);
+  run_handler(handler, core_, pmu_);
+  pmu_.transfer(handler, ip);
+  pmu_.set_user(plan.ring == Ring::kUser);
+}
+
+// In order. Where the plan brings something about by itself nothing else comes.
+std::vector<ModelMachine::Coming> ModelMachine::draw_outside(const RunPlan& plan) {
+  const model::Rough& rough = behaviour_.rough;
+  const std::pair<Outside, double> shares[] = {{Outside::kSmi, rough.smi},
+                                               {Outside::kMachineCheck, rough.machine_check},
+                                               {Outside::kForeignNmi, rough.foreign_nmi}};
+  std::vector<Coming> drawn;
+  for (const auto& [what, share] : shares) {
+    constexpr uint64_t kOne = uint64_t{1} << 32;
+    const auto below = static_cast<uint64_t>(share * static_cast<double>(kOne));
+    if (below == 0 || !plan.disturbances.empty() || random_.below(kOne) >= below) continue;
+    drawn.push_back({what, random_.below(4 * plan.iterations)});
+  }
+  std::sort(drawn.begin(), drawn.end(),
+            [](const Coming& a, const Coming& b) { return a.after < b.after; });
+  return drawn;
+}
+
+void ModelMachine::meet(Outside what, const RunPlan& plan, RunLog& log) {
+  switch (what) {
+    case Outside::kSmi:
+      ++log.noise.smi;
+      return disturb(Disturbance::kSmi, plan);
+    case Outside::kMachineCheck:
+      ++log.noise.machine_checks;
+      return disturb(Disturbance::kMachineCheck, plan);
+    case Outside::kForeignNmi:
+      ++log.noise.foreign_nmis;
+      return interrupted_by(handler_in(plan.mode, kForeignHandler), plan);
   }
 }
 
@@ -552,7 +626,10 @@ void ModelMachine::rewind(uint64_t index, uint64_t base, size_t field_bytes) {
 
 Expected<std::unique_ptr<Machine>> make_model_machine(const Microarch& microarch,
                                                       const ModelOptions& options) {
-  model::Behaviour behaviour = SKIDPROOF_TRY(model::behaviour_with(microarch, options.defects));
+  model::Rough rough;
+  if (!options.rough.empty()) rough = SKIDPROOF_TRY(model::rough_of(microarch, options.rough));
+  model::Behaviour behaviour =
+      SKIDPROOF_TRY(model::behaviour_with(microarch, options.defects, rough));
   std::unique_ptr<GuestMemory> memory;
   Memory stack;
   if (const Circumstances* there = options.circumstances.get()) {

@@ -5,12 +5,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/expected.h"
+#include "pebs/arch/part.h"
 #include "pebs/engines/journal.h"
 #include "pebs/machine.h"
+#include "pebs/model/rough.h"
 
 namespace skidproof::engines {
 
@@ -27,14 +30,18 @@ struct Circumstances {
 struct ModelOptions {
   bool sibling_thread = true;        // a second logical processor on the core (R37)
   std::vector<std::string> defects;  // ids; each must apply to the microarch
+  std::string rough;                 // a seed or FIELD=VALUE,… (model/rough.h); empty: noiseless
   uint64_t seed = 1;
+  // Which of the row's processors CPUID.1 names, with which microcode; nullopt: the row's first.
+  std::optional<arch::Part> part = {};
   // For one run, of a program of 64-bit mode at ring 0; empty: memory as it comes, and no driver.
   std::shared_ptr<const Circumstances> circumstances = {};
 };
 
 // A powered-on processor of this microarch. Named "model:<microarch>", with "+<defect>" for each
-// defect, so that no result of a broken CPU is taken for one of a conforming one. Errors:
-// kInvalidArgument for a defect that is unknown or does not apply; kNoMemory.
+// defect and "~<rough>" for a rough one, so that no result of a broken CPU is taken for one of a
+// conforming one. Errors: kInvalidArgument for a defect that is unknown or does not apply, or a rough
+// field out of range; kNoMemory.
 Expected<std::unique_ptr<Machine>> make_model_machine(const arch::Microarch& microarch,
                                                       const ModelOptions& options);
 

@@ -46,9 +46,8 @@ bool is_far(const model::Decoded& d) {
 
 }  // namespace
 
-Observer::Observer(model::Core& core, const arch::Microarch& microarch,
-                   const model::CoreBehaviour& behaviour, CodeMemory& memory)
-    : core_(core), microarch_(microarch), behaviour_(behaviour), memory_(memory) {}
+Observer::Observer(model::Core& core, const model::CoreBehaviour& behaviour, CodeMemory& memory)
+    : core_(core), behaviour_(behaviour), memory_(memory) {}
 
 void Observer::reset(const model::CoreBehaviour& behaviour) {
   behaviour_ = behaviour;
@@ -92,7 +91,7 @@ std::unique_ptr<Observer::Block> Observer::decode(uint64_t ip) {
     if (far || branches) break;
   }
   block->bytes.resize(used);
-  model::place(block->facts, microarch_, behaviour_);
+  model::place(block->facts, behaviour_);
   return block;
 }
 
@@ -263,6 +262,7 @@ void Observer::retire(const Executed& executed, const model::Registers& after,
   core_.settle(retired.counts, clock);
   note_accesses(facts, core_, *load, *store, retired);
   retired.cycle = core_.cycle();
+  retired.tsc = core_.tsc();
   retired.after = &after;
   move_on();
 }

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/mode.h"
-#include "pebs/arch/microarch.h"
 #include "pebs/model/core.h"
 #include "pebs/model/core_behaviour.h"
 #include "pebs/model/decode.h"
@@ -51,8 +50,7 @@ struct Executed {
 class Observer {
  public:
   // All must outlive the observer.
-  Observer(model::Core& core, const arch::Microarch& microarch,
-           const model::CoreBehaviour& behaviour, CodeMemory& memory);
+  Observer(model::Core& core, const model::CoreBehaviour& behaviour, CodeMemory& memory);
 
   // Long: 64-bit code. Real: code that is not decoded at all.
   void set_mode(Mode mode);
@@ -101,7 +99,6 @@ class Observer {
   void resume(uint64_t ip);
 
   model::Core& core_;
-  const arch::Microarch& microarch_;
   model::CoreBehaviour behaviour_;
   CodeMemory& memory_;
   Mode mode_ = Mode::kLong;

@@ -88,10 +88,10 @@ struct Pair {
         data(memory->allocate(8 << 20, MemoryUse::kData, false).value()),
         stack(memory->allocate(16 << 10, MemoryUse::kData, false).value()),
         core(row, kSeed),
-        interpreter(*memory, core, row, how),
+        interpreter(*memory, core, how),
         source(*memory),
         own(row, kSeed),
-        observer(own, row, how, source) {}
+        observer(own, how, source) {}
 
   // Runs the program to its end; `random` says which instructions the observer follows in one go.
   void run(const Program& program, uint64_t iterations, Random& random) {

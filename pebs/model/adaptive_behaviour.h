@@ -65,8 +65,9 @@ struct AdaptiveBehaviour {
 
   // Retire latency (R63).
   bool retire_latency = true;
-  uint32_t retire_latency_most = 0xFFFF;  // where it saturates
-  bool retire_latency_wraps = false;      // … instead of saturating
+  bool retire_latency_unannounced = false;  // … also without IA32_PERF_CAPABILITIES[17]
+  uint32_t retire_latency_most = 0xFFFF;    // where it saturates
+  bool retire_latency_wraps = false;        // … instead of saturating
   uint8_t retire_latency_scale = 1;
 
   // Counters.

@@ -127,7 +127,7 @@ std::vector<std::byte> adaptive_record(const Microarch& m, const AdaptiveBehavio
   if (header & adaptive::kBranches) {
     header |= uint64_t{entries - 1} << adaptive::kBranchEntriesShift;
   }
-  if (m.pebs_timing_info) {
+  if (m.pebs_timing_info || how.retire_latency_unannounced) {
     header |= retire_latency_of(how, data.retire_latency) << adaptive::kRetireLatencyShift;
   }
   size_t size = how.size_of_basic_only ? adaptive::kBasicBytes : out.size();

@@ -58,7 +58,7 @@ TEST(AdaptiveRecordTest, EveryChoiceOfGroupsHasTheSizeThatItStates) {
     EXPECT_EQ(bytes.size(), adaptive::record_bytes(config));
     EXPECT_EQ(adaptive::size_field(word(bytes, 0)), bytes.size());
     const RecordLayout* layout = layout_of(kRecordFormat4, word(bytes, 0));
-    ASSERT_EQ(layout, &internal::kFormat4Variants[groups]);
+    ASSERT_EQ(layout, &kRecordFormat4.variants[groups]);
     EXPECT_EQ(word(bytes, 8), 0x6001u);
     EXPECT_EQ(word(bytes, 0x10), 4u);
     EXPECT_EQ(word(bytes, 0x18), 77u);
@@ -105,20 +105,26 @@ TEST(AdaptiveRecordTest, MoreBranchesThanThereAreAreZero) {
 }
 
 TEST(AdaptiveRecordTest, RetireLatencySaturates) {
-  auto field = [](std::string_view name, uint64_t cycles) {
+  auto field = [](const Microarch& m, uint64_t cycles) {
     Input input;
     input.data.retire_latency = cycles;
-    return word(input.record(row(name), 0), 0) >> adaptive::kRetireLatencyShift & 0xFFFF;
+    return word(input.record(m, 0), 0) >> adaptive::kRetireLatencyShift & 0xFFFF;
   };
-  EXPECT_EQ(field("alder-lake-p", 0), 0u);
-  EXPECT_EQ(field("alder-lake-p", 300), 300u);
-  EXPECT_EQ(field("alder-lake-p", 0xFFFF), 0xFFFFu);
-  EXPECT_EQ(field("alder-lake-p", 0x10000), 0xFFFFu);
-  EXPECT_EQ(field("alder-lake-p", uint64_t{1} << 40), 0xFFFFu);
-  EXPECT_EQ(field("ice-lake", 300), 0u) << "format 4 has none";
+  // No row has it yet: Redwood Cove brings it.
+  Microarch timed = row("alder-lake-p");
+  timed.record = &kRecordFormat5;
+  timed.ds = kDsThirtyTwoResets;
+  timed.pebs_timing_info = true;
+  EXPECT_EQ(field(timed, 0), 0u);
+  EXPECT_EQ(field(timed, 300), 300u);
+  EXPECT_EQ(field(timed, 0xFFFF), 0xFFFFu);
+  EXPECT_EQ(field(timed, 0x10000), 0xFFFFu);
+  EXPECT_EQ(field(timed, uint64_t{1} << 40), 0xFFFFu);
+  EXPECT_EQ(field(row("alder-lake-p"), 300), 0u) << "not announced";
+  EXPECT_EQ(field(row("ice-lake"), 300), 0u) << "not announced";
 }
 
-TEST(AdaptiveRecordTest, Format5SplitsTheLatency) {
+TEST(AdaptiveRecordTest, GoldenCoveSplitsTheLatency) {
   auto latency = [](std::string_view name) {
     return word(Input().record(row(name), adaptive::kMemory), 0x30);
   };

@@ -57,6 +57,10 @@ bool DebugStore::load() {
 bool DebugStore::fits(uint64_t index) const {
   switch (behaviour_.bounds) {
     case Bounds::kRecordMustFit:
+      // A whole number of records, or that and one: the texts differ (D3).
+      if (behaviour_.rough.unaligned_overrun != 0 && (maximum_ - base_) % record_bytes_ > 1) {
+        return index < maximum_;
+      }
       return index <= maximum_ && maximum_ - index >= record_bytes_;
     case Bounds::kIndexAtMaximum:
       return index < maximum_;

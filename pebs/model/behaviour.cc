@@ -2,8 +2,9 @@
 
 namespace skidproof::model {
 
-Behaviour behaviour_of(const arch::Microarch& microarch) {
+Behaviour behaviour_of(const arch::Microarch& microarch, const Rough& rough) {
   Behaviour b;
+  b.rough = rough;
   b.full_width_bits = microarch.gp_width;
   b.answering_fixed = microarch.fixed_counters;
   b.pebs_counters = microarch.pebs_counters;
@@ -11,7 +12,7 @@ Behaviour behaviour_of(const arch::Microarch& microarch) {
   for (unsigned i = 0; i < arch::kGprs; ++i) b.gpr_source[i] = static_cast<uint8_t>(i);
   b.pdir_counters = microarch.pdir_counter;
   b.precise_store_counters = microarch.precise_store_counter;
-  b.core = core_behaviour_of(microarch);
+  b.core = core_behaviour_of(microarch, rough);
   b.adaptive.pdir_fixed = microarch.pdir_fixed_counter;
   b.adaptive.pdist_counters = microarch.pdist_counters;
   b.adaptive.pdist_on_fixed_next = microarch.pdir_records_next;
@@ -19,7 +20,9 @@ Behaviour behaviour_of(const arch::Microarch& microarch) {
   b.adaptive.any_event = microarch.pebs_any_event;
   b.freeze_clears_global_ctrl = !microarch.streamlined_freeze();
   b.generation.streamlined_freeze = microarch.streamlined_freeze();
-  b.full_sets_ovf_buffer = microarch.full_buffer_sets_ovf;
+  b.full_sets_ovf_buffer =
+      rough.full_buffer == 0 ? microarch.full_buffer_sets_ovf : rough.full_buffer == 1;
+  b.bts.unaligned_overrun = rough.unaligned_overrun != 0;
   return b;
 }
 

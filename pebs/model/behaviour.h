@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 
 #include "pebs/arch/microarch.h"
 #include "pebs/model/adaptive_behaviour.h"
@@ -15,6 +16,7 @@
 #include "pebs/model/enumeration_behaviour.h"
 #include "pebs/model/generation_behaviour.h"
 #include "pebs/model/mode_behaviour.h"
+#include "pebs/model/rough.h"
 
 namespace skidproof::model {
 
@@ -107,6 +109,7 @@ struct Behaviour {
   BtsBehaviour bts;                  // the branch trace store
   ModeBehaviour modes;               // SMM, machine checks, INIT, RESET
   EnumerationBehaviour enumeration;  // CPUID
+  Rough rough;                       // what nothing promises; no defect stands there
 
   // Counters and their MSRs.
   bool legacy_write_sign_extends = true;  // R38
@@ -147,9 +150,6 @@ struct Behaviour {
   bool delivery_clears_ovf_buffer = false;  // the handler finds no reason (R55)
 
   // Arming and triggering.
-  // Cycles from overflow until PEBS is armed. No document gives a figure; that there is such a time
-  // is what makes the shadow of R15. The model's own choice.
-  uint32_t arm_cycles = 8;
   uint32_t extra_events = 0;  // events between arming and record beyond R2's one
   uint32_t late_armings = 0;  // one overflow in this many is recorded an event later; 0: none
   uint32_t lost_armings = 0;  // one overflow in this many arms nothing (R1); 0: none
@@ -259,13 +259,15 @@ struct Behaviour {
   bool freeze_clears_global_ctrl = true;  // R52, architectural version 2–3
   bool freeze_always = false;             // without DEBUGCTL[12]
   uint32_t interrupts_before_freeze = 0;  // R53: the freeze is not left out
-  // Instructions between raising and delivery, uniform; the model's own choice. Late, never early.
-  uint32_t pmi_skid_low = 12;
-  uint32_t pmi_skid_high = 48;
+
+  // A defect that shows rarely: in this share of the overflows. In the others the PMU does as
+  // `otherwise` says, which is empty where it always shows.
+  double share = 1;
+  std::shared_ptr<const Behaviour> otherwise;
 };
 
-// The conforming behaviour of a microarch.
-Behaviour behaviour_of(const arch::Microarch& microarch);
+// The conforming behaviour of a microarch, with these choices where nothing is promised.
+Behaviour behaviour_of(const arch::Microarch& microarch, const Rough& rough = {});
 
 }  // namespace skidproof::model
 

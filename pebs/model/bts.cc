@@ -33,7 +33,10 @@ bool BranchTraceStore::fits(const Fields& fields) const {
     return false;
   }
   if (!behaviour_.maximum_checked) return true;
-  if (!behaviour_.record_must_fit) return fields.index < fields.maximum;
+  const bool unaligned = (fields.maximum - fields.base) % layout().bytes > 1;
+  if (!behaviour_.record_must_fit || (unaligned && behaviour_.unaligned_overrun)) {
+    return fields.index < fields.maximum;
+  }
   return fields.index <= fields.maximum &&
          fields.maximum - fields.index >= layout().bytes + behaviour_.room_behind;
 }

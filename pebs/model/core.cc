@@ -17,7 +17,7 @@ static_assert(2 * Core::kMaximumAccessStall + kMaximumPenalty + 128 + 16 <
 
 }  // namespace
 
-Core::Core(const arch::CacheGeometry& geometry, uint64_t seed)
+Core::Core(const arch::CacheGeometry& geometry, uint64_t seed, const CoreBehaviour& behaviour)
     : l1_(geometry.l1_bytes >> kLineShift, geometry.l1_ways),
       dtlb_(geometry.dtlb_entries, geometry.dtlb_ways),
       recent_page_(dtlb_.sets(), kNoPage),
@@ -29,10 +29,14 @@ Core::Core(const arch::CacheGeometry& geometry, uint64_t seed)
       l1_latency_(std::min({geometry.l1_latency, geometry.l2_latency, geometry.l3_latency,
                             geometry.memory_latency})),
       width_(std::max(1u, geometry.retire_width)),
-      seed_(seed) {
+      seed_(seed),
+      reference_percent_(behaviour.reference_percent),
+      prefetch_(static_cast<uint64_t>(behaviour.prefetch * 4294967296.0)) {
   penalty_ = uint64_t{std::min(geometry_.mispredict_penalty, kMaximumPenalty)} * width_;
   stall_bound_ = uint64_t{kMaximumAccessStall} * width_;
   geometry_.l1_latency = l1_latency_;
+  geometry_.slots = std::min<uint32_t>(geometry_.slots, kMaxSlotsPerCycle);
+  geometry_.bus_ratio = std::max(1u, geometry_.bus_ratio);
   near_latency_ = {geometry_.l3_latency, geometry_.l2_latency};
   near_translation_ = {geometry_.stlb_latency, 0};
   reset();
@@ -48,7 +52,7 @@ void Core::reset() {
   pending_line_.fill(kNoLine);
   pending_until_.fill(0);
   next_buffer_ = 0;
-  clock_ = 0;
+  clock_ = cycles_ = reference_cycles_ = bus_cycles_ = 0;
   dynamic_.fill(0);
   totals_.fill(0);
   probe_ = {};
@@ -77,17 +81,32 @@ inline uint64_t Core::take_buffer(uint32_t number, uint64_t now, uint64_t busy) 
   // use by a small working set, and those come first.
   bool in_l2 = l2_.touch(number);
   bool in_l3 = l3_.touch_front(number, in_l2);
+  dynamic_[kLlcReference] += !in_l2;
   Level level{in_l2 ? kL2 : kL3, near_latency_[in_l2]};
   if (!(in_l2 | in_l3)) [[unlikely]]
     level = look_far(number);
   if (number == stream_line_) stream_line_ = kNoLine;
+  if (prefetch_ != 0) [[unlikely]]
+    prefetch_behind(number);
   uint64_t wait = take_buffer(number, now, uint64_t{level.latency} * width_);
   return {level.source, level.latency, wait};
+}
+
+// The line behind one that L1 lacked, into every level; not over the end of a page. Which misses it
+// follows depends on their lines alone, so that a run is the same however it was cut into pieces.
+[[gnu::noinline]] void Core::prefetch_behind(uint32_t number) {
+  const uint32_t next = number + 1;
+  constexpr uint32_t kLinesOfPage = 1u << (kPageShift - kLineShift);
+  if (next % kLinesOfPage == 0 || ((number * 0x9E37'79B1u) & 0xFFFF'FFFFu) >= prefetch_) return;
+  l2_.touch(next);
+  l3_.touch(next);
+  if (l1_.find(next) == l1_.kAbsent) l1_.insert(next);
 }
 
 // Not among the most recent lines of L3.
 [[gnu::noinline]] Core::Level Core::look_far(uint32_t number) {
   if (l3_.touch(number)) return {kL3, geometry_.l3_latency};
+  ++dynamic_[kLlcMiss];
   return {kLocalDramExclusive, geometry_.memory_latency};
 }
 
@@ -269,6 +288,28 @@ uint64_t Core::store_stream(uint64_t address, unsigned bytes, uint64_t now, bool
   return bounded(wait + uint64_t{translation.latency} * width_ / kOverlap);
 }
 
+// The signals that are time, up to this reading of the core clock.
+inline void Core::spend(uint64_t cycles, arch::SignalCounts& counts) {
+  auto at = [&](Signal s) -> uint64_t& { return counts[arch::index(s)]; };
+  const uint64_t reference_cycles = reference(cycles);
+  const uint64_t bus_cycles = reference_cycles / geometry_.bus_ratio;
+  at(Signal::kCycles) = cycles - cycles_;
+  at(Signal::kSlots) = (cycles - cycles_) * geometry_.slots;
+  at(Signal::kReferenceCycles) = reference_cycles - reference_cycles_;
+  at(Signal::kBusCycles) = bus_cycles - bus_cycles_;
+  cycles_ = cycles;
+  reference_cycles_ = reference_cycles;
+  bus_cycles_ = bus_cycles;
+}
+
+void Core::stall(uint64_t cycles) {
+  if (cycles == 0) return;
+  arch::SignalCounts counts{};
+  clock_ += cycles * width_;
+  spend(clock_ / width_, counts);
+  for (size_t n = 0; n < arch::kSignals; ++n) totals_[n] += counts[n];
+}
+
 void Core::arm_probe(uint64_t store_address) {
   probing_ = true;
   probe_ = {};
@@ -287,7 +328,7 @@ void Core::arm_probe(uint64_t store_address) {
 void Core::settle(arch::SignalCounts& counts, uint64_t clock) {
   auto at = [&](Signal s) -> uint64_t& { return counts[arch::index(s)]; };
   const auto& d = dynamic_;
-  at(Signal::kCycles) = at(Signal::kReferenceCycles) = clock / width_ - clock_ / width_;
+  spend(clock / width_, counts);
   at(Signal::kConditionalTaken) = d[kTaken];
   at(Signal::kConditionalNotTaken) = at(Signal::kConditional) - d[kTaken];
   at(Signal::kNearTaken) += d[kTaken];
@@ -303,6 +344,8 @@ void Core::settle(arch::SignalCounts& counts, uint64_t clock) {
   at(Signal::kLoadsL3Miss) = d[kFromMemory];
   at(Signal::kLoadsL1Hit) =
       at(Signal::kLoads) - (d[kFromFillBuffer] + d[kFromL2] + d[kFromL3] + d[kFromMemory]);
+  at(Signal::kLlcReferences) = d[kLlcReference];
+  at(Signal::kLlcMisses) = d[kLlcMiss];
   at(Signal::kSplitLoads) = d[kSplitLoad];
   at(Signal::kSplitStores) = d[kSplitStore];
   at(Signal::kStlbMissLoads) = d[kWalkLoad];

@@ -4,7 +4,8 @@
 // stalls of whole or part cycles (retire_width slots each). Everything is a function of the sequence of
 // instructions and addresses, so a run is the same on every host and however it was cut into pieces.
 //
-// Choices of the model, asserted nowhere on silicon (sizes and latencies are arch::CacheGeometry):
+// Choices of the model, asserted nowhere on silicon (sizes and latencies are arch::CacheGeometry, and a
+// rough machine has others):
 //  - a load beyond L1 stalls for its full latency when it is a pointer chase, for a quarter of it when
 //    not (independent misses overlap);
 //  - a store never waits for its line, only for a free fill buffer when all ten are in use; a
@@ -12,9 +13,13 @@
 //  - a line is "on its way" (kLoadsFillBuffer) until its latency has passed on the clock;
 //  - address translation costs stlb_latency on a DTLB miss and walk_latency more on an STLB miss,
 //    overlapped like the access itself; pages are 4 KiB whatever the backing;
-//  - there is no hardware prefetcher, no store-to-load forwarding and no instruction cache;
+//  - there is no hardware prefetcher unless CoreBehaviour says so, no store-to-load forwarding and no
+//    instruction cache;
 //  - caches are neither inclusive nor exclusive: a miss fills every level;
-//  - reference cycles run at the core clock.
+//  - reference cycles and the TSC run at CoreBehaviour::reference_percent of the core clock, and the bus
+//    at a whole fraction of that;
+//  - the last level's references and misses are those of loads and of stores that are not
+//    non-temporal, each line by itself.
 #ifndef SKIDPROOF_PEBS_MODEL_CORE_H_
 #define SKIDPROOF_PEBS_MODEL_CORE_H_
 
@@ -26,6 +31,7 @@
 #include "pebs/arch/microarch.h"
 #include "pebs/arch/signal.h"
 #include "pebs/model/cache.h"
+#include "pebs/model/core_behaviour.h"
 #include "pebs/model/predictor.h"
 #include "pebs/model/retired.h"
 
@@ -34,15 +40,20 @@ namespace skidproof::model {
 class Core {
  public:
   // `seed` chooses what an idle predictor happens to hold; everything else starts empty.
-  Core(const arch::CacheGeometry& geometry, uint64_t seed);
+  Core(const arch::CacheGeometry& geometry, uint64_t seed, const CoreBehaviour& behaviour = {});
+  Core(const CoreBehaviour& behaviour, uint64_t seed) : Core(behaviour.caches, seed, behaviour) {}
   explicit Core(const arch::Microarch& microarch, uint64_t seed = 0)
-      : Core(microarch.caches, seed) {}
+      : Core(core_behaviour_of(microarch), seed) {}
 
   // Everything counted since construction or reset(); exact whenever an engine has returned.
   const arch::SignalCounts& totals() const { return totals_; }
-  // The core clock in cycles, and the TSC, which runs with it.
-  uint64_t cycle() const { return clock_ / width_; }
-  uint64_t tsc() const { return cycle(); }
+  // The core clock in cycles, and the TSC.
+  uint64_t cycle() const { return cycles_; }
+  uint64_t tsc() const { return reference_cycles_; }
+  // The TSC at a reading of the core clock.
+  uint64_t reference(uint64_t cycle) const { return cycle * reference_percent_ / 100; }
+  // Time passes in which nothing retires: the totals gain cycles and reference cycles.
+  void stall(uint64_t cycles);
   // Back to the state after construction.
   void reset();
 
@@ -125,6 +136,8 @@ class Core {
     kFromL2,
     kFromL3,
     kFromMemory,
+    kLlcReference,
+    kLlcMiss,
     kSplitLoad,
     kSplitStore,
     kWalkLoad,
@@ -163,7 +176,9 @@ class Core {
 
   Line reach(uint32_t number, uint64_t now);
   Line reach_unusual(uint32_t number, uint64_t now);
+  void spend(uint64_t cycles, arch::SignalCounts& counts);
   Line fetch(uint32_t number, uint64_t now);
+  void prefetch_behind(uint32_t number);
   Level look_far(uint32_t number);
   Line pending(uint32_t number, uint64_t now) const;
   uint64_t take_buffer(uint32_t number, uint64_t now, uint64_t busy);
@@ -211,7 +226,12 @@ class Core {
   std::array<uint32_t, 2> near_translation_;  // cycles: a hit of the STLB, of the DTLB
   uint64_t stall_bound_;
   uint64_t seed_;
+  uint32_t reference_percent_;
+  uint64_t prefetch_;  // of 2^32 misses, how many the next line comes behind
   uint64_t clock_ = 0;
+  uint64_t cycles_ = 0;            // clock_ in cycles
+  uint64_t reference_cycles_ = 0;  // in those of the TSC
+  uint64_t bus_cycles_ = 0;        // and in those of the bus
   std::array<uint32_t, kFillBuffers> pending_line_{};
   std::array<uint64_t, kFillBuffers> pending_until_{};
   unsigned next_buffer_ = 0;

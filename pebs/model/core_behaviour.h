@@ -1,5 +1,6 @@
-// Decisions of the core model that a defect changes, a part of Behaviour: which pairs fuse, what
-// un-laminates. They are taken once for each decoded block, so nothing of them is on the hot path.
+// Decisions of the core model that a defect or a rough machine changes, a part of Behaviour: which pairs
+// fuse, what un-laminates, what the caches are. They are taken once for each decoded block or core, so
+// nothing of them is on the hot path.
 #ifndef SKIDPROOF_PEBS_MODEL_CORE_BEHAVIOUR_H_
 #define SKIDPROOF_PEBS_MODEL_CORE_BEHAVIOUR_H_
 
@@ -7,10 +8,15 @@
 
 #include "pebs/arch/fusion.h"
 #include "pebs/arch/microarch.h"
+#include "pebs/model/rough.h"
 
 namespace skidproof::model {
 
 struct CoreBehaviour {
+  arch::CacheGeometry caches;
+  double prefetch = 0;               // share of misses behind which the next line comes too
+  uint32_t reference_percent = 100;  // the TSC's rate, of the core clock
+  uint32_t fusion_border = 0;        // a pair over a multiple of it does not fuse; 0: all do
   // Macro-fusion.
   arch::FusionRules fusion;       // of the microarch
   bool fuses_bitwise = false;     // OR and XOR fuse as TEST does (R69)
@@ -26,8 +32,12 @@ struct CoreBehaviour {
   bool rep_counts_iterations = false;  // R60
 };
 
-inline CoreBehaviour core_behaviour_of(const arch::Microarch& microarch) {
+inline CoreBehaviour core_behaviour_of(const arch::Microarch& microarch, const Rough& rough = {}) {
   CoreBehaviour b;
+  b.caches = geometry_of(microarch, rough);
+  b.prefetch = rough.prefetch;
+  b.reference_percent = rough.reference_percent;
+  b.fusion_border = rough.fusion_border;
   b.fusion = microarch.fusion;
   b.indexed = microarch.indexed_fusion;
   return b;

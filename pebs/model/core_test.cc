@@ -211,6 +211,41 @@ TEST(Core, NonTemporalStoresCombineInALineAndLeaveTheCaches) {
   EXPECT_FALSE(d.core.stream_is_quick(kBase + 8, 8));  // the load took the line back
 }
 
+// Loads and stores alike, each line by itself; what L2 has the last level is not asked for.
+TEST(Core, TheLastLevelIsAskedForWhatL2Lacks) {
+  arch::CacheGeometry geometry;
+  Driver d(geometry);
+  const uint64_t lines = 2 * geometry.l2_bytes / 64;
+  for (uint64_t n = 0; n < lines; ++n) d.load(kBase + 64 * n);
+  EXPECT_EQ(d.gained(Signal::kLlcReferences), lines);
+  EXPECT_EQ(d.gained(Signal::kLlcMisses), lines);
+  for (uint64_t n = 0; n < lines; ++n) d.load(kBase + 64 * n);
+  EXPECT_EQ(d.gained(Signal::kLlcReferences), lines);
+  EXPECT_EQ(d.gained(Signal::kLlcMisses), 0u);
+  for (uint64_t n = lines - 16; n < lines; ++n) d.load(kBase + 64 * n);
+  EXPECT_EQ(d.gained(Signal::kLlcReferences), 0u);
+  d.store(kBase + (uint64_t{1} << 30));
+  d.store(kBase + (uint64_t{2} << 30) + 60);  // two lines
+  EXPECT_EQ(d.gained(Signal::kLlcReferences), 3u);
+  EXPECT_EQ(d.gained(Signal::kLlcMisses), 3u);
+}
+
+TEST(Core, SlotsAndBusCyclesFollowTheClock) {
+  arch::CacheGeometry geometry;
+  geometry.slots = 6;
+  geometry.bus_ratio = 25;
+  Driver d(geometry);
+  for (uint64_t n = 0; n < 100; ++n) {
+    d.load(kBase + 4096 * n);
+    d.settle();  // in pieces that are no multiple of anything
+  }
+  const uint64_t cycles = d.gained(Signal::kCycles);
+  ASSERT_GT(cycles, 1000u);
+  EXPECT_EQ(d.gained(Signal::kSlots), 6 * cycles);
+  EXPECT_EQ(d.gained(Signal::kBusCycles), cycles / 25);
+  EXPECT_EQ(d.core.cycle(), cycles);
+}
+
 TEST(Core, ProbesTellWhatTheLastAccessMet) {
   Driver d;
   d.core.arm_probe(kBase);

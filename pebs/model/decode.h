@@ -110,10 +110,9 @@ std::string text_of(const Decoded& decoded);
 
 // Fills the facts that depend on the neighbours and the generation, for the instructions of one basic
 // block in order.
-void place(std::span<InstructionFacts> block, const arch::Microarch& microarch,
-           const CoreBehaviour& behaviour);
+void place(std::span<InstructionFacts> block, const CoreBehaviour& behaviour);
 inline void place(std::span<InstructionFacts> block, const arch::Microarch& microarch) {
-  place(block, microarch, core_behaviour_of(microarch));
+  place(block, core_behaviour_of(microarch));
 }
 
 // Adds what one placed instruction does to the signals whatever the data: everything but time, cache

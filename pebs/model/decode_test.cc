@@ -216,7 +216,7 @@ TEST(Place, DecidesByTheBehaviourItIsGiven) {
     for (const auto& bytes : code) facts.push_back(decoded(bytes).facts);
     CoreBehaviour behaviour = core_behaviour_of(microarch("sandy-bridge"));
     change(behaviour);
-    place(facts, microarch("sandy-bridge"), behaviour);
+    place(facts, behaviour);
     return bool{facts[0].fused_with_next};
   };
   EXPECT_TRUE(fused({kOr, kJnz}, [](CoreBehaviour& b) { b.fuses_bitwise = true; }));

@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "pebs/arch/msr.h"
@@ -119,8 +123,19 @@ template <Id kId>
 bool listed(const Microarch& m) {
   return m.has_erratum(kId.text);
 }
+// Whether they have none of those. Where a row lists an erratum that does the same, a general defect has the
+// erratum's name and not its own.
+template <Id... kIds>
+bool unlisted(const Microarch& m) {
+  return (!m.has_erratum(kIds.text) && ...);
+}
 
 // What a fact of a row lets a defect apply to.
+bool counts_retired_memory(const Microarch& m) {  // D0H to D3H
+  return std::any_of(m.events.begin(), m.events.end(), [](const arch::Event& e) {
+    return e.code >= 0xD0 && e.code <= 0xD3 && e.signal != arch::Signal::kNone;
+  });
+}
 bool has_several_pebs_counters(const Microarch& m) {
   return (m.pebs_counters & (m.pebs_counters - 1)) != 0;
 }
@@ -149,6 +164,7 @@ bool has_no_ll_en(const Microarch& m) {
   return m.load_latency_event != 0 && m.load_latency_enable == 0;
 }
 bool has_retire_latency(const Microarch& m) { return m.pebs_timing_info; }
+bool has_no_retire_latency(const Microarch& m) { return m.pebs_baseline && !m.pebs_timing_info; }
 bool samples_on_every_counter(const Microarch& m) { return m.pebs_counters == 0xFF; }
 bool has_fixed_pebs(const Microarch& m) { return m.pebs_fixed_counters != 0; }
 bool has_fixed_pdir(const Microarch& m) { return m.pdir_fixed_counter != 0; }
@@ -226,18 +242,49 @@ Expected<const Defect*> find_defect(std::string_view id) {
               advice);
 }
 
+Expected<PlayedDefect> parse_defect(std::string_view words) {
+  const size_t at = words.find('@');
+  PlayedDefect played{.defect = SKIDPROOF_TRY(find_defect(words.substr(0, at)))};
+  if (at == std::string_view::npos) return played;
+  const std::string_view share = words.substr(at + 1);
+  const auto [end, error] =
+      std::from_chars(share.data(), share.data() + share.size(), played.share);
+  if (error != std::errc() || end != share.data() + share.size() || !(played.share > 0) ||
+      played.share > 1) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' is no share of the overflows", share),
+                "above 0, and 1 at the most: skid-one-too-many@0.01");
+  }
+  return played;
+}
+
 Expected<Behaviour> behaviour_with(const arch::Microarch& microarch,
-                                   std::span<const std::string> ids) {
-  Behaviour behaviour = behaviour_of(microarch);
+                                   std::span<const std::string> ids, const Rough& rough) {
+  Behaviour behaviour = behaviour_of(microarch, rough);
+  std::optional<PlayedDefect> rare;
   for (const std::string& id : ids) {
-    const Defect* defect = SKIDPROOF_TRY(find_defect(id));
+    const PlayedDefect played = SKIDPROOF_TRY(parse_defect(id));
+    const Defect* defect = played.defect;
     if (!defect->applies_to(microarch)) {
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("the defect '{}' does not apply to {}", id, microarch.name),
                   fmt::format("it breaks {}, which {} does not promise", defect->clause->id,
                               microarch.title));
     }
-    defect->break_it(behaviour);
+    if (played.share == 1) {
+      defect->break_it(behaviour);
+    } else if (rare) {
+      return fail(ErrorCode::kInvalidArgument, "two defects of a share each",
+                  "one at a time may show rarely");
+    } else {
+      rare = played;
+    }
+  }
+  if (rare) {
+    auto otherwise = std::make_shared<const Behaviour>(behaviour);
+    rare->defect->break_it(behaviour);
+    behaviour.share = rare->share;
+    behaviour.otherwise = std::move(otherwise);
   }
   return behaviour;
 }

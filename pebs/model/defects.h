@@ -44,9 +44,17 @@ struct Defect {
 std::span<const Defect> defects();
 // By id; an unknown one is an error that names near ids.
 Expected<const Defect*> find_defect(std::string_view id);
-// The behaviour of a microarch with these defects; kInvalidArgument for one that does not apply to it.
+// A defect as it is played: always, or in this share of the overflows.
+struct PlayedDefect {
+  const Defect* defect = nullptr;
+  double share = 1;
+};
+// "reset-never", or "reset-never@0.01": rarely.
+Expected<PlayedDefect> parse_defect(std::string_view words);
+// The behaviour of a microarch with these defects, and these choices where nothing is promised;
+// kInvalidArgument for a defect that does not apply to it, and for two that show rarely: one at a time.
 Expected<Behaviour> behaviour_with(const arch::Microarch& microarch,
-                                   std::span<const std::string> ids);
+                                   std::span<const std::string> ids, const Rough& rough = {});
 
 }  // namespace skidproof::model
 

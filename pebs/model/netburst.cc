@@ -296,7 +296,7 @@ void NetBurst::overflowed(unsigned n, const Retired& r) {
   if (interrupts && behaviour_.overflow_interrupts) raise_pmi();
   if (!slot.pebs) return;
   slot.armed = true;
-  slot.ready_cycle = r.cycle + behaviour_.arm_cycles;
+  slot.ready_cycle = r.cycle + random_.between(behaviour_.rough.arm_low, behaviour_.rough.arm_high);
   armed_ |= 1U << n;
 }
 
@@ -398,6 +398,7 @@ void NetBurst::record(const Retired& r) {
                        !(behaviour_.reload == Reload::kOnlyOnce && reloaded_once_);
   reloaded_once_ = true;
   ++records_;
+  stall_ += behaviour_.rough.assist_cycles;
   for (unsigned n = 0; n < nb::kCounters; ++n) {
     Slot& slot = slots_[n];
     if (reloads && slot.pebs && ((precise >> n) & 1) != 0) {
@@ -411,7 +412,7 @@ void NetBurst::raise_pmi() {
   if ((lvt_pmi_ & lvt::kMasked) != 0 && behaviour_.lvt_mask_honoured) return;
   if (pmi_pending_) return;
   pmi_pending_ = true;
-  pmi_countdown_ = random_.between(behaviour_.pmi_skid_low, behaviour_.pmi_skid_high);
+  pmi_countdown_ = random_.between(behaviour_.rough.pmi_low, behaviour_.rough.pmi_high);
 }
 
 bool NetBurst::take_interrupt() {

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
 #include "base/expected.h"
 #include "base/mode.h"
@@ -45,6 +46,7 @@ class NetBurst {
   uint64_t quiet_instructions(uint64_t most_uops) const;
   bool take_interrupt();
   bool interrupt_pending() const { return pmi_pending_; }
+  uint64_t take_stall() { return std::exchange(stall_, 0); }
   void transfer(uint64_t from, uint64_t to);
   bool active() const { return counting_ != 0 || pmi_pending_ || wait_ > 0 || tracing_; }
 
@@ -106,6 +108,7 @@ class NetBurst {
   Registers before_;                   // the next instruction
   bool reloaded_once_ = false;
   uint32_t records_ = 0;  // written since the model was made
+  uint64_t stall_ = 0;    // cycles of records that the core model does not know of yet
   bool pmi_pending_ = false;
   uint64_t pmi_countdown_ = 0;
 };

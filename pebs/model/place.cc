@@ -30,11 +30,15 @@ bool fuses(const InstructionFacts& first, const InstructionFacts& jump,
       jump.mode == Mode::kLong);
 }
 
+// Whether the two begin on either side of a border.
+bool apart(const InstructionFacts& first, const InstructionFacts& jump, uint32_t border) {
+  return border != 0 && first.address / border != jump.address / border;
+}
+
 }  // namespace
 
-void place(std::span<InstructionFacts> block, const arch::Microarch& microarch,
-           const CoreBehaviour& behaviour) {
-  const unsigned width = std::max(1u, microarch.caches.retire_width);
+void place(std::span<InstructionFacts> block, const CoreBehaviour& behaviour) {
+  const unsigned width = std::max(1u, behaviour.caches.retire_width);
   for (size_t n = 0; n < block.size(); ++n) {
     InstructionFacts& f = block[n];
     f.fused_with_next = f.fused_with_previous = false;
@@ -43,7 +47,7 @@ void place(std::span<InstructionFacts> block, const arch::Microarch& microarch,
     bool chained = n > 0 && f.chain != kNoRegister && (block[n - 1].writes >> f.chain & 1);
     unsigned latency = 0;  // of what nothing hides, in slots
     if (chained) latency = f.latency * width;
-    if (f.dependent_load) latency += microarch.caches.l1_latency * width;
+    if (f.dependent_load) latency += behaviour.caches.l1_latency * width;
     if (latency > f.slots) held = std::max(held, latency - f.slots);
     f.stall = static_cast<uint16_t>(std::min(held, 128 * width));
     if (n == 0 || f.branch != Branch::kConditional) continue;
@@ -51,7 +55,7 @@ void place(std::span<InstructionFacts> block, const arch::Microarch& microarch,
     const uint8_t more = over_lines ? behaviour.line_end_uops : uint8_t{0};
     const bool over_a_nop = behaviour.fuses_apart && n > 1 && block[n - 1].nop;
     InstructionFacts& first = block[over_a_nop ? n - 2 : n - 1];
-    if (fuses(first, f, behaviour)) {
+    if (fuses(first, f, behaviour) && !apart(first, f, behaviour.fusion_border)) {
       first.fused_with_next = true;
       f.fused_with_previous = true;
       f.slots = 0;

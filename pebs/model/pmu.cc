@@ -12,14 +12,6 @@
 
 namespace skidproof::model {
 
-namespace {
-
-// One retired load in this many is tagged for load latency. The manual says "randomly"; the rate is
-// the model's own choice. [SDM 18.9.4.2]
-constexpr uint64_t kLoadTagRate = 4;
-
-}  // namespace
-
 void Pmu::State::reset() {
   for (Counter& c : counters) {
     c = Counter{};
@@ -61,6 +53,13 @@ void Pmu::State::set_mode(Mode next) {
 
 // --- What the registers mean
 
+namespace {
+unsigned combination_of(uint64_t select) {
+  return qualifiers((select & evtsel::kAnyThread) != 0, (select & evtsel::kEdge) != 0,
+                    (select & evtsel::kInvert) != 0, (select & evtsel::kCmask) != 0);
+}
+}  // namespace
+
 bool Pmu::State::pebs_eligible(unsigned n, const Event* event) const {
   const Counter& c = counters[n];
   if (((behaviour.pebs_counters >> n) & 1) == 0) return false;
@@ -75,12 +74,17 @@ bool Pmu::State::pebs_eligible(unsigned n, const Event* event) const {
     if (behaviour.precise_store_needs_enable && (pebs_enable & pebs_enable::kPreciseStore) == 0)
       return false;
   }
-  // R33; a combination that public practice uses works here as it does there.
-  unsigned combination =
-      qualifiers((c.select & evtsel::kAnyThread) != 0, (c.select & evtsel::kEdge) != 0,
-                 (c.select & evtsel::kInvert) != 0, (c.select & evtsel::kCmask) != 0);
-  combination &= ~unsigned{behaviour.ignored_qualifiers};
-  return combination == 0 || uarch.expectation(combination) == Expectation::kClassify;
+  // R33; a combination that published encodings use works here as it does there.
+  const unsigned combination = combination_of(c.select) & ~unsigned{behaviour.ignored_qualifiers};
+  return combination == 0 || (uarch.expectation(combination) == Expectation::kClassify &&
+                              behaviour.rough.disputed_qualifiers != 0);
+}
+
+// The select by which a counter filters what it counts: PEBS may make nothing of disputed qualifiers.
+uint64_t Pmu::State::filtering_select(const Counter& c) const {
+  const bool ignored = c.pebs && behaviour.rough.disputed_qualifiers == 2 &&
+                       uarch.expectation(combination_of(c.select)) == Expectation::kClassify;
+  return ignored ? c.select & ~(evtsel::kEdge | evtsel::kInvert | evtsel::kCmask) : c.select;
 }
 
 bool Pmu::State::load_latency_enabled(unsigned n) const {
@@ -194,7 +198,7 @@ void Pmu::State::refresh() {
     Counter& c = counters[n];
     bool was_counting = c.counting;
     resolve(n);
-    if (c.counting && !was_counting) c.filter.configure(c.select, how);
+    if (c.counting && !was_counting) c.filter.configure(filtering_select(c), how);
     if (c.counting) counting |= 1u << n;
     if (c.armed) armed |= 1u << n;
     if (c.any_thread) sharing |= 1u << n;
@@ -238,7 +242,8 @@ uint64_t Pmu::State::contribution(const Counter& c, const Retired& r, bool tagge
 // What a counter of both threads gains while this one gains so many of a signal.
 uint64_t Pmu::State::with_sibling(Signal signal, uint64_t select, uint64_t events,
                                   uint64_t cycles) const {
-  const uint64_t other = Sibling::events(signal, sibling_clock, sibling_clock + cycles);
+  const bool idle = behaviour.rough.sibling_idle != 0;
+  const uint64_t other = idle ? 0 : Sibling::events(signal, sibling_clock, sibling_clock + cycles);
   const bool one_level = ((select & evtsel::kUsr) != 0) != ((select & evtsel::kOs) != 0);
   switch (one_level && behaviour.counting.any_thread_one_level != AnyThread::kBoth
               ? behaviour.counting.any_thread_one_level
@@ -297,6 +302,8 @@ bool Pmu::State::arms(Counter& c) {
 // An overflow of counter n: status, interrupt, arming. True when the record belongs to this very
 // event.
 bool Pmu::State::overflowed(unsigned n, const Retired& r) {
+  if (rare != nullptr) [[unlikely]]
+    draw_defect();
   Counter& c = counters[n];
   if (behaviour.overflow_sets_status && (behaviour.pebs_overflow_sets_status || !c.pebs)) {
     global_status |= bit(n + behaviour.counting.gp_status_offset);
@@ -310,15 +317,18 @@ bool Pmu::State::overflowed(unsigned n, const Retired& r) {
   }
   if (!arms(c)) return false;
   if (behaviour.threshold_interrupts_at_arming) announce_threshold();
-  if (c.pdir || behaviour.record_on_overflow) return true;
+  const bool on_time = !c.pdir || !happens(distributed(n) ? 0 : behaviour.rough.pdir_next);
+  if ((c.pdir && on_time) || behaviour.record_on_overflow) return true;
   c.armed = true;
-  c.ready_cycle = r.cycle + (behaviour.record_without_event ? 0 : behaviour.arm_cycles);
+  c.ready_cycle = r.cycle + (behaviour.record_without_event || c.pdir ? 0 : arming_time());
   armed |= 1u << n;
   return false;
 }
 
 // An overflow of fixed counter i. True when the record belongs to this very event.
 bool Pmu::State::fixed_overflowed(unsigned i, const Retired& r) {
+  if (rare != nullptr) [[unlikely]]
+    draw_defect();
   if (behaviour.overflow_sets_status) {
     global_status |= bit(behaviour.counting.fixed_status_shift + i);
   }
@@ -328,9 +338,15 @@ bool Pmu::State::fixed_overflowed(unsigned i, const Retired& r) {
   if (interrupts && behaviour.overflow_interrupts) raise_pmi();
   FixedSampling& sampling = fixed_sampling[i];
   if (!sampling.pebs) return false;
-  if (sampling.pdir || behaviour.record_on_overflow) return true;
+  const bool late = (sampling.pdir || sampling.shadowless) && happens(behaviour.rough.pdist_late);
+  sampling.late =
+      late ? static_cast<uint32_t>(random.between(1, behaviour.rough.pdist_late_most)) : 0;
+  if ((sampling.pdir && !late) || behaviour.record_on_overflow) return true;
+  const bool at_once = sampling.shadowless || sampling.pdir;
   sampling.armed = true;
-  sampling.ready_cycle = r.cycle + (sampling.shadowless ? 0 : behaviour.arm_cycles);
+  sampling.ready_cycle = r.cycle + (at_once ? 0 : arming_time());
+  // The next instruction is that of a record which is not late.
+  if (sampling.shadowless && late) ++sampling.late;
   fixed_armed |= 1u << i;
   return false;
 }
@@ -358,6 +374,11 @@ uint64_t Pmu::State::fixed_events(unsigned i, const SignalCounts& counts) {
 }
 
 void Pmu::State::retire(const Retired& r) {
+  if (extra_instructions != 0) [[unlikely]] {
+    Retired more = r;
+    more.counts[index(Signal::kInstructions)] += std::exchange(extra_instructions, 0);
+    return retire(more);
+  }
   elapse(1);
   if (level_change_left > 0) [[unlikely]] {
     --level_change_left;
@@ -366,7 +387,7 @@ void Pmu::State::retire(const Retired& r) {
   bool tagged = false;
   if (step_needed && r.load.valid) {
     uint64_t threshold = behaviour.load_latency_threshold ? load_latency_threshold : 0;
-    tagged = random.below(kLoadTagRate) == 0 && r.load.latency > threshold;
+    tagged = happens(behaviour.rough.tagging) && r.load.latency > threshold;
   }
   uint64_t triggering = 0;
   for (uint32_t rest = counting; rest != 0; rest &= rest - 1) {
@@ -425,7 +446,7 @@ void Pmu::State::raise_pmi(bool may_freeze) {
   if ((lvt_pmi & lvt::kMasked) != 0 && behaviour.lvt_mask_honoured) return;
   if (!pmi_pending) {
     pmi_pending = true;
-    pmi_countdown = random.between(behaviour.pmi_skid_low, behaviour.pmi_skid_high);
+    pmi_countdown = random.between(behaviour.rough.pmi_low, behaviour.rough.pmi_high);
   }
   if (behaviour.interrupt_sets_ovf_buffer) global_status |= status::kOvfBuffer;
   bool freeze = may_freeze && (debugctl & debugctl::kFreezePerfmonOnPmi) != 0 &&
@@ -484,7 +505,12 @@ Expected<uint64_t> Pmu::rdmsr(uint32_t msr) const {
   return netburst_ ? netburst_->rdmsr(msr) : state_->read(msr);
 }
 Expected<void> Pmu::wrmsr(uint32_t msr, uint64_t value) {
-  return netburst_ ? netburst_->wrmsr(msr, value) : state_->write(msr, value);
+  if (netburst_) return netburst_->wrmsr(msr, value);
+  State& s = *state_;
+  const uint32_t gp = s.counting, fixed_ones = s.fixed_counting;
+  SKIDPROOF_CHECK(s.write(msr, value));
+  if (gp != s.counting || fixed_ones != s.fixed_counting) s.switched(gp, fixed_ones);
+  return {};
 }
 
 Expected<uint64_t> Pmu::rdpmc(uint32_t index, bool user, bool cr4_pce) const {
@@ -535,7 +561,7 @@ uint64_t Pmu::quiet_instructions(uint64_t most_uops) const {
     return netburst_->quiet_instructions(most_uops);
   const State& s = *state_;
   if (s.step_needed || s.tracing || s.pending.instructions > 0 ||
-      ((s.armed & s.counting) | s.fixed_armed) != 0)
+      ((s.armed & s.counting) | s.fixed_armed | s.extra_instructions) != 0)
     return 0;
   if (s.level_change_left > 0) [[unlikely]]
     return 0;
@@ -561,6 +587,10 @@ void Pmu::transfer(uint64_t from, uint64_t to) {
   netburst_ ? netburst_->transfer(from, to) : state_->transfer(from, to);
 }
 
+uint64_t Pmu::take_stall() {
+  return netburst_ ? netburst_->take_stall() : std::exchange(state_->stall, 0);
+}
+
 bool Pmu::interrupt_pending() const {
   return netburst_ ? netburst_->interrupt_pending() : state_->pmi_pending;
 }
@@ -575,13 +605,14 @@ bool Pmu::take_interrupt() {
   if (second && (s.lvt_pmi & lvt::kMasked) != 0 && s.behaviour.lvt_mask_honoured) return false;
   if (s.behaviour.counting.interrupts_twice) {
     s.pmi_pending = s.repeats_pmi = !s.repeats_pmi;
-    if (s.pmi_pending) s.pmi_countdown = s.behaviour.pmi_skid_high;
+    if (s.pmi_pending) s.pmi_countdown = s.behaviour.rough.pmi_high;
   }
   if (s.pmi_follows) {
     s.pmi_follows = false;
     s.pmi_pending = s.pmi_second = true;
-    s.pmi_countdown = s.random.between(s.behaviour.pmi_skid_low, s.behaviour.pmi_skid_high);
+    s.pmi_countdown = s.random.between(s.behaviour.rough.pmi_low, s.behaviour.rough.pmi_high);
   }
+  s.extra_instructions += s.behaviour.rough.interrupt_instructions;
   if (s.behaviour.delivery_masks_lvt) s.lvt_pmi |= lvt::kMasked;
   if (s.behaviour.delivery_clears_ovf_buffer) s.global_status &= ~status::kOvfBuffer;
   return true;

@@ -69,6 +69,9 @@ class Pmu {
   // (R51).
   bool take_interrupt();
   bool interrupt_pending() const;  // raised, not yet delivered
+  // Cycles that records have taken since the last call, to be given to the core model before the next
+  // instruction. The counters have them already.
+  uint64_t take_stall();
   // Control goes from one instruction to another without a branch of the program: into an interrupt
   // handler, or out of one. The branch trace store notes it (B19).
   void transfer(uint64_t from, uint64_t to);

@@ -33,8 +33,9 @@ void Pmu::State::resolve_fixed(unsigned i) {
 // Whether this instruction is what armed fixed counter i waits for: its event, or, where that is not
 // precise, the next opportunity (R61).
 bool Pmu::State::fixed_triggers(unsigned i, const Retired& r, uint64_t events) {
-  const FixedSampling& s = fixed_sampling[i];
+  FixedSampling& s = fixed_sampling[i];
   if (!s.armed || r.cycle < s.ready_cycle) return false;
+  if (s.late > 0) return --s.late == 0;
   return events != 0 || !s.precise || behaviour.record_without_event;
 }
 

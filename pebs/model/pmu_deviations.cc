@@ -7,6 +7,14 @@
 
 namespace skidproof::model {
 
+// Whether a defect that shows rarely shows from this overflow until the next.
+void Pmu::State::draw_defect() {
+  constexpr uint64_t kOne = uint64_t{1} << 32;
+  const auto share = static_cast<uint64_t>(rare->share * static_cast<double>(kOne));
+  behaviour = draws.below(kOne) < share ? *rare : *rare->otherwise;
+  refresh();
+}
+
 // Whether the lowest of these counters counts memory accesses of one privilege level alone.
 bool Pmu::State::one_level_memory_event(uint64_t triggering) const {
   triggering &= low_bits(kMaxCounters);
@@ -73,7 +81,7 @@ void Pmu::State::record_at_disable(uint32_t which) {
   if (!ds.load() || !ds.room()) return;
   RecordData data;
   data.global_status = global_status;
-  if (ds.store(data, Registers{})) after_record(which, ds);
+  if (ds.store(data, Registers{})) after_record(which, ds, {});
 }
 
 }  // namespace skidproof::model

@@ -80,7 +80,7 @@ class GenerationsTest : public ::testing::Test {
     r.counts[index(Signal::kInstructions)] = 1;
     r.load = load;
     r.store = store;
-    r.cycle = cycle_ += 100;
+    r.cycle = r.tsc = cycle_ += 100;
     registers_.ip = ip_ += 4;
     r.after = &registers_;
     pmu_->retire(r);

@@ -202,8 +202,11 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
   if (int n = in_range(msr, IA32_PERFEVTSEL0); n >= 0 && present(n)) {
     note_select(static_cast<unsigned>(n), value);
     const bool in_txcp = behaviour.generation.in_txcp_everywhere && uarch.tsx;
-    return assign(counters[n].select, writable_perfevtsel(uarch, static_cast<unsigned>(n)) |
-                                          (in_txcp ? evtsel::kInTxCp : 0));
+    SKIDPROOF_CHECK(assign(
+        counters[n].select,
+        writable_perfevtsel(uarch, static_cast<unsigned>(n)) | (in_txcp ? evtsel::kInTxCp : 0)));
+    if (behaviour.rough.pc_sticks == 0) counters[n].select &= ~evtsel::kPinControl;
+    return {};
   }
   if (msr >= IA32_FIXED_CTR0 && msr < IA32_FIXED_CTR0 + fixed_visible) {
     CountRegister& f = fixed[msr - IA32_FIXED_CTR0];
@@ -272,7 +275,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
     case MSR_PEBS_LD_LAT_THRESHOLD:
       return assign(load_latency_threshold, kWritableLoadLatencyThreshold);
     case IA32_DS_AREA:
-      if (behaviour.reserved_bits_fault && !canonical(value)) {
+      if (behaviour.reserved_bits_fault && !canonical(value, linear_address_bits(uarch))) {
         if ((value & ~with_defects(msr, 0)) != 0 || behaviour.counting.lax.msr != msr)
           return refuse();
       }

@@ -33,7 +33,9 @@ void Pmu::State::begin_assist(uint64_t triggering, const Retired& r) {
     wait += behaviour.one_level_skid;
   }
   if (r.fused_with_next) {
-    wait += behaviour.fused_extra_skid + behaviour.fused_pair_skid - 1u;
+    const bool two = behaviour.fused_pair_skid == 2 ? !happens(behaviour.rough.fused_skid_one)
+                                                    : happens(behaviour.rough.fused_skid_two);
+    wait += behaviour.fused_extra_skid + (two ? 1 : 0);
   }
   pending.instructions = wait;
   if (wait == 0) finish_assist(r);
@@ -46,7 +48,7 @@ uint64_t Pmu::State::recorded_ip(const Retired& r) const {
 }
 
 RecordData Pmu::State::record_data(uint64_t triggering, const Retired& r, const Access& load,
-                                   const Access& store) const {
+                                   const Access& store) {
   RecordData data;
   data.ip = recorded_ip(r);
   data.global_status = behaviour.status_all_counters
@@ -68,6 +70,7 @@ RecordData Pmu::State::record_data(uint64_t triggering, const Retired& r, const 
       add_data_address(data, c, load, store);
     }
   }
+  if (behaviour.rough.stale_fields != 0) leave_stale(data, triggering);
   data.data_address = low_part(data.data_address, behaviour.data_address_bits);
   return data;
 }
@@ -121,19 +124,19 @@ void Pmu::State::add_generation_fields(RecordData& data, uint64_t triggering, co
   }
   switch (how.time_stamp) {
     case TimeStamp::kRetirement:
-      data.tsc = r.cycle;  // the TSC runs with the core clock
+      data.tsc = r.tsc;
       break;
     case TimeStamp::kZero:
       break;
     case TimeStamp::kFirst:
-      if (earlier_tsc == 0) earlier_tsc = r.cycle;
+      if (earlier_tsc == 0) earlier_tsc = r.tsc;
       data.tsc = earlier_tsc;
       break;
     case TimeStamp::kBehind:
-      data.tsc = r.cycle + 1000;
+      data.tsc = r.tsc + 1000;
       break;
     case TimeStamp::kSinceLast:
-      data.tsc = r.cycle - std::exchange(earlier_tsc, r.cycle);
+      data.tsc = r.tsc - std::exchange(earlier_tsc, r.tsc);
       break;
   }
 }
@@ -182,7 +185,7 @@ void Pmu::State::finish_assist(const Retired& r) {
   const bool stored = uarch.record->adaptive() ? store_adaptive(triggering, r, data, registers, ds)
                                                : ds.store(data, registers);
   if (!stored) return skip_assist(ds);
-  after_record(triggering, ds);
+  after_record(triggering, ds, r);
 }
 
 // The bounds check failed: the event is skipped entirely (D10, R46).
@@ -210,7 +213,7 @@ uint64_t Pmu::State::represented(uint64_t triggering) const {
   return (global_status & pebs_mask()) | triggering;
 }
 
-void Pmu::State::after_record(uint64_t triggering, DebugStore& ds) {
+void Pmu::State::after_record(uint64_t triggering, DebugStore& ds, const Retired& r) {
   ++pebs_records;
   const uint64_t all = low_bits(kMaxCounters) | (low_bits(kMaxFixed) << status::kFixedShift);
   const uint64_t overflow = (global_status & all) | triggering;
@@ -226,6 +229,10 @@ void Pmu::State::after_record(uint64_t triggering, DebugStore& ds) {
   } else {
     reload(loaded, overflow, ds);
     disarm(its_own);
+  }
+  if (behaviour.rough.assist_cycles != 0 || behaviour.rough.assist_uops != 0 ||
+      behaviour.rough.assist_accesses != 0) {
+    count_assist(behaviour.rough.assist_seen_by_own != 0 ? 0 : its_own, r);
   }
   if (ds.full()) {
     if (behaviour.full_sets_ovf_buffer) global_status |= status::kOvfBuffer;

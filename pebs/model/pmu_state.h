@@ -1,7 +1,7 @@
 // The state behind Pmu, shared by the files that together are the model: pmu.cc (what the registers
 // mean, counting, interrupts), pmu_registers.cc (MSRs), pmu_sampling.cc (arming, assist, reload),
 // pmu_adaptive.cc (fixed counters that sample, adaptive records), pmu_branches.cc (branch trace
-// store), pmu_modes.cc (SMM, machine check, INIT, RESET).
+// store), pmu_modes.cc (SMM, machine check, INIT, RESET), pmu_rough.cc (what nothing promises).
 // Nobody else includes it.
 #ifndef SKIDPROOF_PEBS_MODEL_PMU_STATE_H_
 #define SKIDPROOF_PEBS_MODEL_PMU_STATE_H_
@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 
 #include "base/expected.h"
 #include "base/random.h"
@@ -31,9 +32,8 @@ using namespace arch;
 inline constexpr unsigned kMaxCounters = 8;
 inline constexpr unsigned kMaxFixed = 4;
 
-// The last, TOPDOWN.SLOTS, is no signal of the core model.
 inline constexpr Signal kFixedSignals[kMaxFixed] = {Signal::kInstructions, Signal::kCycles,
-                                                    Signal::kReferenceCycles, Signal::kNone};
+                                                    Signal::kReferenceCycles, Signal::kSlots};
 
 // Linux writes these once, with the counters off, before it uses those of a Nehalem. [Linux 6.12
 // core.c intel_pmu_nhm_workaround; erratum AAK100]
@@ -60,6 +60,7 @@ struct FixedSampling {
   bool shadowless = false;  // … of the one after it, whatever retires slowly
   bool armed = false;
   uint64_t ready_cycle = 0;
+  uint32_t late = 0;  // instructions until the record, whatever they are; 0: it waits for its event
 };
 
 struct Pmu::State {
@@ -75,6 +76,9 @@ struct Pmu::State {
         keeps_history(!decisions.registers_after || decisions.load_latency_lag != 0),
         miscounts(decisions.counting.extra_events != 0 || decisions.lost_events != 0),
         random(derive_seed(seed, "pmu")),
+        rare(decisions.otherwise != nullptr ? std::make_unique<const Behaviour>(decisions)
+                                            : nullptr),
+        draws(derive_seed(seed, "share")),
         tracer(memory, microarch, behaviour.bts) {
     reset();
   }
@@ -88,6 +92,8 @@ struct Pmu::State {
   bool keeps_history;      // a defect asks for what was before an instruction
   bool miscounts;          // a defect counts events twice or not at all
   Random random;
+  std::unique_ptr<const Behaviour> rare;  // as it behaves where a defect shows rarely; else null
+  Random draws;                           // when it does
 
   std::array<Counter, kMaxCounters> counters;
   std::array<CountRegister, kMaxFixed> fixed;
@@ -125,6 +131,7 @@ struct Pmu::State {
   uint64_t pebs_records = 0;    // written since the model was made
   LatchedBounds latched;        // for a CPU that does not read them again
   uint64_t last_store_address = 0, last_load_address = 0;
+  RecordData last_described;    // the last record of a memory access, for rough machines
   Registers before;             // registers before the instruction
   uint32_t interrupts_due = 0;  // overflow interrupts that wait for their counter's assist (R34)
   uint64_t last_ip = 0;         // of the instruction before, kept only for a defect
@@ -138,8 +145,10 @@ struct Pmu::State {
   uint64_t sibling_clock = 0;      // cycles of which the sibling's events were counted
   uint64_t level_change_left = 0;  // instructions that a change of privilege level still hides
   uint64_t fixed_since_loss = 0;
-  uint64_t reference_parts = 0;  // hundredths of a reference cycle
-  uint32_t magic_selects = 0;    // those of kMagicSelects that were written
+  uint64_t reference_parts = 0;     // hundredths of a reference cycle
+  uint64_t stall = 0;               // cycles of records that the core model does not know of yet
+  uint64_t extra_instructions = 0;  // that interrupts count as, with the next instruction
+  uint32_t magic_selects = 0;       // those of kMagicSelects that were written
 
   BranchTracer tracer;
 
@@ -157,6 +166,7 @@ struct Pmu::State {
     return (fixed_ctrl >> (4 * (behaviour.counting.fixed_fields_shared ? 0 : i))) & 0xF;
   }
   bool pebs_eligible(unsigned n, const Event* event) const;
+  uint64_t filtering_select(const Counter& c) const;
   bool precise_on(unsigned n, const Event& event) const;
 
   Expected<void> write(uint32_t msr, uint64_t value);
@@ -204,18 +214,27 @@ struct Pmu::State {
   bool pdir_works(unsigned n) const;
   bool counts_level(unsigned n) const;
   bool arms(Counter& c);
+  bool happens(double share);
+  uint64_t arming_time();
+  // PDist, beside the older PDIR.
+  bool distributed(unsigned n) const { return ((behaviour.adaptive.pdist_counters >> n) & 1) != 0; }
+  void count_assist(uint64_t spared, const Retired& r);
+  void gained_overflow(unsigned n, const Retired& r);
+  void switched(uint32_t gp_before, uint32_t fixed_before);
   void overflow_interrupt(unsigned n);
   void interrupts_after_assist(bool threshold);
   void reload_without_record(unsigned n);
   void announce_threshold();
   void record_at_disable(uint32_t which);
   bool redundant(uint64_t triggering);
+  void draw_defect();
   bool one_level_memory_event(uint64_t triggering) const;
   void begin_assist(uint64_t triggering, const Retired& r);
   void finish_assist(const Retired& r);
   uint64_t recorded_ip(const Retired& r) const;
   RecordData record_data(uint64_t triggering, const Retired& r, const Access& load,
-                         const Access& store) const;
+                         const Access& store);
+  void leave_stale(RecordData& data, uint64_t triggering);
   void add_generation_fields(RecordData& data, uint64_t triggering, const Retired& r);
   void add_data_address(RecordData& data, const Counter& c, const Access& load,
                         const Access& store) const;
@@ -223,7 +242,7 @@ struct Pmu::State {
   void store_fields(RecordData& data, const Access& store) const;
   void skip_assist(DebugStore& ds);
   uint64_t represented(uint64_t triggering) const;
-  void after_record(uint64_t triggering, DebugStore& ds);
+  void after_record(uint64_t triggering, DebugStore& ds, const Retired& r);
   void reload(uint64_t its_own, uint64_t overflow, const DebugStore& ds);
   void disarm(uint64_t which);
   void raise_pmi(bool may_freeze = true);

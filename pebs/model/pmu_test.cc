@@ -278,6 +278,25 @@ TEST_F(PmuTest, QualifiersInvalidatePebs) {
   }
 }
 
+// INV with a CMASK that no cycle reaches asks for every cycle; as if the fields were not there it is for
+// stores.
+TEST_F(PmuTest, DisputedQualifiersRecordNothingOrWhatTheySelectOrAsIfTheyWereNotThere) {
+  Behaviour (*const outcomes[])(Behaviour) = {
+      [](Behaviour b) { return b.rough.disputed_qualifiers = 0, b; },
+      [](Behaviour b) { return b.rough.disputed_qualifiers = 1, b; },
+      [](Behaviour b) { return b.rough.disputed_qualifiers = 2, b; }};
+  for (unsigned outcome = 0; outcome < 3; ++outcome) {
+    make("sandy-bridge", true, outcomes[outcome]);
+    set_up_ds(64, 1000);
+    sample_stores(4, 0, evtsel::kInvert | uint64_t{16} << evtsel::kCmaskShift);
+    for (int i = 0; i < 40; ++i) retire();
+    EXPECT_EQ(records() > 0, outcome == 1) << outcome;
+    for (int i = 0; i < 10; ++i) retire(Signal::kStores);
+    EXPECT_EQ(records() > 0, outcome != 0) << outcome;
+    EXPECT_LE(outcome == 2 ? records() : 2, 2) << "of ten stores";
+  }
+}
+
 TEST_F(PmuTest, LegacyFreezeClearsGlobalCtrl) {
   set_up_ds(8, 1);
   set(IA32_X2APIC_LVT_PMI, lvt::kNmi);

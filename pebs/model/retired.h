@@ -37,6 +37,7 @@ struct Retired {
   uint8_t length = 0;            // in bytes: the fall-through is ip + length
   arch::SignalCounts counts{};   // what this instruction added to each signal
   uint64_t cycle = 0;            // core clock after it retired
+  uint64_t tsc = 0;              // the TSC then
   bool fused_with_next = false;  // first half of a macro-fused pair: retires together with the next
   Access load, store;
   const Registers* after = nullptr;  // registers after it; after->ip is the next instruction
@@ -46,6 +47,7 @@ struct Retired {
 // The most that one instruction can add to a signal: what lets the PMU promise quiet instructions.
 // Engines must stay within it; the core model clamps its cycle costs accordingly.
 inline constexpr uint64_t kMaxCyclesPerInstruction = 1024;
+inline constexpr uint64_t kMaxSlotsPerCycle = 8;
 constexpr uint64_t max_per_instruction(arch::Signal signal) {
   switch (signal) {
     case arch::Signal::kNone:
@@ -53,6 +55,10 @@ constexpr uint64_t max_per_instruction(arch::Signal signal) {
     case arch::Signal::kCycles:
     case arch::Signal::kReferenceCycles:
       return kMaxCyclesPerInstruction;
+    case arch::Signal::kBusCycles:
+      return kMaxCyclesPerInstruction;
+    case arch::Signal::kSlots:
+      return kMaxCyclesPerInstruction * kMaxSlotsPerCycle;
     case arch::Signal::kUops:
       return 64;
     case arch::Signal::kLoads:
@@ -68,6 +74,9 @@ constexpr uint64_t max_per_instruction(arch::Signal signal) {
     case arch::Signal::kLoadsL3Hit:
     case arch::Signal::kLoadsL3Miss:
       return 2;
+    case arch::Signal::kLlcReferences:
+    case arch::Signal::kLlcMisses:
+      return 8;  // two loads and two stores, of two lines each
     default:
       return 1;
   }

@@ -22,10 +22,12 @@ PAPER = "#fffffe"
 # Okabe and Ito's palette ("Color Universal Design", 2008): told apart by colour-blind readers.
 BLUE, ORANGE, GREEN, VERMILLION = "#0072b2", "#e69f00", "#009e73", "#d55e00"
 SKY, PURPLE, GREY = "#56b4e9", "#cc79a7", "#8a9199"
+YELLOW = "#f0e442"
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, VERMILLION, SKY, GREY)
 MARKERS = "osD^vP*"
-STATUS_COLOURS = {"pass": GREEN, "fail": VERMILLION, "error": PURPLE, "skip": GREY, "xfail": ORANGE, "xpass": SKY}
-STATUS_SIGNS = {"pass": "✓", "fail": "✗", "error": "!", "skip": "–", "xfail": "x", "xpass": "X"}
+STATUS_COLOURS = {"pass": GREEN, "fail": VERMILLION, "error": PURPLE, "skip": GREY, "xfail": ORANGE, "xpass": SKY,
+                  "observed": BLUE, "disturbed": YELLOW}
+STATUS_SIGNS = {"pass": "✓", "fail": "✗", "error": "!", "skip": "–", "xfail": "x", "xpass": "X", "observed": "o", "disturbed": "~"}
 BANNERS = {  # provenance: words, band, hatched
     "MODEL": ("MODEL — not silicon", ORANGE, True),
     "VIRTUAL LAB": ("VIRTUAL LAB — not silicon", ORANGE, True),
@@ -187,7 +189,7 @@ def draw_matrix(subject):
         for x, status in enumerate(statuses):
             axes.add_patch(Rectangle((x - 0.44, y - 0.42), 0.88, 0.84, color=STATUS_COLOURS[status], linewidth=0))
             axes.text(x, y, STATUS_SIGNS[status], ha="center", va="center", fontsize=7,
-                      color="#ffffff" if status in ("pass", "fail", "error") else "#000000")
+                      color="#ffffff" if status in ("pass", "fail", "error", "observed") else "#000000")
     axes.set_xlim(-0.6, per_line - 0.4)
     axes.set_ylim(len(lines) - 0.4, -0.6)
     axes.set_yticks([y for y, (suite, _) in enumerate(lines) if suite],
@@ -199,7 +201,7 @@ def draw_matrix(subject):
     counts = {s: list(sum(by_suite.values(), [])).count(s) for s in reversed(rows.STATUSES)}
     handles = [Rectangle((0, 0), 1, 1, color=STATUS_COLOURS[s]) for s in counts if counts[s]]
     names = [f"{STATUS_SIGNS[s]} {s} {counts[s]}" for s in counts if counts[s]]
-    figure.legend(handles, names, loc="lower left", ncol=6)
+    figure.legend(handles, names, loc="lower left", ncol=len(rows.STATUSES))
     figure.get_layout_engine().set(rect=legend_room(figure))
     return [finish(figure, subject, "tests", "Test matrix",
                    "One cell per test, in the order of the run; repeated tests show their worst result.")]

@@ -76,13 +76,16 @@ def problems_of(sources):
     return f'<div class="warn"><b>Not everything could be read.</b><ul>{"".join(shown)}</ul></div>'
 
 
+CONTENTS = ("pass", "fail", "error", "skip", "xfail", "xpass", "observed", "disturbed")
+
+
 def contents(runs):
     lines = []
     for index, run in enumerate(runs):
         counts = run.counts()
         lines.append((f'<a href="#run{index + 1}">{text(run.name)}</a>', " ".join(badges(run)), ending(run),
-                      *(number(counts[s]) for s in ("pass", "fail", "error", "skip")), number(len(run.measurements))))
-    return table(("run", "machine", "end", "pass", "fail", "error", "skip", "measurements"), lines, range(3, 8))
+                      *(number(counts[s]) for s in CONTENTS), number(len(run.measurements))))
+    return table(("run", "machine", "end", *CONTENTS, "measurements"), lines, range(3, 4 + len(CONTENTS)))
 
 
 def badges(run):
@@ -92,6 +95,8 @@ def badges(run):
         kind = rows.provenance(name, row)
         plain = kind in ("NATIVE", "SILICON")
         found.append(f'<span class="badge {"" if plain else "model"}">{text(BADGES[kind])}</span> {code(name)}')
+        if row.get("tape"):
+            found.append(f'<span class="badge model">replay of {text(row["tape"])}, not measured anew</span>')
         if row.get("defects"):
             found.append(f'<span class="badge broken">broken on purpose: {text(", ".join(map(str, row["defects"])))}</span>')
     return found
@@ -108,7 +113,7 @@ def section(run, index, plots):
     silicon = kinds and all(kind in ("NATIVE", "SILICON") for kind in kinds)
     parts = [f'<section class="run {"" if silicon else "model"}" id="run{index + 1}">',
              f"<h2>Run {text(run.name)}</h2><p>{' '.join(badges(run))}</p>", in_one_line(run),
-             cut_short(run), cards(run), failures(run), qualification(run), fuzz(run), plots_part(plots), skips(run),
+             cut_short(run), cards(run), failures(run), explained(run), observed(run), qualification(run), fuzz(run), plots_part(plots), skips(run),
              metadata(run), all_tests(run), measurements(run), "</section>"]
     return "\n".join(part for part in parts if part)
 
@@ -139,7 +144,8 @@ def cut_short(run):
 
 def cards(run):
     counts = run.counts()
-    items = [(s, counts[s]) for s in ("pass", "fail", "error", "skip", "xfail", "xpass") if counts[s] or s in ("pass", "fail")]
+    items = [(s, counts[s]) for s in ("pass", "fail", "error", "skip", "xfail", "xpass", "observed", "disturbed")
+             if counts[s] or s in ("pass", "fail")]
     shown = [f'<div class="card {s}"><b>{n:,}</b>{s}</div>' for s, n in items if run.tests]
     extra = [("measurements", len(run.measurements)), ("values compared", sum(t.get("comparisons", 0) for t in run.tests)),
              ("defects caught", f"{sum(d['caught'] for d in run.defects)} of {len(run.defects)}" if run.defects else 0)]
@@ -155,13 +161,53 @@ def cards(run):
 # Tests.
 
 def failures(run):
-    bad = [t for t in run.tests if t["status"] in ("fail", "error", "xpass", "xfail")]
+    bad = [t for t in run.tests if t["status"] in ("fail", "error")]
     if not bad:
         return '<p><span class="s pass">No test failed.</span></p>' if run.tests else ""
     bad.sort(key=lambda t: rows.STATUSES.index(t["status"]))
-    head = "".join(failure(t) for t in bad[:20])
-    rest = details(f"{len(bad) - 20} more", "".join(failure(t) for t in bad[20:])) if len(bad) > 20 else ""
-    return "<h3>Tests that did not hold</h3>" + head + rest
+    return "<h3>Tests that did not hold</h3>" + listed(bad)
+
+
+def explained(run):
+    """Failures that decide nothing: what an erratum of this processor explains, and what noise voids."""
+    parts = []
+    for status, head in (("xfail", "Failed as a listed erratum says"), ("disturbed", "Disturbed: failed, and not again without noise")):
+        found = [t for t in run.tests if t["status"] == status]
+        if found:
+            parts.append(details(f"{head} ({len(found)})", listed(found)))
+    held = [t for t in run.tests if t["status"] == "xpass"]
+    if held:
+        lines = [(text(t.get("erratum", "")), code(t["id"]), text(t.get("reason", ""))) for t in held]
+        parts.append(details(f"Held, although an erratum is listed ({len(held)})", table(("erratum", "test", ""), lines)))
+    return "".join(parts)
+
+
+def observed(run):
+    """What nothing promises, as it was seen; of tests that assert something besides as well."""
+    lines = []
+    for test in run.tests:
+        seen = test.get("evidence", {}).get("observed")
+        for what, value in seen.items() if isinstance(seen, dict) else ():
+            shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            lines.append((status_cell(test["status"]), code(test["id"]), text(what), code(shown[:400])))
+    return details(f"Observed, where nothing is promised ({len(lines)})", table(("status", "test", "what", "seen"), lines)) if lines else ""
+
+
+def listed(tests):
+    """Failures in full, the first twenty open."""
+    head = "".join(failure(t) for t in tests[:20])
+    rest = details(f"{len(tests) - 20} more", "".join(failure(t) for t in tests[20:])) if len(tests) > 20 else ""
+    return head + rest
+
+
+def rate(test):
+    """"failed in 3 of 4 attempts (19.4 to 99.4 %)"; nothing where it was not judged, or never failed."""
+    repetitions = test.get("repetitions", {})
+    n, k, low, high = (repetitions.get(field) for field in ("n", "k", "low", "high"))
+    if not n or not k:
+        return ""
+    interval = f" ({100 * low:.3g} to {100 * high:.3g} %)" if rows.is_a(low, (int, float)) and rows.is_a(high, (int, float)) else ""
+    return f" · failed in {number(k)} of {number(n)} attempts{interval}"
 
 
 def failure(test):
@@ -171,7 +217,7 @@ def failure(test):
     messages = "".join(f"<pre>{text(m)}</pre>" for m in test.get("failures", []))
     reason = f"<p>{text(test['reason'])}</p>" if test.get("reason") else ""
     about = (f"{text(test['machine'])} · seed {text(test.get('seed', '?'))} · repetition {text(test.get('repetition', 0))} · "
-             f"{number(test.get('iterations', 0))} executed, {number(test.get('comparisons', 0))} compared")
+             f"{number(test.get('iterations', 0))} executed, {number(test.get('comparisons', 0))} compared{rate(test)}")
     return (f'<div class="failure {test["status"]}">{status_cell(test["status"])} {code(test["id"])} '
             f'<span class="soft">{about}</span>{quoted}{reason}{messages}{evidence(test)}</div>')
 

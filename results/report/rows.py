@@ -22,8 +22,9 @@ SHAPES = {
     "clauses": list, "citations": dict, "failures": list, "evidence": dict, "parameters": dict, "noise": dict,
     "capabilities": list, "defects": None, "counts": dict, "command": list, "caught_by": list, "missed": list,
     "reason": str, "microarch": str, "duration_s": (int, float), "n": int,
+    "stage": str, "erratum": str, "repetitions": dict,
 }
-STATUSES = ("fail", "error", "xpass", "xfail", "skip", "pass")  # worst first
+STATUSES = ("fail", "error", "disturbed", "xfail", "skip", "observed", "xpass", "pass")  # worst first
 
 
 @dataclasses.dataclass

@@ -24,6 +24,8 @@ TestRow sample_failure() {
   row.citations = {{"R10", "The recorded IP is of the instruction after the event."}};
   row.status = Status::kFail;
   row.failures = {"suites/pebs_skid.cc:42: record 3: IP 0x1010, expected 0x100c"};
+  row.stage = "one-record";
+  row.repetitions = {.n = 4, .k = 3, .voided = 0, .rate = 0.75, .low = 0.19, .high = 0.99};
   return row;
 }
 
@@ -42,7 +44,25 @@ TestRow sample_skip() {
 TestRow sample_xfail() {
   TestRow row = sample_failure();
   row.status = Status::kXfail;
-  row.reason = "listed erratum";
+  row.reason = "BJ58 is listed for 06_2A_7";
+  row.erratum = "BJ58";
+  return row;
+}
+
+TestRow sample_observation() {
+  TestRow row = sample_test();
+  row.id = "PebsEdges.MaximumThatIsNoMultiple";
+  row.status = Status::kObserved;
+  row.comparisons = 0;
+  row.evidence = {{"observed", {{"last record", "past the maximum"}}}};
+  return row;
+}
+
+TestRow sample_disturbance() {
+  TestRow row = sample_failure();
+  row.status = Status::kDisturbed;
+  row.reason = "failed in 1 of 12 attempts, and never again";
+  row.repetitions = {.n = 12, .k = 1, .voided = 2, .rate = 1.0 / 12, .low = 0.002, .high = 0.385};
   return row;
 }
 
@@ -169,6 +189,8 @@ EndRow sample_end() {
   row.counts[Status::kFail] = 1;
   row.counts[Status::kSkip] = 1;
   row.counts[Status::kXfail] = 1;
+  row.counts[Status::kObserved] = 1;
+  row.counts[Status::kDisturbed] = 1;
   row.exit = 1;
   row.reason = "completed";
   row.duration_s = 2.5;
@@ -176,9 +198,10 @@ EndRow sample_end() {
 }
 
 std::vector<Row> sample_rows() {
-  return {sample_run(),     sample_machine(),       sample_start(), sample_test(),
-          sample_failure(), sample_skip(),          sample_xfail(), sample_measurement(),
-          sample_defect(),  sample_qualification(), sample_fuzz(),  sample_end()};
+  return {sample_run(),         sample_machine(),     sample_start(),  sample_test(),
+          sample_failure(),     sample_skip(),        sample_xfail(),  sample_observation(),
+          sample_disturbance(), sample_measurement(), sample_defect(), sample_qualification(),
+          sample_fuzz(),        sample_end()};
 }
 
 }  // namespace skidproof::results

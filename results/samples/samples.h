@@ -16,7 +16,7 @@ QualificationRow sample_qualification();
 FuzzRow sample_fuzz();
 EndRow sample_end();
 
-// A file's worth: one row of each type, and a failed, a skipped and an xfail test besides.
+// A file's worth: one row of each type, and a test of every other outcome but an error besides.
 std::vector<Row> sample_rows();
 
 }  // namespace skidproof::results

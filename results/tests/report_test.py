@@ -107,12 +107,39 @@ class TwoRuns(ReportTest):
             "suites/pebs_skid.cc:88", "0x7f0012345678", "<h3>Plots", "<h3>Skipped", "All tests")]
         self.assertEqual(places, sorted(places))
 
+    def test_a_failure_has_its_rate(self):
+        self.assertIn("failed in 3 of 4 attempts (19.4 to 99.4 %)", self.page)
+
+    def test_what_decides_nothing_stands_apart_from_failures(self):
+        places = [self.page.index(words) for words in (
+            "Tests that did not hold", "PmuStatus.Errors", "Failed as a listed erratum says (1)", "X1 is listed for 06_2A_7",
+            "Disturbed: failed, and not again without noise (1)", "and never again", "Held, although an erratum is listed (1)",
+            "PebsReload.KnownAndHeld", "Observed, where nothing is promised (1)", "past the maximum", "<h3>Plots")]
+        self.assertEqual(places, sorted(places))
+        for status in ("xfail", "xpass", "observed", "disturbed"):
+            self.assertIn(f'<div class="card {status}"><b>1</b>{status}</div>', self.page)
+
     def test_skips_show_category_and_reason(self):
         self.assertIn("needs-sibling", self.page)
         self.assertIn("the core has one thread", self.page)
 
 
 class Pages(ReportTest):
+    def test_a_run_without_failures_says_so_whatever_is_explained(self):
+        rows = sample_runs.small_model_run()[:-1]
+        rows += sample_runs.test_rows("model:sandy-bridge", "A.B", "xfail", reason="X1 is listed", erratum="X1", failures=["1 is not 2"])
+        page, _ = self.report(self.file("m.jsonl", rows + [sample_runs.end_row("model:sandy-bridge", rows)]))
+        self.assertIn("No test failed.", page)
+        self.assertIn("Failed as a listed erratum says (1)", page)
+
+    def test_rows_of_an_older_version_lack_what_came_later(self):
+        rows = sample_runs.small_model_run()
+        for row in rows:
+            for field in ("stage", "erratum", "repetitions"):
+                row.pop(field, None)
+        page, done = self.report(self.file("m.jsonl", rows))
+        self.assertNotIn("could be read", page)
+
     def test_a_model_never_looks_like_silicon(self):
         rows = sample_runs.small_model_run()
         rows[1]["provenance"] = "silicon"  # a machine row that contradicts the machine's name
@@ -205,6 +232,12 @@ class WhatRunsLeaveBehind(ReportTest):
         rows[-1]["reason"] = "interrupted by SIGINT"
         page, _ = self.report(self.file("n.jsonl", rows))
         self.assertIn("The run ended: interrupted by SIGINT", page)
+
+    def test_a_replay_is_not_taken_for_a_measurement(self):
+        rows = sample_runs.small_run()
+        rows[1]["tape"] = "night.tape"
+        page, _ = self.report(self.file("n.jsonl", rows))
+        self.assertIn("replay of night.tape, not measured anew", page)
 
     def test_corrupt_lines_are_reported_on_the_page_and_on_stderr(self):
         path = self.file("n.jsonl", sample_runs.small_run())

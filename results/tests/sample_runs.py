@@ -37,7 +37,8 @@ def test_rows(machine, test_id, status="pass", **fields):
     row = {"type": "test", "machine": machine, "microarch": "sandy-bridge", "id": test_id, "clauses": ["R10"],
            "citations": {"R10": "The words of the clause, and where they stand."}, "status": status, "skip_category": None, "reason": "",
            "duration_s": 0.012, "seed": 1, "repetition": 0, "iterations": 1000 * ran, "comparisons": 990 * ran,
-           "failures": [], "evidence": {}}
+           "failures": [], "evidence": {}, "stage": "one-record", "erratum": "",
+           "repetitions": {"n": 1 * ran, "k": 0, "voided": 0, "rate": 0, "low": 0 if ran else None, "high": 0.975 if ran else None}}
     return [start, row | fields]
 
 
@@ -48,12 +49,12 @@ def measurement(machine, name, value, unit, low, high, **parameters):
 
 
 def end_row(machine, rows, exit_code=0):
-    counts = {s: sum(r.get("status") == s for r in rows) for s in ("pass", "fail", "error", "skip", "xfail", "xpass")}
+    counts = {s: sum(r.get("status") == s for r in rows) for s in ("pass", "fail", "error", "skip", "xfail", "xpass", "observed", "disturbed")}
     return {"type": "end", "machine": machine, "finished": TIME, "counts": counts, "exit": exit_code, "reason": "completed", "duration_s": 6.5}
 
 
 def model_run(seed=1):
-    """All plots of the PEBS suites, a failure, an error, skips, an xfail."""
+    """All plots of the PEBS suites, and every outcome that a test can have."""
     rng = random.Random(seed)
     machine = "model:sandy-bridge"
     rows = [run_row(machine, "sample-model"), machine_row(machine, "model")]
@@ -65,6 +66,7 @@ def model_run(seed=1):
                               evidence={"skid": histogram("skid", "instructions", bins, [1, 2] if fused else [1]), "records": 990})
     bad = histogram("skid", "instructions", {1: 950, 2: 30, 3: 9, 7: 1}, [1])
     rows += test_rows(machine, "PebsSkid.IsOneInstruction/split_access_pmc2", "fail", evidence={"skid": bad, "ip": "0x7f0012345678"},
+                      repetitions={"n": 4, "k": 3, "voided": 0, "rate": 0.75, "low": 0.194, "high": 0.994},
                       failures=["suites/pebs_skid.cc:88: record 31: IP 0x1014 is 2 instructions after the event, <1> expected"])
     for counter in (0, 1, 2, 3):
         shadow = {p: rng.randint(60, 80) for p in range(24)}
@@ -83,7 +85,14 @@ def model_run(seed=1):
             rows += test_rows(machine, f"{name}Promise{index}", evidence={"records": rng.randint(1, 500)})
     rows += test_rows(machine, "PmuStatus.AnyThread", "skip", skip_category="needs-sibling", reason="the core has one thread")
     rows += test_rows(machine, "PmuStatus.Errors", "error", reason="the engine does not know `vaddpd`")
-    rows += test_rows(machine, "PebsReload.Known", "xfail", reason="listed: erratum X1", failures=["suites/x.cc:1: 5 is not 4"])
+    often = {"n": 4, "k": 3, "voided": 0, "rate": 0.75, "low": 0.194, "high": 0.994}
+    rows += test_rows(machine, "PebsReload.Known", "xfail", reason="X1 is listed for 06_2A_7", erratum="X1", repetitions=often,
+                      failures=["suites/x.cc:1: 5 is not 4"])
+    rows += test_rows(machine, "PebsReload.KnownAndHeld", "xpass", reason="X2 is listed for 06_2A_7, and did not show", erratum="X2",
+                      evidence={"compared": {"a == b": {"times": 9, "seen": 1, "expected": 1}}})
+    rows += test_rows(machine, "PebsReload.Once", "disturbed", reason="failed in 1 of 12 attempts, and never again",
+                      repetitions=often | {"n": 12, "k": 1}, failures=["suites/x.cc:2: 6 is not 4"])
+    rows += test_rows(machine, "PebsEdges.Open", "observed", comparisons=0, evidence={"observed": {"last record": "past the maximum"}})
     return rows + [end_row(machine, rows, 1)]
 
 

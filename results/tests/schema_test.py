@@ -81,6 +81,12 @@ class CppRows(Files):
         source = (RESULTS / "row.cc").read_text()
         listed = source.split("name_of(SkipCategory category) {")[1].split("};")[0]
         self.assertEqual(words, [w for w in listed.split('"') if w.replace("-", "").isalpha()])
+        statuses = source.split("name_of(Status status) {")[1].split("};")[0]
+        self.assertEqual(schema["$defs"]["test"]["properties"]["status"]["enum"],
+                         [w for w in statuses.split('"') if w.isalpha()])
+        stages = (RESULTS.parent / "harness" / "check" / "stage.h").read_text().split("name_of(Stage stage) {")[1].split("};")[0]
+        self.assertEqual([w for w in schema["$defs"]["test"]["properties"]["stage"]["enum"] if w],
+                         [w for w in stages.split('"') if w.replace("-", "").isalpha()])
 
 
 class BadRows(Files):
@@ -113,6 +119,31 @@ class BadRows(Files):
 
     def test_a_pass_with_a_skip_category(self):
         self.assert_refused(self.changed(skip_category="no-pmu"), "skip_category")
+
+    def test_an_erratum_goes_with_the_outcomes_that_it_explains(self):
+        self.assertEqual(self.verdict_on(self.changed(status="xpass", erratum="BJ58", reason="listed")).returncode, 0)
+        self.assert_refused(self.changed(status="xfail", erratum="", reason="listed", failures=["x"]), "erratum")
+        self.assert_refused(self.changed(erratum="BJ58"), "erratum")
+
+    def test_an_observation_without_what_was_seen(self):
+        self.assertEqual(self.verdict_on(self.changed(status="observed", evidence={"observed": {"a": 1}})).returncode, 0)
+        self.assert_refused(self.changed(status="observed"), "evidence")
+
+    def test_a_disturbance_has_a_reason(self):
+        self.assertEqual(self.verdict_on(self.changed(status="disturbed", reason="never again")).returncode, 0)
+        self.assert_refused(self.changed(status="disturbed"), "reason")
+
+    def test_repetitions_are_a_share(self):
+        self.assert_refused(self.changed(repetitions={"n": 1, "k": 0, "voided": 0, "rate": 2, "low": 0, "high": 1}), "repetitions.rate")
+        self.assert_refused(self.changed(stage="roof"), "stage")
+
+    def test_rows_of_an_older_version(self):
+        row = self.changed()
+        for field in ("stage", "erratum", "repetitions"):
+            del row[field]
+        end = sample_runs.end_row("native", [])
+        del end["counts"]["observed"], end["counts"]["disturbed"]
+        self.assertEqual(self.verdict_on(row, end).returncode, 0)
 
     def test_unknown_words(self):
         self.assert_refused(self.changed(status="passed"), "status")

@@ -34,12 +34,22 @@ class FakeMachine final : public Machine {
   Expected<Memory> allocate(const MemoryRequest&) override {
     return fail(ErrorCode::kNoMemory, "the fake machine has no memory");
   }
-  Expected<RunLog> run(const Program&, const RunPlan&) override { return RunLog{}; }
+  Expected<RunLog> run(const Program&, const RunPlan&) override {
+    if (values_.contains(kHangs)) return fail(ErrorCode::kTimeout, "it does not come back");
+    RunLog log;
+    if (values_.contains(kNoisy)) log.noise.smi = 1;
+    return log;
+  }
 
   static constexpr uint32_t kAbsent = 0xBAD;
   static constexpr uint32_t kUnreachable = 0xFAA;
   static constexpr uint32_t kNotHere = 0xFAB;
-  static constexpr uint32_t kNoModel = 0xFAC;  // whoever writes it makes the machine no model
+  static constexpr uint32_t kNoModel = 0xFAC;  // whoever writes it makes the machine no model …
+  static constexpr uint32_t kNoisy = 0xFAD;    // … or one that SMIs disturb …
+  static constexpr uint32_t kHangs = 0xFAE;    // … or whose programs do not end …
+  static constexpr uint32_t kOffTape = 0xFAF;  // … or a replay that nobody recorded
+
+  bool off_tape() const { return values_.contains(kOffTape); }
 
  private:
   Identity identity_;
@@ -48,9 +58,20 @@ class FakeMachine final : public Machine {
 
 class FakeMachines final : public MachineSource {
  public:
-  Expected<std::shared_ptr<Machine>> machine(uint64_t) override {
-    return std::shared_ptr<Machine>(std::make_shared<FakeMachine>());
+  Expected<std::shared_ptr<Machine>> machine(const MachineRequest&) override {
+    last_ = std::make_shared<FakeMachine>();
+    return last_;
   }
+  Expected<void> given_up() override {
+    if (last_ == nullptr) return {};
+    const bool alone = last_.use_count() == 1;  // else the attempt has it still
+    if (alone && !last_->off_tape()) return {};
+    return fail(ErrorCode::kOffTape,
+                alone ? "off the tape: call 2 of the test" : "asked too early");
+  }
+
+ private:
+  std::shared_ptr<FakeMachine> last_;
 };
 
 }  // namespace skidproof::check

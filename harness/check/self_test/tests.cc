@@ -20,6 +20,12 @@ SKIDPROOF_KERNEL(self_test_needs_avx2){
 
 }  // namespace
 
+SKIDPROOF_SUITE(Must, kRead);
+SKIDPROOF_SUITE(Each, kCount);
+SKIDPROOF_SUITE(Again, kCount);
+SKIDPROOF_SUITE(Later, kEdges);
+SKIDPROOF_SUITE(Stop, kEdges);
+
 SKIDPROOF_TEST(Must, Pass, clause::R19) {
   need(machine().wrmsr(kMsr, 7));
   evidence("value", results::hex(7));
@@ -68,7 +74,7 @@ SKIDPROOF_TEST(Must, Skip, clause::R1) {
   ADD_FAILURE() << "SKIDPROOF_REQUIRE must return";
 }
 
-SKIDPROOF_TEST(Must, SkipWhatTheMachineDoesNotHave, clause::R1) {
+SKIDPROOF_TEST(Must, BeInErrorWhenAnAccessFailed, clause::R1) {
   VERIFY_EQ(need(machine().rdmsr(kMsr)), 0u);
   need(machine().wrmsr(FakeMachine::kNoModel, 1));
   need(machine().rdmsr(FakeMachine::kNotHere), "reading");
@@ -87,6 +93,116 @@ SKIDPROOF_TEST(Must, BeVacuousComparingNothing, clause::R1) { need(machine().rdm
 SKIDPROOF_TEST(Must, BeVacuousExecutingNothing, clause::R1) {
   VERIFY_FALSE(machine().rdmsr(FakeMachine::kUnreachable).has_value());
 }
+
+SKIDPROOF_TEST(Must, BeInErrorWhenAnAccessFailedBeforeASkip, clause::R1) {
+  const bool answers = machine().rdmsr(FakeMachine::kUnreachable).has_value();
+  SKIDPROOF_REQUIRE(answers, SkipCategory::kMachineLimit, "there is no such register here");
+}
+
+SKIDPROOF_TEST(Must, SkipWhatTheMachineDeclines, clause::R1) {
+  need(machine().wrmsr(FakeMachine::kNoModel, 1));
+  need(machine().rdpmc({}), "reading");
+  ADD_FAILURE() << "need() must not return";
+}
+
+SKIDPROOF_TEST(Must, CompareManyThings, clause::R1) {
+  for (uint64_t value : {7, 5, 9}) {
+    need(machine().wrmsr(kMsr, value));
+    VERIFY_EQ(need(machine().rdmsr(kMsr)), value);
+  }
+  VERIFY_THAT(std::vector<int>{1}, ::testing::SizeIs(1));
+  VERIFY_TRUE(machine().rdmsr(kMsr));
+  VERIFY_NE(&machine(), nullptr);
+}
+
+SKIDPROOF_TEST(Must, Observe, clause::R1) {
+  observe("the register", results::hex(need(machine().rdmsr(kMsr))));
+  observe("its neighbour", nullptr);
+}
+
+SKIDPROOF_TEST(Must, PassThoughItObservesToo, clause::R1) {
+  observe("the register", need(machine().rdmsr(kMsr)));
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), 0u);
+}
+
+SKIDPROOF_TEST(Must, ErrOnWhatIsObservedTwice, clause::R1) {
+  observe("once", need(machine().rdmsr(kMsr)));
+  observe("once", 2);
+}
+
+SKIDPROOF_TEST(Must, BeVacuousObservingWithoutLooking, clause::R1) { observe("nothing", 0); }
+
+// The attempts of one test: each of these does in the i-th what its name says. A process runs each
+// once.
+int attempts() {
+  static int made = 0;
+  return made++;
+}
+
+SKIDPROOF_TEST(Again, FailsAlways, clause::R1) {
+  evidence("attempt", attempts());
+  evidence("seed", results::hex(seed()));
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), 1u);
+}
+
+SKIDPROOF_TEST(Again, FailsTwiceInFive, clause::R1) {
+  const int attempt = attempts();
+  evidence("attempt", attempt);
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), attempt == 0 || attempt == 4 ? 1u : 0u);
+}
+
+SKIDPROOF_TEST(Again, FailsOnce, clause::R1) {
+  need(machine().wrmsr(kMsr, attempts() == 0 ? 1 : 0));
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), 0u) << "a fresh machine each time";
+}
+
+SKIDPROOF_TEST(Again, FailsOnceAndThenSkips, clause::R1) {
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), attempts() == 0 ? 1u : 0u);
+  SKIDPROOF_REQUIRE(attempts() == 1, SkipCategory::kNoResource, "out of cheek");
+}
+
+SKIDPROOF_TEST(Again, FailsOnceAndThenIsOffTheTape, clause::R1) {
+  const bool first = attempts() == 0;
+  if (!first) need(machine().wrmsr(FakeMachine::kOffTape, 1));
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), first ? 1u : 0u);
+}
+
+SKIDPROOF_TEST(Again, FailsOffTheTape, clause::R1) {
+  need(machine().wrmsr(FakeMachine::kOffTape, 1));
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), 1u);
+}
+
+SKIDPROOF_TEST(Again, FailsUnderNoiseAlways, clause::R1) {
+  need(machine().wrmsr(FakeMachine::kNoisy, 1));
+  need(machine().run(Program{}, RunPlan{}));
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), 1u);
+}
+
+SKIDPROOF_TEST(Again, FailsUnderNoiseOnce, clause::R1) {
+  const bool noisy = attempts() == 0;
+  if (noisy) need(machine().wrmsr(FakeMachine::kNoisy, 1));
+  need(machine().run(Program{}, RunPlan{}));
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), noisy ? 1u : 0u);
+}
+
+SKIDPROOF_TEST(Again, HoldsUnderNoise, clause::R1) {
+  need(machine().wrmsr(FakeMachine::kNoisy, 1));
+  need(machine().run(Program{}, RunPlan{}));
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), 0u);
+}
+
+SKIDPROOF_TEST(Again, TimesOutOnce, clause::R1) {
+  if (attempts() == 0) need(machine().wrmsr(FakeMachine::kHangs, 1));
+  need(machine().run(Program{}, RunPlan{}));
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), 0u);
+}
+
+SKIDPROOF_TEST(Again, TimesOutAlways, clause::R1) {
+  need(machine().wrmsr(FakeMachine::kHangs, 1));
+  need(machine().run(Program{}, RunPlan{}));
+}
+
+SKIDPROOF_TEST(Later, StandsOnTheGround, clause::R1) { VERIFY_EQ(need(machine().rdmsr(kMsr)), 0u); }
 
 SKIDPROOF_TEST_OVER(Each, Counter,
                     over::product(over::counters({0, 3}), over::words({"non-temporal"})),

@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "pebs/arch/enumeration.h"
 #include "pebs/arch/msr.h"
 #include "pebs/arch/reserved.h"
 #include "pebs/engines/lab_processor.h"
@@ -237,6 +238,21 @@ class Enumeration final : public bx_cpuid_t {
       }
       return;
     }
+    using arch::cpuid::kVirtualLabLeaves;
+    if (function == kVirtualLabLeaves + arch::cpuid::kCaches) {
+      answer(*leaf,
+             arch::caches_leaf(processor_.configuration().behaviour.core.caches, subfunction));
+      return;
+    }
+    if (function == arch::cpuid::kVirtualLabWords) {
+      answer(*leaf, arch::words_leaf(processor_.configuration().words, subfunction));
+      return;
+    }
+    if (function == kVirtualLabLeaves + arch::cpuid::kFeatures) {
+      const bool has = m.architectural_perfmon() && subfunction == 0;
+      answer(*leaf, has ? arch::features_leaf(m) : arch::CpuidLeaf{});
+      return;
+    }
     original_->get_cpuid_leaf(function, subfunction, leaf);
     const model::EnumerationBehaviour& wrong = processor_.configuration().behaviour.enumeration;
     const bool sibling = processor_.configuration().sibling_thread;
@@ -307,6 +323,9 @@ class Enumeration final : public bx_cpuid_t {
   }
 
  private:
+  static void answer(cpuid_function_t& leaf, const arch::CpuidLeaf& with) {
+    leaf = {with.eax, with.ebx, with.ecx, with.edx};
+  }
   // CPUID.1:EAX. [SDM vol. 2, CPUID, Figure 3-6]
   static Bit32u signature(const arch::CpuModel& part) {
     const Bit32u stepping = part.stepping >= 0 ? static_cast<Bit32u>(part.stepping) : 0;
@@ -420,7 +439,7 @@ void take_defects(char c) {
   std::string_view defects = whole;
   const bool sibling = defects.starts_with(kSibling);
   if (sibling) defects.remove_prefix(kSibling.size());
-  const auto behaviour = behaviour_with(*configuration().microarch, defects);
+  const auto behaviour = behaviour_with(*configuration().microarch, defects, configuration().rough);
   if (!behaviour) stop(behaviour.error().text().c_str(), kBadUsage);
   for (unsigned n = 0; n < units.size(); ++n) {
     units[n]->processor.become(*behaviour, sibling);

@@ -1,0 +1,186 @@
+#include "pebs/capabilities.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "pebs/arch/enumeration.h"
+#include "pebs/arch/msr.h"
+#include "pebs/arch/reserved.h"
+
+namespace skidproof {
+namespace {
+
+using namespace arch;  // MSR names
+
+// CPUID leaf 04H lists at most one data or unified cache for each level, and instruction caches.
+constexpr uint32_t kMostSubleaves = 8;
+
+std::vector<Cache> caches_of(const Machine& machine) {
+  std::vector<Cache> caches;
+  for (uint32_t subleaf = 0; subleaf < kMostSubleaves; ++subleaf) {
+    const Machine::CpuidResult leaf = machine.cpuid(cpuid::kCaches, subleaf);
+    const uint32_t type = leaf.eax & 0x1F;
+    if (type == cpuid::kNoCache) break;
+    if (type != cpuid::kDataCache && type != cpuid::kUnifiedCache) continue;
+    Cache cache;
+    cache.level = leaf.eax >> 5 & 7;
+    cache.line_bytes = (leaf.ebx & 0xFFF) + 1;
+    cache.ways = (leaf.ebx >> 22) + 1;
+    cache.bytes = uint64_t{cache.ways} * ((leaf.ebx >> 12 & 0x3FF) + 1) * cache.line_bytes *
+                  (uint64_t{leaf.ecx} + 1);
+    caches.push_back(cache);
+  }
+  return caches;
+}
+
+void read_cpuid(const Machine& machine, Capabilities& found) {
+  const uint32_t highest = machine.cpuid(0, 0).eax;
+  if (highest >= cpuid::kCaches) found.caches = caches_of(machine);
+  if (highest >= cpuid::kFeatures) {
+    const Machine::CpuidResult features = machine.cpuid(cpuid::kFeatures, 0);
+    found.sgx = (features.ebx & cpuid::kSgx) != 0;
+    found.tsx = (features.ebx & cpuid::kRtm) != 0;
+    found.processor_trace = (features.ebx & cpuid::kProcessorTrace) != 0;
+    found.la57 = (features.ecx & cpuid::kLa57) != 0;
+    found.hybrid = (features.edx & cpuid::kHybrid) != 0;
+  }
+  if (highest >= cpuid::kPerfmon) {
+    const Machine::CpuidResult perfmon = machine.cpuid(cpuid::kPerfmon, 0);
+    found.perfmon_version = perfmon.eax & 0xFF;
+    found.gp_counters = perfmon.eax >> 8 & 0xFF;
+    found.gp_width = perfmon.eax >> 16 & 0xFF;
+    found.fixed_counters = perfmon.edx & 0x1F;
+    found.fixed_width = perfmon.edx >> 5 & 0xFF;
+  }
+  found.core_type =
+      core_type_of([&](uint32_t leaf, uint32_t subleaf) { return machine.cpuid(leaf, subleaf); });
+}
+
+void read_perf_capabilities(uint64_t value, Capabilities& found) {
+  found.perf_capabilities = value;
+  found.lbr_format = static_cast<unsigned>(value & 0x3F);
+  found.pebs_trap = (value & capabilities::kPebsTrap) != 0;
+  found.pebs_format =
+      static_cast<unsigned>((value & capabilities::kFormat) >> capabilities::kFormatShift);
+  found.smm_freeze = (value & capabilities::kSmmFreeze) != 0;
+  found.full_width_writes = (value & capabilities::kFullWidthWrite) != 0;
+  found.baseline = (value & capabilities::kPebsBaseline) != 0;
+  found.perf_metrics = (value & capabilities::kPerfMetrics) != 0;
+  found.timing_info = (value & capabilities::kPebsTimingInfo) != 0;
+}
+
+// The register's value; empty where it does not exist or nobody can read it here.
+Expected<std::optional<uint64_t>> register_if_any(Machine& machine, uint32_t msr) {
+  Expected<uint64_t> value = machine.rdmsr(msr);
+  if (value) return std::optional(*value);
+  const ErrorCode code = value.error().code;
+  if (code == ErrorCode::kGeneralProtection || code == ErrorCode::kNotAvailable) {
+    return std::optional<uint64_t>();
+  }
+  return tl::make_unexpected(value.error());
+}
+
+Expected<void> read_registers(Machine& machine, Capabilities& found) {
+  if (!machine.identity().pmu) return {};
+  if (const auto enable = SKIDPROOF_TRY(register_if_any(machine, IA32_MISC_ENABLE))) {
+    found.pebs_available = (*enable & misc_enable::kPebsUnavailable) == 0;
+    found.bts_available = (*enable & misc_enable::kBtsUnavailable) == 0;
+  }
+  const bool announced = (machine.cpuid(1, 0).ecx & cpuid::kPdcm) != 0;
+  if (!announced) return {};
+  if (const auto value = SKIDPROOF_TRY(register_if_any(machine, IA32_PERF_CAPABILITIES))) {
+    read_perf_capabilities(*value, found);
+  }
+  return {};
+}
+
+}  // namespace
+
+const Cache* Capabilities::cache(unsigned level) const {
+  for (const Cache& each : caches) {
+    if (each.level == level) return &each;
+  }
+  return nullptr;
+}
+
+Expected<Capabilities> read_capabilities(Machine& machine) {
+  Capabilities found;
+  read_cpuid(machine, found);
+  SKIDPROOF_CHECK(read_registers(machine, found));
+  return found;
+}
+
+Capabilities capabilities_of(Machine& machine) {
+  Capabilities found;
+  read_cpuid(machine, found);
+  static_cast<void>(read_registers(machine, found));
+  return found;
+}
+
+Expected<Microarch> as_enumerated(const Microarch& row, const Capabilities& found) {
+  Microarch m = row;
+  if (!row.architectural_perfmon()) return m;
+  m.sgx = found.sgx;
+  m.processor_trace = found.processor_trace;
+  m.la57 = found.la57;
+  m.tsx = found.tsx;
+  m.perfevtsel_defined =
+      found.tsx ? m.perfevtsel_defined | evtsel::kInTx : m.perfevtsel_defined & ~evtsel::kInTx;
+  if (!found.perf_capabilities) return m;
+  m.pebs_timing_info = found.timing_info;
+  m.pebs_baseline = found.baseline;
+  const bool splits = row.record->cache_latency_shift != 0;
+  const RecordLayout* record = fixed_record(found.pebs_format);
+  if (record == nullptr) {
+    record = adaptive_record({.format = static_cast<uint8_t>(found.pebs_format),
+                              .splits_latency = splits,
+                              .retire_latency = found.timing_info});
+  }
+  if (record == nullptr) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("IA32_PERF_CAPABILITIES reports PEBS record format {}, which no table "
+                            "here describes; the row {} has format {}",
+                            found.pebs_format, row.name, row.record->format),
+                "only what needs no record can be tested on this processor");
+  }
+  if (record->format != row.record->format) {
+    m.ds = record->adaptive()    ? ds_of_adaptive_format(record->format)
+           : record->format == 0 ? kDsOneReset
+                                 : kDsFourResets;
+  }
+  m.record = record;
+  return m;
+}
+
+std::vector<std::string> differences(const Capabilities& found, const Microarch& row) {
+  std::vector<std::string> words;
+  const auto compare = [&](std::string_view what, auto seen, auto expected) {
+    if (seen != expected) words.push_back(fmt::format("{}={}, row: {}", what, seen, expected));
+  };
+  if (!row.architectural_perfmon()) return words;
+  compare("perfmon-version", found.perfmon_version, unsigned{row.perfmon_version});
+  compare("counter-width", found.gp_width, unsigned{row.gp_width});
+  if (found.gp_counters != row.gp_counters) {
+    compare("counters", found.gp_counters, unsigned{row.gp_counters_alone});
+  }
+  compare("fixed-counters", found.fixed_counters, unsigned{row.fixed_counters});
+  compare("tsx", found.tsx, row.tsx);
+  compare("sgx", found.sgx, row.sgx);
+  compare("processor-trace", found.processor_trace, row.processor_trace);
+  compare("la57", found.la57, row.la57);
+  if (!found.perf_capabilities) {
+    words.emplace_back("perf-capabilities=absent");
+    return words;
+  }
+  compare("pebs-format", found.pebs_format, unsigned{row.record->format});
+  compare("pebs-baseline", found.baseline, row.pebs_baseline);
+  compare("pebs-timing-info", found.timing_info, row.pebs_timing_info);
+  compare("lbr-format", found.lbr_format, unsigned{row.lbr_format});
+  compare("smm-freeze", found.smm_freeze, row.smm_freeze);
+  compare("full-width-writes", found.full_width_writes, row.full_width_writes);
+  compare("perf-metrics", found.perf_metrics, row.perf_metrics);
+  return words;
+}
+
+}  // namespace skidproof

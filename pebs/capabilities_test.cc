@@ -1,0 +1,167 @@
+// What a machine says of itself, and what of a row it replaces.
+#include "pebs/capabilities.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "pebs/arch/enumeration.h"
+#include "pebs/arch/generations.h"
+#include "pebs/arch/msr.h"
+#include "pebs/arch/reserved.h"
+#include "pebs/engines/model_machine.h"
+
+namespace skidproof {
+namespace {
+
+using namespace arch;
+
+// Answers CPUID and MSRs out of tables.
+class TableMachine final : public Machine {
+ public:
+  explicit TableMachine(const Microarch& row) {
+    identity_.microarch = &row;
+    identity_.pmu = true;
+    leaves[0] = {.eax = 0x1F};
+    leaves[1] = {.ecx = cpuid::kPdcm};
+  }
+  const Identity& identity() const override { return identity_; }
+  CpuidResult cpuid(uint32_t leaf, uint32_t subleaf) const override {
+    const auto found = leaves.find(leaf);
+    return found == leaves.end() || subleaf != 0 ? CpuidResult{} : found->second;
+  }
+  Expected<uint64_t> rdmsr(uint32_t msr) override {
+    const auto found = msrs.find(msr);
+    if (found == msrs.end()) return fail(error, "no such register");
+    return found->second;
+  }
+  Expected<void> wrmsr(uint32_t, uint64_t) override { return {}; }
+  Expected<Memory> allocate(const MemoryRequest&) override {
+    return fail(ErrorCode::kNoMemory, "none");
+  }
+  Expected<RunLog> run(const Program&, const RunPlan&) override {
+    return fail(ErrorCode::kExecution, "none");
+  }
+
+  std::map<uint32_t, CpuidResult> leaves;
+  std::map<uint32_t, uint64_t> msrs;
+  ErrorCode error = ErrorCode::kGeneralProtection;
+
+ private:
+  Identity identity_;
+};
+
+Capabilities read(Machine& machine) { return read_capabilities(machine).value(); }
+
+TEST(CapabilitiesTest, EveryModelSaysWhatItsRowDoes) {
+  for (const Microarch* row : microarchs()) {
+    SCOPED_TRACE(std::string(row->name));
+    const auto machine = engines::make_model_machine(*row, {});
+    ASSERT_TRUE(machine);
+    const Capabilities found = read(**machine);
+    EXPECT_THAT(differences(found, *row), testing::IsEmpty());
+    const Microarch same = as_enumerated(*row, found).value();
+    EXPECT_EQ(same.record, row->record);
+    EXPECT_EQ(same.ds.bytes, row->ds.bytes);
+    EXPECT_EQ(same.perfevtsel_defined, row->perfevtsel_defined);
+    EXPECT_EQ(same.tsx, row->tsx);
+    EXPECT_EQ(same.sgx, row->sgx);
+    EXPECT_EQ(same.processor_trace, row->processor_trace);
+    ASSERT_EQ(found.caches.size(), 3u);
+    EXPECT_EQ(found.cache(1)->bytes, row->caches.l1_bytes);
+    EXPECT_EQ(found.cache(2)->bytes, row->caches.l2_bytes);
+    EXPECT_EQ(found.last_level_cache()->bytes, row->caches.l3_bytes);
+    EXPECT_EQ(found.last_level_cache()->line_bytes, 64u);
+    EXPECT_EQ(found.cache(4), nullptr);
+    EXPECT_EQ(found.core_type == CoreType::kCore, row->hybrid);
+    EXPECT_EQ(found.perf_capabilities.has_value(), row->architectural_perfmon());
+  }
+}
+
+TEST(CapabilitiesTest, RegistersAreReadWhereTheyExist) {
+  TableMachine machine(kSkylake);
+  EXPECT_FALSE(read(machine).perf_capabilities) << "#GP";
+  machine.msrs[IA32_PERF_CAPABILITIES] = perf_capabilities(kSkylake);
+  machine.msrs[IA32_MISC_ENABLE] = misc_enable::kPebsUnavailable;
+  Capabilities found = read(machine);
+  EXPECT_EQ(found.pebs_format, 3u);
+  EXPECT_EQ(found.lbr_format, 5u);
+  EXPECT_TRUE(found.pebs_trap && found.full_width_writes && found.smm_freeze);
+  EXPECT_EQ(found.pebs_available, false);
+  EXPECT_EQ(found.bts_available, true);
+  machine.leaves[1] = {};
+  EXPECT_FALSE(read(machine).perf_capabilities) << "CPUID does not announce it";
+}
+
+TEST(CapabilitiesTest, AnErrorOfTheMachineIsOne) {
+  TableMachine machine(kSkylake);
+  machine.error = ErrorCode::kIo;
+  EXPECT_EQ(read_capabilities(machine).error().code, ErrorCode::kIo);
+  machine.leaves[7] = {.ebx = cpuid::kRtm};
+  EXPECT_TRUE(capabilities_of(machine).tsx) << "CPUID answers all the same";
+}
+
+// Cascade Lake without SGX, and with TSX switched off.
+TEST(CapabilitiesTest, CpuidDecidesOfTransactionsSgxAndTrace) {
+  TableMachine machine(kSkylake);
+  machine.leaves[7] = {.ebx = cpuid::kProcessorTrace, .ecx = cpuid::kLa57};
+  const Capabilities found = read(machine);
+  const Microarch m = as_enumerated(kSkylake, found).value();
+  EXPECT_FALSE(m.tsx);
+  EXPECT_FALSE(m.sgx);
+  EXPECT_TRUE(m.processor_trace);
+  EXPECT_TRUE(m.la57);
+  EXPECT_EQ(m.perfevtsel_defined & evtsel::kInTx, 0u);
+  EXPECT_EQ(clearable_status(m, 4) & status::kAsci, 0u);
+  EXPECT_THAT(differences(found, kSkylake),
+              testing::IsSupersetOf(
+                  {"tsx=false, row: true", "sgx=false, row: true", "la57=true, row: false"}));
+  machine.leaves[7] = {.ebx = cpuid::kRtm};
+  const Microarch other = as_enumerated(kAlderLakeP, read(machine)).value();
+  EXPECT_TRUE(other.tsx);
+  EXPECT_NE(other.perfevtsel_defined & evtsel::kInTx, 0u);
+}
+
+TEST(CapabilitiesTest, TheReportedFormatHasItsOwnLayouts) {
+  TableMachine machine(kSapphireRapids);
+  const uint64_t golden = perf_capabilities(kSapphireRapids);
+  const auto with_format = [&](uint64_t format, uint64_t more) {
+    machine.msrs[IA32_PERF_CAPABILITIES] =
+        (golden & ~capabilities::kFormat) | format << capabilities::kFormatShift | more;
+    return as_enumerated(kSapphireRapids, read(machine));
+  };
+  const Microarch five = with_format(5, capabilities::kPebsTimingInfo).value();
+  EXPECT_EQ(five.record, &kRecordFormat5);
+  EXPECT_EQ(five.ds.fixed_counter_reset(0), 0x140u);
+  EXPECT_TRUE(five.pebs_timing_info);
+  EXPECT_THAT(
+      differences(read(machine), kSapphireRapids),
+      testing::IsSupersetOf({"pebs-format=5, row: 4", "pebs-timing-info=true, row: false"}));
+  const Microarch four = with_format(4, 0).value();
+  EXPECT_EQ(four.record, &kRecordFormat4Split);
+  EXPECT_EQ(four.ds.fixed_counter_reset(0), 0x80u);
+  const Microarch three = with_format(3, 0).value();
+  EXPECT_EQ(three.record, &kRecordFormat3);
+  EXPECT_EQ(three.ds.fixed_resets, 0u);
+  const auto six = with_format(6, 0);
+  ASSERT_FALSE(six);
+  EXPECT_EQ(six.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(six.error().message, testing::HasSubstr("format 6"));
+}
+
+TEST(CapabilitiesTest, TheCoreTypeIsToldOnHybridPartsAlone) {
+  TableMachine machine(kAlderLakeP);
+  machine.leaves[0x1A] = {.eax = 0x2000'0001};
+  EXPECT_EQ(read(machine).core_type, CoreType::kUnstated);
+  machine.leaves[7] = {.edx = cpuid::kHybrid};
+  EXPECT_EQ(read(machine).core_type, CoreType::kAtom);
+  machine.leaves[0x1A] = {.eax = 0x4000'0001};
+  EXPECT_EQ(read(machine).core_type, CoreType::kCore);
+  machine.leaves[0].eax = 0x19;
+  EXPECT_EQ(read(machine).core_type, CoreType::kUnstated) << "there is no such leaf";
+}
+
+}  // namespace
+}  // namespace skidproof

@@ -1,0 +1,181 @@
+// Narrow questions about counting: what one published erratum spoils and nothing else does, or what it leaves
+// alone and another violation would not (pebs/arch/errata_tests.inc).
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "harness/check/check.h"
+#include "suites/exact.h"
+#include "suites/sampling.h"
+
+namespace skidproof::check {
+namespace {
+
+using namespace suites;
+using arch::Signal;
+
+constexpr char kNoEvent[] = "no such event";
+constexpr char kNoSibling[] = "no other thread shares the core";
+constexpr char kSibling[] = "another thread shares the core";
+
+// Instructions by IA32_PMC0 and by IA32_FIXED_CTR0, started and stopped by one write.
+struct Instructions {
+  uint64_t pmc = 0, fixed = 0;
+};
+Expected<Instructions> count_both(Machine& machine, const arch::Event& event,
+                                  const Program& program, uint64_t iterations) {
+  SessionPlan plan = one_counter(plain_counter(0, event), 1);
+  plan.fixed = {{.counter = 0}};
+  const Sampled sampled = SKIDPROOF_TRY(sample(machine, plan, program, iterations));
+  return Instructions{sampled.run.counters.at(0), sampled.run.fixed.at(0)};
+}
+
+}  // namespace
+
+SKIDPROOF_SUITE(PmuSignatures, kCount);
+
+// --- Instructions on a general-purpose counter and on the fixed one
+
+// Of a program that is over at once: what a counter begins with shows, what it loses on the way does not.
+SKIDPROOF_TEST_OVER(PmuSignatures, BeginAlikeOnFixedCounterZero,
+                    over::words({"shared_core", "core_alone"}), clause::M18, clause::M47) {
+  const bool shared = param().word() == "shared_core";
+  const bool sibling = machine().identity().sibling_thread;
+  SKIDPROOF_REQUIRE(sibling || !shared, SkipCategory::kNeedsSibling, kNoSibling);
+  SKIDPROOF_REQUIRE(!sibling || shared, SkipCategory::kNeedsNoSibling, kSibling);
+  const arch::Event* event = counting_event(uarch(), Signal::kInstructions);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("empty");
+  const Instructions counted = need(count_both(machine(), *event, code, 1));
+  evidence("pmc0", counted.pmc);
+  evidence("fixed0", counted.fixed);
+  VERIFY_THAT(difference(counted.fixed, counted.pmc),
+              within(0, 2 * margin_of(calibrated(calibrate::Quantity::kEdgeInstructions))));
+}
+
+// What a longer run has more than a shorter one: what a counter begins with is in both.
+SKIDPROOF_TEST(PmuSignatures, AdvanceAlikeOnFixedCounterZero, clause::M18, clause::M47) {
+  const arch::Event* event = counting_event(uarch(), Signal::kInstructions);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("nop_sled");
+  const Instructions shorter = need(count_both(machine(), *event, code, 200));
+  const Instructions longer = need(count_both(machine(), *event, code, 4000));
+  const int64_t pmc = difference(longer.pmc, shorter.pmc);
+  const int64_t fixed = difference(longer.fixed, shorter.fixed);
+  evidence("pmc0", pmc);
+  evidence("fixed0", fixed);
+  VERIFY_THAT(fixed,
+              within(pmc, 4 * margin_of(calibrated(calibrate::Quantity::kEdgeInstructions))));
+}
+
+// A counter that loses or gains a few is one that counts.
+SKIDPROOF_TEST(PmuSignatures, AreWithinOnePercentOnFixedCounterZero, clause::M18) {
+  const arch::Event* event = counting_event(uarch(), Signal::kInstructions);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("nop_sled");
+  const Instructions counted = need(count_both(machine(), *event, code, 4000));
+  evidence("pmc0", counted.pmc);
+  evidence("fixed0", counted.fixed);
+  VERIFY_GE(counted.pmc, code.total(4000).instructions);
+  VERIFY_THAT(difference(counted.fixed, counted.pmc),
+              within(0, counted.pmc / 100 +
+                            2 * margin_of(calibrated(calibrate::Quantity::kEdgeInstructions))));
+}
+
+// --- Rates
+
+// Too often is not twice as often, and never too seldom.
+SKIDPROOF_TEST_OVER(PmuSignatures, CountNeitherFewerNorManyMore,
+                    over::words({"instructions", "branches"}), clause::M47) {
+  const bool instructions = param().word() == "instructions";
+  const arch::Event* event =
+      counting_event(uarch(), instructions ? Signal::kInstructions : Signal::kBranches);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("branch_pattern", "pattern=alternating,length=256");
+  constexpr uint64_t kIterations = 20;
+  const uint64_t counted = need(count(machine(), 0, *event, code, kIterations));
+  const Expectations all = code.total(kIterations);
+  const uint64_t expected = instructions ? all.instructions : all.branches();
+  evidence("counted", counted);
+  VERIFY_GE(counted, expected);
+  VERIFY_LE(counted, expected + expected / 16 +
+                         2 * margin_of(calibrated(calibrate::Quantity::kEdgeInstructions)));
+}
+
+// At the highest ratio of core to bus clock, at most twice the one at boot, it is not slower than the TSC.
+SKIDPROOF_TEST(PmuSignatures, CountReferenceCyclesNoSlowerThanTheTsc, clause::M18) {
+  const Program& code = program("pointer_chase", "bytes=65536");
+  SessionPlan plan;
+  plan.buffer_records = 1;
+  plan.fixed = {{.counter = 2}};
+  const Sampled sampled = need(sample(machine(), plan, code, 50'000));
+  const uint64_t tsc = sampled.run.log.tsc, counted = sampled.run.fixed.at(0);
+  evidence("tsc", tsc);
+  evidence("reference-cycles", counted);
+  VERIFY_GE(counted, tsc - tsc / 8);
+  VERIFY_LE(counted, 2 * tsc);
+}
+
+// --- Triggers
+
+// A program without loads, however long: what is counted all the same comes from the other thread.
+SKIDPROOF_TEST(PmuSignatures, CountNoLoadOfTheSibling, clause::M13, clause::M36) {
+  SKIDPROOF_REQUIRE(machine().identity().sibling_thread, SkipCategory::kNeedsSibling, kNoSibling);
+  const arch::Event* event = counting_event(uarch(), Signal::kLoads);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("alu_chain");
+  const uint64_t shorter = need(count(machine(), 0, *event, code, 100));
+  const uint64_t longer = need(count(machine(), 0, *event, code, 2000));
+  evidence("shorter", shorter);
+  evidence("longer", longer);
+  VERIFY_THAT(difference(longer, shorter),
+              within(0, 2 * margin_of(calibrated(calibrate::Quantity::kEdgeInstructions))));
+}
+
+// Whatever was selected before. The sequence is the one that Linux writes once on these parts, with
+// counting off [Linux 6.12, arch/x86/events/intel/core.c, intel_pmu_nhm_workaround].
+SKIDPROOF_TEST(PmuSignatures, CountAfterTheSelectsThatLinuxWrites, clause::M13, clause::M47) {
+  SKIDPROOF_REQUIRE(uarch().has_erratum("AAK100"), SkipCategory::kNotOnThisMicroarch,
+                    "no erratum asks for that sequence here");
+  const arch::Event* branches = counting_event(uarch(), Signal::kBranches);
+  const arch::Event* instructions = counting_event(uarch(), Signal::kInstructions);
+  SKIDPROOF_REQUIRE(branches != nullptr && instructions != nullptr,
+                    SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("branch_pattern", "pattern=alternating,length=256");
+  constexpr std::array<uint64_t, 4> kSelects = {0x4300B5, 0x4300D2, 0x4300B1, 0x4300B1};
+  {
+    using namespace arch;  // MSR names
+    Restore restore(machine(), {IA32_PERF_GLOBAL_CTRL, IA32_PERFEVTSEL0, IA32_PERFEVTSEL0 + 1,
+                                IA32_PERFEVTSEL0 + 2, IA32_PERFEVTSEL0 + 3});
+    need(machine().wrmsr(IA32_PERF_GLOBAL_CTRL, 0));
+    for (unsigned n = 0; n < kSelects.size(); ++n) {
+      need(machine().wrmsr(IA32_PERFEVTSEL0 + n, kSelects[n]));
+    }
+  }
+  const auto gained = [&](const arch::Event& event) {
+    const uint64_t more = need(count(machine(), 0, event, code, 20));
+    return difference(more, need(count(machine(), 0, event, code, 10)));
+  };
+  const auto ten = code.per_iteration * 10;
+  VERIFY_EQ(gained(*branches), static_cast<int64_t>(ten.branches()));
+  VERIFY_THAT(gained(*instructions),
+              within(static_cast<int64_t>(ten.instructions),
+                     2 * margin_of(calibrated(calibrate::Quantity::kEdgeInstructions))));
+}
+
+// What a ring 3 program has more when it runs longer: it comes from ring 0 and goes back in both.
+SKIDPROOF_TEST(PmuSignatures, AdvanceExactlyInRing3, clause::M27, clause::M47) {
+  const arch::Event* event = counting_event(uarch(), Signal::kInstructions);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("nop_sled");
+  CounterSetup setup = plain_counter(0, *event);
+  setup.os = false;
+  constexpr uint64_t kMore = 400;
+  const uint64_t shorter = need(count(machine(), setup, code, kMore, Ring::kUser));
+  const uint64_t longer = need(count(machine(), setup, code, 2 * kMore, Ring::kUser));
+  VERIFY_THAT(difference(longer, shorter),
+              within(static_cast<int64_t>((code.per_iteration * kMore).instructions),
+                     2 * margin_of(calibrated(calibrate::Quantity::kEdgeInstructions))));
+}
+
+}  // namespace skidproof::check
