@@ -86,6 +86,7 @@ class Execution {
   Expected<void> prepare();
   Expected<void> quiesce();
   void write_ds_area();
+  Expected<void> place_ds_area();
   Expected<Finding> steps();
   Expected<Finding> step(const Step& step);
   Expected<Finding> write(uint32_t msr, uint64_t value);
@@ -165,8 +166,7 @@ Expected<void> Execution::quiesce() {
   const uint64_t status = machine_.rdmsr(IA32_PERF_GLOBAL_STATUS).value_or(0);
   static_cast<void>(machine_.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, status));
   SKIDPROOF_CHECK(machine_.wrmsr(IA32_X2APIC_LVT_PMI, kResetLvt));
-  SKIDPROOF_CHECK(machine_.wrmsr(IA32_DS_AREA, ds_.address));
-  registers_.write(IA32_DS_AREA, ds_.address);
+  SKIDPROOF_CHECK(place_ds_area());
   registers_.set(IA32_DEBUGCTL, SKIDPROOF_TRY(machine_.rdmsr(IA32_DEBUGCTL)));
   return {};
 }
@@ -290,7 +290,16 @@ Expected<Execution::Finding> Execution::write(uint32_t msr, uint64_t value) {
     predictor_.wrote(msr);
   }
   // A refused write changes nothing; compare_all() looks at the other registers.
-  return compare(msr == IA32_PERF_GLOBAL_OVF_CTRL ? IA32_PERF_GLOBAL_STATUS : msr);
+  Finding found = compare(msr == IA32_PERF_GLOBAL_OVF_CTRL ? IA32_PERF_GLOBAL_STATUS : msr);
+  if (!found && accepts && msr == IA32_DS_AREA) SKIDPROOF_CHECK(place_ds_area());
+  return found;
+}
+
+// An address that was written to see whether it is taken is none of memory that the case owns.
+Expected<void> Execution::place_ds_area() {
+  SKIDPROOF_CHECK(machine_.wrmsr(IA32_DS_AREA, ds_.address));
+  registers_.write(IA32_DS_AREA, ds_.address);
+  return {};
 }
 
 RunPlan Execution::plan_of(const Step& step) const {

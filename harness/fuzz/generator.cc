@@ -332,7 +332,9 @@ class Generator {
       const auto& all = registers_.watched();
       const uint32_t msr = all[random_.below(all.size())];
       if (msr == IA32_DS_AREA) {
-        write(msr, bit(static_cast<unsigned>(between(47, 63))) | (random_.next() & low_bits(40)));
+        // From the first bit of the sign on: addresses that are not canonical, but for some of bit 63.
+        const uint64_t sign = linear_address_bits(uarch_) - 1;
+        write(msr, bit(static_cast<unsigned>(between(sign, 63))) | (random_.next() & low_bits(40)));
         continue;
       }
       uint64_t value = legal(msr);
