@@ -31,7 +31,7 @@ std::vector<Param> rings_and_filters() {
 SKIDPROOF_SUITE(BtsPrivilege, kBranchTrace);
 
 SKIDPROOF_COMMON_TEST_OVER(BtsPrivilege, KeepsOutWhatItsFilterSays, rings_and_filters(),
-                           clause::B15, clause::B1) {
+                           clause::B15, clause::B1, clause::B2) {
   SKIDPROOF_REQUIRE(has_branch_trace(machine()), SkipCategory::kNotOnThisMicroarch, kNoBranchTrace);
   SKIDPROOF_REQUIRE(uarch().branch_trace.cpl_qualified, SkipCategory::kNotOnThisMicroarch,
                     "no privilege filters (DS-CPL)");

@@ -49,7 +49,7 @@ SKIDPROOF_SUITE(PebsFields, kOneRecord);
 
 // A linear address is sign-extended from bit 47 wherever it stands.
 SKIDPROOF_TEST_OVER(PebsFields, HoldCanonicalAddresses, over::words({"bytes=8K", "bytes=1M"}),
-                    clause::P12) {
+                    clause::P12, clause::D1) {
   SKIDPROOF_REQUIRE(has_load_latency(uarch()), SkipCategory::kNotOnThisMicroarch, kNoLatency);
   const Program& chase = program("pointer_chase", param().word());
 

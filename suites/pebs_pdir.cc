@@ -162,7 +162,8 @@ SKIDPROOF_TEST_OVER(PebsPdir, SamplesEachInstructionInProportionOnPmc1, shadows(
 }
 
 SKIDPROOF_TEST_OVER(PebsPdir, GivesNoPreciseDistributionOnAnotherCounter,
-                    over::product(over::counters({0, 2, 3}), two_shadows()), clause::P5) {
+                    over::product(over::counters({0, 2, 3}), two_shadows()), clause::P5,
+                    clause::R15) {
   SKIDPROOF_REQUIRE(uarch().pdir_counter != 0, SkipCategory::kNotOnThisMicroarch, kNoPdir);
   const Program& loop = program("division_shadow", param().word());
   const arch::Event& event = *facility_event(uarch(), EventKind::kPdir);

@@ -152,7 +152,7 @@ SKIDPROOF_TEST_OVER(PebsSkid, IsOneInstructionBehindTheEvent,
                         // Microcoded instructions around the event.
                         on("before_division", Signal::kConditional, "division_shadow"),
                     }),
-                    clause::R12, clause::R5) {
+                    clause::R12, clause::R5, clause::R1) {
   Case c(param());
   const arch::Event* event = precise_event(uarch(), c.signal, c.counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, absent(uarch(), c.signal));

@@ -139,7 +139,8 @@ SKIDPROOF_TEST(PmuVersion4, LetsNobodyWriteInuse, clause::G8) {
 
 // --- Streamlined freeze
 
-SKIDPROOF_TEST(PmuFreeze, FreezesByCtrFrzAndLeavesGlobalCtrl, clause::R52, clause::G9) {
+SKIDPROOF_TEST(PmuFreeze, FreezesByCtrFrzAndLeavesGlobalCtrl, clause::R52, clause::R53,
+               clause::G9) {
   SKIDPROOF_REQUIRE(version4(uarch()), SkipCategory::kNotOnThisMicroarch, kBefore);
   const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);

@@ -1,4 +1,5 @@
 // `explain`: one clause, test, kernel, defect, erratum, microarch or machine in words.
+#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
 #include <memory>

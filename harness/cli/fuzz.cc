@@ -1,4 +1,5 @@
 // `fuzz`: random PMU programmes over random code; what a machine does against what the manual promises.
+#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
 #include <cmath>

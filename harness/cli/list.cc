@@ -1,4 +1,5 @@
 // `list`: what there is, one line each.
+#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
 #include <map>

@@ -1,4 +1,5 @@
 // The program: reads the command line, runs the verb that it names, exits with its code.
+#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // `qualify`: proof that the suites catch every defect and accuse no conforming model.
+#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // `report`: hands result files to the Python package that draws the page.
+#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 #include <unistd.h>
 

@@ -1,4 +1,5 @@
 // `run`: the suites against a machine.
+#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // `traceability`: which tests hold which clause, and what proves it.
+#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
 #include <cerrno>

@@ -1,6 +1,7 @@
 // Messages, documents and files that came with the program.
 #include "harness/cli/verb.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 #include <unistd.h>
 

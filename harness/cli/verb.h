@@ -2,7 +2,6 @@
 #ifndef SKIDPROOF_HARNESS_CLI_VERB_H_
 #define SKIDPROOF_HARNESS_CLI_VERB_H_
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -13,6 +12,10 @@
 #include "base/expected.h"
 #include "harness/check/listener.h"
 #include "results/row.h"
+
+namespace CLI {
+class App;
+}
 
 namespace skidproof::cli {
 
