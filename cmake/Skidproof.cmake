@@ -73,12 +73,15 @@ function(skidproof_library name)
   endif()
 endfunction()
 
-# skidproof_program(NAME [MEASURED] SOURCES ... DEPENDS ...): an executable that is no test. MEASURED: its own time is.
+# skidproof_program(NAME [MEASURED] SOURCES ... DEPENDS ...): an executable that is no test. MEASURED: its own time is,
+# so that a build with sanitizers has no use for it.
 function(skidproof_program name)
   cmake_parse_arguments(ARG "MEASURED" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE skidproof_options ${ARG_DEPENDS})
-  if(NOT ARG_MEASURED)
+  if(ARG_MEASURED)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ${SKIDPROOF_SANITIZE})
+  else()
     target_compile_options(${name} PRIVATE ${skidproof_light})
   endif()
 endfunction()
