@@ -1,5 +1,6 @@
 // PEBS on fixed counters: where they are enabled, where their reset values stand, and the precise
 // distribution on fixed counter 0.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -39,6 +40,20 @@ uint64_t since(const arch::Microarch& microarch, uint64_t value, uint64_t loaded
   return (value - loaded) & minus_period(1, microarch.fixed_width);
 }
 
+// Iterations in which fixed counter i counts twice so many events, by a run that counts and samples
+// nothing: cycles and reference cycles of an iteration are the machine's. Of a counter that hardly
+// counts no more than kMostIterations are asked for.
+Expected<uint64_t> iterations_until(Machine& machine, const Program& program, unsigned i,
+                                    uint64_t events) {
+  constexpr uint64_t kTried = 1000, kMostIterations = 200'000;
+  SessionPlan plan;
+  plan.fixed = {{.counter = i}};
+  Session session = SKIDPROOF_TRY(Session::open(machine, plan));
+  const SessionRun run = SKIDPROOF_TRY(session.run(program, kTried));
+  const uint64_t counted = std::max<uint64_t>(run.fixed.at(0), 1);
+  return std::clamp(2 * events * kTried / counted, kTried, kMostIterations);
+}
+
 }  // namespace
 
 SKIDPROOF_SUITE(PebsFixed, kOneRecord);
@@ -64,8 +79,9 @@ SKIDPROOF_TEST_OVER(PebsFixed, RecordsOnEachFixedCounter, fixed_counters(), clau
   const uint64_t period = 5000;
   constexpr size_t kRecords = 8;
 
+  const uint64_t iterations = need(iterations_until(machine(), code, i, kRecords * period));
   Sampled sampled =
-      need(sample(machine(), fixed_plan(sampling_fixed(i, period), kRecords), code, 20000));
+      need(sample(machine(), fixed_plan(sampling_fixed(i, period), kRecords), code, iterations));
 
   evidence("records", sampled.records().size());
   VERIFY_EQ(sampled.records().size(), kRecords);
@@ -87,7 +103,8 @@ SKIDPROOF_TEST_OVER(PebsFixed, LoadsTheResetValueAndClearsTheStatus, fixed_count
   FixedSetup setup = sampling_fixed(i, 2000);
   setup.reset = minus_period(uint64_t{1} << 40, uarch().fixed_width);
 
-  Sampled sampled = need(sample(machine(), fixed_plan(setup, 8), code, 2000));
+  const uint64_t iterations = need(iterations_until(machine(), code, i, setup.period));
+  Sampled sampled = need(sample(machine(), fixed_plan(setup, 8), code, iterations));
 
   const uint64_t gained = since(uarch(), sampled.run.fixed[0], *setup.reset);
   evidence("gained-since", gained);
@@ -114,7 +131,12 @@ SKIDPROOF_TEST(PebsFixed, TakeEachTheirOwnSlot, clause::A15, clause::A16) {
     session.set_reset_slot(n, minus_period((n + 7) * (uint64_t{1} << 36), uarch().gp_width));
   }
 
-  const SessionRun run = need(session.run(code, 2000));
+  uint64_t iterations = 0;
+  for (const FixedSetup& setup : plan.fixed) {
+    const uint64_t its = need(iterations_until(machine(), code, setup.counter, setup.period));
+    iterations = std::max(iterations, its);
+  }
+  const SessionRun run = need(session.run(code, iterations));
 
   evidence("records", session.records().size());
   VERIFY_GE(session.records().size(), 1u);
@@ -135,7 +157,8 @@ SKIDPROOF_TEST_OVER(PebsFixed, RecordNothingWithoutTheirEnableBit, fixed_counter
   setup.pebs = false;
   setup.reset = minus_period(uint64_t{1} << 40, uarch().fixed_width);
 
-  Sampled sampled = need(sample(machine(), fixed_plan(setup, 8), code, 2000));
+  const uint64_t iterations = need(iterations_until(machine(), code, i, 2000));
+  Sampled sampled = need(sample(machine(), fixed_plan(setup, 8), code, iterations));
 
   VERIFY_EQ(sampled.records().size(), 0u);
   VERIFY_EQ(sampled.run.global_status & status_bit(i), status_bit(i)) << "it did overflow";
@@ -154,12 +177,13 @@ SKIDPROOF_TEST_OVER(PebsFixed, FollowTheirOwnAdaptiveBit,
   setup.adaptive = set;
   SessionPlan plan = fixed_plan(setup, 8);
   plan.pebs_data_cfg = adaptive::kGprs;
+  const uint64_t iterations = need(iterations_until(machine(), code, i, 8 * setup.period));
   // The neighbours' bits are the other way round.
   for (unsigned other = 0; other < 3; ++other) {
     if (other != i) plan.fixed.push_back({.counter = other, .adaptive = !set});
   }
 
-  Sampled sampled = need(sample(machine(), plan, code, 20000));
+  Sampled sampled = need(sample(machine(), plan, code, iterations));
 
   VERIFY_GE(sampled.records().size(), 4u);
   const size_t expected = adaptive::record_bytes(set ? adaptive::kGprs : 0);
@@ -177,7 +201,8 @@ SKIDPROOF_TEST_OVER(PebsFixed, InterruptAtTheThreshold, fixed_counters(), clause
   SessionPlan plan = fixed_plan(sampling_fixed(i, 3000), 4);
   plan.threshold_records = 4;
 
-  Sampled sampled = need(sample(machine(), plan, code, 20000));
+  const uint64_t iterations = need(iterations_until(machine(), code, i, 4 * plan.fixed[0].period));
+  Sampled sampled = need(sample(machine(), plan, code, iterations));
 
   VERIFY_EQ(sampled.records().size(), 4u);
   VERIFY_EQ(sampled.run.log.pmis.size(), 1u);
@@ -240,9 +265,11 @@ SKIDPROOF_TEST_OVER(PebsFixed, SamplesEachInstructionInProportion,
   const uint64_t iterations = (period + spread) / path.size() + 1;
   session.set_fixed_reset_slot(i, draw());
   need(session.run(loop, iterations));
+  LostReloads lost(arch::IA32_FIXED_CTR0 + i, uarch().fixed_width);
   for (size_t run = 1; run < 3 * wanted && session.index() < session.maximum(); ++run) {
     session.set_fixed_reset_slot(i, draw());
-    need(session.resume(loop, iterations));
+    const SessionRun done = need(session.resume(loop, iterations));
+    need(lost.mend(machine(), done.fixed[0], session.index(), draw()));
   }
 
   std::vector<uint64_t> counts(path.size());

@@ -125,6 +125,7 @@ Expected<Placing> place_samples(Machine& machine, const Program& program, const 
   SKIDPROOF_TRY(session.run(program, iterations));
   Placing all;
   const auto any = [](const Instruction&) { return true; };
+  LostReloads lost(arch::IA32_PMC0 + counter, microarch.gp_width);
   for (size_t i = 1; i < 3 * records; ++i) {
     if (session.index() >= session.maximum()) {
       all += place(program, path, session.records(), any);
@@ -132,7 +133,8 @@ Expected<Placing> place_samples(Machine& machine, const Program& program, const 
       session.rewind();
     }
     session.set_reset_slot(counter, draw());
-    SKIDPROOF_TRY(session.resume(program, iterations));
+    const SessionRun done = SKIDPROOF_TRY(session.resume(program, iterations));
+    SKIDPROOF_CHECK(lost.mend(machine, done.counters.at(0), session.index(), draw()));
   }
   if (session.index() < session.maximum()) all += place(program, path, session.records(), any);
   return all;

@@ -181,6 +181,34 @@ inline std::optional<uint64_t> recorded_counters(const arch::Microarch& microarc
   return record.global_status() & microarch.pebs_counters;
 }
 
+// --- Many short runs
+
+// What overflows among the instructions around a program may leave no record, and then nothing loads the
+// counter again: it counts on from zero for good. Software loads one that has passed zero and that no
+// record came from for a few runs; one that is merely armed gives its record in the next.
+class LostReloads {
+ public:
+  // `msr`: of a counter of so many bits, which is loaded below zero.
+  LostReloads(uint32_t msr, unsigned width) : msr_(msr), width_(width) {}
+
+  // After each run: the counter, the PEBS index, and what the counter shall be loaded with. Errors: of WRMSR.
+  Expected<void> mend(Machine& machine, uint64_t counter, uint64_t index, uint64_t load) {
+    constexpr unsigned kPatience = 3;
+    const bool passed_zero = (counter >> (width_ - 1) & 1) == 0;
+    silent_ = passed_zero && index == index_ ? silent_ + 1 : 0;
+    index_ = index;
+    if (silent_ < kPatience) return {};
+    silent_ = 0;
+    return machine.wrmsr(msr_, load);
+  }
+
+ private:
+  uint32_t msr_;
+  unsigned width_;
+  unsigned silent_ = 0;
+  uint64_t index_ = 0;
+};
+
 // --- Recorded IPs
 
 // Outside the program: the machine's own code around it counts too, between GLOBAL_CTRL and the
