@@ -167,9 +167,9 @@ SKIDPROOF_TEST_OVER(PebsSkid, IsOneInstructionBehindTheEvent,
 // The same above ring 0, whatever the machine does on the way in and out.
 SKIDPROOF_TEST_OVER(PebsSkid, IsTheSameInRing3,
                     over_counters({
-                        on("load", Signal::kLoads, "sparse_event", "event=load,spacing=16"),
-                        on("store", Signal::kStores, "sparse_event", "event=store,spacing=16"),
-                        on("simd", Signal::kSimd, "sparse_event", "event=simd,spacing=16"),
+                        on("load", Signal::kLoads, "sparse_event", "event=load,spacing=4"),
+                        on("store", Signal::kStores, "sparse_event", "event=store,spacing=4"),
+                        on("simd", Signal::kSimd, "sparse_event", "event=simd,spacing=4"),
                         on("taken", Signal::kConditional, "fused_branch",
                            "first=cmp,condition=e,apart=1,taken=1"),
                         on("call", Signal::kNearCalls, "call_return"),

@@ -37,12 +37,14 @@ namespace {
 
 // What the guest writes to these ports the host takes. The guest's side is ci/lab.d/port.c.
 enum Port : unsigned {
-  kExit = 0xF4,        // the command's status
-  kOutput = 0x5E1,     // its standard output …
-  kError = 0x5E2,      // … and error, byte by byte
-  kResults = 0x5E3,    // a tar archive of what it left behind
-  kNewModels = 0x5E4,  // 32 bits: every processor's models begin again with this seed
-  kDefects = 0x5E5     // a line: every processor's models begin again, broken like that
+  kExit = 0xF4,         // the command's status
+  kOutput = 0x5E1,      // its standard output …
+  kError = 0x5E2,       // … and error, byte by byte
+  kResults = 0x5E3,     // a tar archive of what it left behind
+  kNewModels = 0x5E4,   // 32 bits: every processor's models begin again with this seed
+  kDefects = 0x5E5,     // a line: every processor's models begin again, broken like that
+  kSnapshot = 0x5E6,    // a tar archive of what it has left so far …
+  kSnapshotEnd = 0x5E7  // … which is whole now
 };
 
 constexpr int kHarnessFailed = 2, kBadUsage = 64;
@@ -69,9 +71,18 @@ class Outlet {
     line.push_back(static_cast<char>(byte));
     if (byte == '\n' || line.size() >= 4096) flush(port == kOutput ? 3 : 4, line);
   }
+  void snapshot(uint8_t byte) { snapshot_.push_back(static_cast<char>(byte)); }
+  // Seen whole or not at all.
+  void keep_snapshot() {
+    if (results_ != nullptr) return;  // they come whole
+    leave("snapshot.tar", std::exchange(snapshot_, {}));
+    if (std::rename(path_of("snapshot.tar").c_str(), path_of("results.tar").c_str()) != 0) {
+      stop("results.tar could not be written");
+    }
+  }
   void leave(const char* name, const std::string& text) {
     std::FILE* file = open(name);
-    std::fputs(text.c_str(), file);
+    std::fwrite(text.data(), 1, text.size(), file);
     if (std::fclose(file) != 0) stop((std::string(name) + " could not be written").c_str());
   }
   [[noreturn]] void finish(const char* file, const std::string& text) {
@@ -84,9 +95,12 @@ class Outlet {
   }
 
  private:
-  std::FILE* open(const char* name) {
+  static std::string path_of(const char* name) {
     const char* folder = std::getenv("SKIDPROOF_LAB_OUT");
-    const std::string path = std::string(folder != nullptr ? folder : ".") + "/" + name;
+    return std::string(folder != nullptr ? folder : ".") + "/" + name;
+  }
+  std::FILE* open(const char* name) {
+    const std::string path = path_of(name);
     std::FILE* file = std::fopen(path.c_str(), "wb");
     if (file == nullptr) stop(("cannot write " + path).c_str());
     return file;
@@ -100,7 +114,7 @@ class Outlet {
     text.clear();
   }
 
-  std::string output_, error_;
+  std::string output_, error_, snapshot_;
   std::FILE* results_ = nullptr;
 };
 
@@ -203,6 +217,15 @@ class Cpu final : public Host {
   OverheadMeter meter_{overhead};
   bool interrupted_ = false;
 };
+
+// SKIDPROOF_LAB_HANG=N: whether this is the Nth time.
+bool hangs_now() {
+  static unsigned long left = [] {
+    const char* value = std::getenv("SKIDPROOF_LAB_HANG");
+    return value == nullptr ? 0 : std::strtoul(value, nullptr, 10);
+  }();
+  return left != 0 && --left == 0;
+}
 
 // The emulated CPU's own CPUID and MSRs, with performance monitoring as the microarch has it.
 class Enumeration final : public bx_cpuid_t {
@@ -319,6 +342,10 @@ class Enumeration final : public bx_cpuid_t {
       meter_.enabled(value);
     }
     skidproof_lab_watching[cpu->which_cpu()] = processor_.watching() || meter_.watching();
+    if (index == arch::IA32_PEBS_ENABLE && value != 0 && cpu->which_cpu() == 0 && hangs_now()) {
+      // Not even an NMI or an INIT wakes it; the other CPUs go on.
+      cpu->enter_sleep_state(BX_CPU_C::BX_ACTIVITY_STATE_WAIT_FOR_SIPI);
+    }
     return answer == Answer::kDone;
   }
 
@@ -570,6 +597,14 @@ void skidproof_lab_output(unsigned port, unsigned bytes, unsigned value) {
       for (unsigned n = 0; n < bytes; ++n) {
         Outlet::get().put(port, static_cast<uint8_t>(value >> (8 * n)));
       }
+      break;
+    case kSnapshot:
+      for (unsigned n = 0; n < bytes; ++n) {
+        Outlet::get().snapshot(static_cast<uint8_t>(value >> (8 * n)));
+      }
+      break;
+    case kSnapshotEnd:
+      Outlet::get().keep_snapshot();
       break;
     case kNewModels:
       for (unsigned n = 0; n < units.size(); ++n) {
