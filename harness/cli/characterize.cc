@@ -1,9 +1,9 @@
 // `characterize`: what this CPU's memory, stores and branches really do, by the TSC.
 #include "harness/run/characterize.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <atomic>
 #include <map>
 #include <memory>

@@ -1,7 +1,7 @@
 // `doctor`: what this machine can run, and for each thing that it cannot: why, and what mends it.
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <string>

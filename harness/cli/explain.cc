@@ -1,7 +1,7 @@
 // `explain`: one clause, test, kernel, defect, erratum, microarch or machine in words.
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 #include <string_view>

@@ -1,7 +1,7 @@
 // `fuzz`: random PMU programmes over random code; what a machine does against what the manual promises.
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <cmath>
 #include <filesystem>
 #include <fstream>

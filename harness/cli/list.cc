@@ -1,7 +1,7 @@
 // `list`: what there is, one line each.
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
 #include <string>

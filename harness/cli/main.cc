@@ -1,7 +1,7 @@
 // The program: reads the command line, runs the verb that it names, exits with its code.
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
 #include <cstring>

@@ -1,7 +1,7 @@
 // `qualify`: proof that the suites catch every defect and accuse no conforming model.
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
 #include <memory>

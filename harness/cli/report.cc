@@ -1,8 +1,8 @@
 // `report`: hands result files to the Python package that draws the page.
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <map>

@@ -1,7 +1,7 @@
 // `traceability`: which tests hold which clause, and what proves it.
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstring>
 #include <fstream>

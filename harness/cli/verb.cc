@@ -1,10 +1,10 @@
 // Messages, documents and files that came with the program.
 #include "harness/cli/verb.h"
 
-#include <CLI/CLI.hpp>
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
