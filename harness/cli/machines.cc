@@ -156,7 +156,8 @@ class DirectSource final : public check::MachineSource {
 };
 
 Expected<int> cpu_for(const CpuWish& wish) {
-  return SKIDPROOF_TRY(choose_cpu(SKIDPROOF_TRY(host_cpus()), wish)).number;
+  const auto cpus = SKIDPROOF_TRY(host_cpus());
+  return SKIDPROOF_TRY(choose_cpu(cpus, wish)).number;
 }
 
 Expected<OpenMachine> open_direct(const CpuWish& wish) {

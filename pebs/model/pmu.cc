@@ -491,7 +491,7 @@ void Pmu::State::interrupts_after_assist(bool threshold) {
 
 // --- Pmu: NetBurst's registers are other ones, and rare enough to be asked for last.
 
-Pmu::Pmu(const Microarch& microarch, Topology topology, Bus& bus, Behaviour behaviour,
+Pmu::Pmu(const Microarch& microarch, Topology topology, Bus& bus, const Behaviour& behaviour,
          uint64_t seed) {
   if (microarch.architectural_perfmon()) {
     state_ = std::make_unique<State>(microarch, topology, bus, behaviour, seed);

@@ -33,7 +33,7 @@ class NetBurst;
 
 class Pmu {
  public:
-  Pmu(const arch::Microarch& microarch, Topology topology, Bus& bus, Behaviour behaviour,
+  Pmu(const arch::Microarch& microarch, Topology topology, Bus& bus, const Behaviour& behaviour,
       uint64_t seed);
   ~Pmu();
   Pmu(const Pmu&) = delete;

@@ -74,6 +74,7 @@ struct SectionKey {
   std::string test;
   unsigned repetition = 0;
   unsigned attempt = 0;
+  // clang-tidy 14 takes what is generated for a comparison with a pointer. NOLINTNEXTLINE(modernize-use-nullptr)
   auto operator<=>(const SectionKey&) const = default;
 };
 
