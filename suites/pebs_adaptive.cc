@@ -2,6 +2,7 @@
 // in each of them.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -54,7 +55,7 @@ struct Stores {
 Stores stores_of(const arch::Microarch& microarch, const calibrate::Figure& stores_a_record) {
   const unsigned counter = arming_counter(microarch);
   const uint64_t own = stores_a_record.known()
-                           ? static_cast<uint64_t>(std::max(0.0, stores_a_record.high) + 0.5)
+                           ? static_cast<uint64_t>(std::llround(std::max(0.0, stores_a_record.high)))
                            : 0;
   return {counter, precise_event(microarch, Signal::kStores, counter),
           usable_period(microarch, 40) + 2 * kRoom * own};

@@ -207,7 +207,8 @@ Expected<StatusShares> status_shares(Machine& machine, const Program& program,
   uint64_t iterations = iterations_of(microarch, program, arming);
   Session session =
       SKIDPROOF_TRY(Session::open(machine, store_plan(microarch, store_counter(microarch))));
-  SKIDPROOF_TRY(session.run(program, SKIDPROOF_TRY(one_pass(program))));
+  const uint64_t pass = SKIDPROOF_TRY(one_pass(program));
+  SKIDPROOF_TRY(session.run(program, pass));
   session.rewind();  // what came before the caches were warm
   SKIDPROOF_TRY(session.run(program, iterations));
   StatusShares shares;

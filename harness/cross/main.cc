@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -278,4 +279,11 @@ int main_of(int argc, char** argv) {
 }  // namespace
 }  // namespace skidproof::cross
 
-int main(int argc, char** argv) { return skidproof::cross::main_of(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    return skidproof::cross::main_of(argc, argv);
+  } catch (const std::exception& exception) {
+    std::fprintf(stderr, "internal error: %s\n", exception.what());
+    return 2;
+  }
+}
