@@ -54,9 +54,10 @@ struct Stores {
 // buffer of records are fewer than half of it.
 Stores stores_of(const arch::Microarch& microarch, const calibrate::Figure& stores_a_record) {
   const unsigned counter = arming_counter(microarch);
-  const uint64_t own = stores_a_record.known()
-                           ? static_cast<uint64_t>(std::llround(std::max(0.0, stores_a_record.high)))
-                           : 0;
+  const uint64_t own =
+      stores_a_record.known()
+          ? static_cast<uint64_t>(std::llround(std::max(0.0, stores_a_record.high)))
+          : 0;
   return {counter, precise_event(microarch, Signal::kStores, counter),
           usable_period(microarch, 40) + 2 * kRoom * own};
 }
