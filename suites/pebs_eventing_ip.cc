@@ -85,11 +85,15 @@ Expected<Pairs> sample_pairs(Machine& machine, const Program& loop, const Case& 
                              const arch::Event& event, const calibrate::Figure& arming) {
   LoopPath path = LoopPath::of(loop, c.taken);
   Pairs pairs;
+  uint64_t enough = 0;  // iterations that filled the buffer of the run before
   for (uint64_t run = 0; run < kRuns; ++run) {
-    uint64_t period = usable_period(*machine.identity().microarch, kPeriod) + run;
-    uint64_t iterations = loop_iterations(kRecordsARun, period, event.signal, path.size(), arming);
+    const uint64_t period = usable_period(*machine.identity().microarch, kPeriod) + run;
+    const uint64_t most = most_iterations(kRecordsARun, period, event.signal, path.size(), arming);
+    enough =
+        std::max(enough, usual_iterations(kRecordsARun, period, event.signal, path.size(), arming));
     Sampled sampled = SKIDPROOF_TRY(
-        sample(machine, one_counter(c.counter, event, period, kRecordsARun), loop, iterations));
+        sample_until_full(machine, one_counter(c.counter, event, period, kRecordsARun), loop,
+                          kRecordsARun, enough, most));
     for (Record record : sampled.records()) {
       std::optional<size_t> at = path.position(record.eventing_ip());
       std::optional<size_t> next = path.position(record.ip());

@@ -101,12 +101,15 @@ Expected<Placing> place_samples(Machine& machine, const Program& program, const 
   Placing all;
   const size_t records = safe_records(*machine.identity().microarch, kRecordsARun);
   const uint64_t runs = (kRuns * kRecordsARun + records - 1) / records;
+  uint64_t enough = 0;  // iterations that filled the buffer of the run before
   for (uint64_t i = 0; i < runs; ++i) {
     uint64_t period = usable_period(*machine.identity().microarch, kPeriod) + i;
     SessionPlan plan = one_counter(c.counter, event, period, records);
     plan.ring = ring;
-    const uint64_t iterations = loop_iterations(records, period, event.signal, path.size(), arming);
-    Sampled sampled = SKIDPROOF_TRY(sample(machine, plan, program, iterations));
+    const uint64_t most = most_iterations(records, period, event.signal, path.size(), arming);
+    enough = std::max(enough, usual_iterations(records, period, event.signal, path.size(), arming));
+    Sampled sampled =
+        SKIDPROOF_TRY(sample_until_full(machine, plan, program, records, enough, most));
     all += place(program, path, sampled.records(), c.cause);
   }
   return all;

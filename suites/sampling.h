@@ -121,13 +121,12 @@ inline SessionPlan one_counter(unsigned counter, const arch::Event& event, uint6
   return one_counter(CounterSetup::of(counter, event, period), records);
 }
 
-// How many events may pass while PEBS is being armed, where they come as fast as a core retires: so
-// many of every `instructions`.
+// How many events may pass while PEBS is being armed: so many of every `instructions`, where they come as
+// fast as a core retires, or so many a cycle.
 inline uint64_t passing_events(const calibrate::Figure& arming, uint64_t events = 1,
-                               uint64_t instructions = 1) {
-  constexpr double kMostACycle = 8;
+                               uint64_t instructions = 1, double a_cycle = 8) {
   if (!arming.known()) return 0;
-  const double passing = arming.value * kMostACycle;
+  const double passing = arming.value * a_cycle;
   return static_cast<uint64_t>(
       std::ceil(passing * static_cast<double>(events) / static_cast<double>(instructions)));
 }
@@ -140,14 +139,24 @@ inline uint64_t iterations_for(size_t records, uint64_t period, uint64_t events_
 }
 
 // The same for a loop of so many instructions: uops and instructions come several a cycle, of other events
-// an iteration has one at least. Where arming could not be measured, two periods may pass.
+// an iteration has one at least. `passing`: events while PEBS is being armed, where every instruction is one.
 inline uint64_t loop_iterations(size_t records, uint64_t period, arch::Signal signal,
-                                uint64_t instructions, const calibrate::Figure& arming) {
+                                uint64_t instructions, uint64_t passing) {
   const bool dense = signal == arch::Signal::kUops || signal == arch::Signal::kInstructions;
-  const uint64_t passing = arming.known() ? passing_events(arming) : 2 * period;
-  return dense ? iterations_for(records, period + period / 4, instructions / 2, passing)
-               : iterations_for(records, period + period / 4, 1,
-                                passing_events(arming, 1, instructions));
+  const uint64_t events = dense ? std::max<uint64_t>(instructions / 2, 1) : 1;
+  return iterations_for(records, period + period / 4, events,
+                        dense ? passing : (passing + instructions - 1) / instructions);
+}
+// As many as suffice mostly, at two instructions a cycle; and in any case. Where arming could not be
+// measured, two periods may pass.
+inline uint64_t usual_iterations(size_t records, uint64_t period, arch::Signal signal,
+                                 uint64_t instructions, const calibrate::Figure& arming) {
+  return loop_iterations(records, period, signal, instructions, passing_events(arming, 1, 1, 2));
+}
+inline uint64_t most_iterations(size_t records, uint64_t period, arch::Signal signal,
+                                uint64_t instructions, const calibrate::Figure& arming) {
+  return loop_iterations(records, period, signal, instructions,
+                         arming.known() ? passing_events(arming) : 2 * period);
 }
 
 // Loads that fill a buffer of load latency: the hardware tags them at random, at a rate that is not
@@ -170,6 +179,22 @@ inline Expected<Sampled> sample(Machine& machine, const SessionPlan& plan, const
   Session session = SKIDPROOF_TRY(Session::open(machine, plan));
   SessionRun run = SKIDPROOF_TRY(session.run(program, iterations));
   return Sampled{std::move(session), std::move(run)};
+}
+
+// The same, until there are so many records: how many events pass while PEBS is being armed depends on how fast the
+// program retires, so a run of too few iterations is followed by one of so many more as records were missing,
+// up to `most`. `iterations` becomes what was needed.
+inline Expected<Sampled> sample_until_full(Machine& machine, const SessionPlan& plan,
+                                           const Program& program, size_t wanted,
+                                           uint64_t& iterations, uint64_t most) {
+  for (;;) {
+    Sampled sampled = SKIDPROOF_TRY(sample(machine, plan, program, iterations));
+    const uint64_t records = sampled.records().size();
+    if (records >= wanted || iterations >= most) return sampled;
+    // At most eightfold: what recorded next to nothing says little about how much more it needs.
+    const uint64_t needed = iterations * wanted / std::max<uint64_t>(records, 1);
+    iterations = std::min(most, std::min(needed * 9 / 8, iterations * 8) + 1);
+  }
 }
 
 // What a record says of the counters behind it, as far as its format does: the status of formats 1
