@@ -53,7 +53,9 @@ class Core {
   // The TSC at a reading of the core clock.
   uint64_t reference(uint64_t cycle) const { return cycle * reference_percent_ / 100; }
   // Time passes in which nothing retires: the totals gain cycles and reference cycles.
-  void stall(uint64_t cycles);
+  void stall(uint64_t cycles) {
+    if (cycles != 0) stand_still(cycles);
+  }
   // Back to the state after construction.
   void reset();
 
@@ -176,7 +178,9 @@ class Core {
 
   Line reach(uint32_t number, uint64_t now);
   Line reach_unusual(uint32_t number, uint64_t now);
-  void spend(uint64_t cycles, arch::SignalCounts& counts);
+  void stand_still(uint64_t cycles);
+  void spend(uint64_t clock, arch::SignalCounts& counts);
+  void total(const arch::SignalCounts& counts);
   Line fetch(uint32_t number, uint64_t now);
   void prefetch_behind(uint32_t number);
   Level look_far(uint32_t number);
