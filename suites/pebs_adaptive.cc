@@ -111,7 +111,8 @@ SKIDPROOF_SUITE(PebsAdaptive, kOneRecord);
 // --- Groups
 
 SKIDPROOF_TEST_OVER(PebsAdaptive, HasTheGroupsThatAreSelectedInTheirOrder, choices(), clause::A1,
-                    clause::A2, clause::A3, clause::A8, clause::A10, clause::A11, clause::R8) {
+                    clause::A2, clause::A3, clause::A8, clause::A10, clause::A11, clause::R8,
+                    clause::G3, clause::G5) {
   SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
   const Stores stores = SKIDPROOF_STORES;
   SKIDPROOF_REQUIRE(stores.event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
@@ -251,7 +252,7 @@ SKIDPROOF_TEST_OVER(PebsAdaptive, LeavesARecordThatDoesNotFit, choices(), clause
 // --- The basic group
 
 SKIDPROOF_TEST_OVER(PebsAdaptive, NamesItsCounter, over::counters({0, 1, 2, 3, 4, 5, 6, 7}),
-                    clause::A6, clause::A14, clause::R19) {
+                    clause::A6, clause::A14, clause::R19, clause::G5) {
   SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
   const auto counter = static_cast<unsigned>(param().number());
   const arch::Event* event = precise_event(uarch(), Signal::kConditional, counter);
@@ -338,7 +339,7 @@ SKIDPROOF_TEST_OVER(PebsAdaptive, HasTheNextIpBehindTheSampledOne,
   VERIFY_GE(compared, 400u);
 }
 
-SKIDPROOF_TEST(PebsAdaptive, StampsRecordsWithTheTime, clause::A7) {
+SKIDPROOF_TEST(PebsAdaptive, StampsRecordsWithTheTime, clause::A7, clause::R28) {
   SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
   const Stores stores = SKIDPROOF_STORES;
   SKIDPROOF_REQUIRE(stores.event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);

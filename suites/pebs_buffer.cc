@@ -118,7 +118,7 @@ SKIDPROOF_TEST_OVER(PebsBuffer, WritesNoByteAtOrPastAnUnalignedMaximum,
 // Sandy Bridge's text (18.9.1): with no room the event is skipped entirely, so the counter runs on
 // from its overflow and its status bit stays. Nehalem's says only that nothing is written.
 SKIDPROOF_TEST_OVER(PebsBuffer, SkipsEventsWhileItIsFull, over::counters({0, 1, 2, 3}), clause::D10,
-                    clause::D15, clause::R46, clause::D4) {
+                    clause::D15, clause::R46, clause::D4, clause::R18) {
   const auto counter = static_cast<unsigned>(param().number());
   const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);

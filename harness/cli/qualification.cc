@@ -198,7 +198,7 @@ void Qualifier::plan_verdict(Run run) {
   run.verdict = found_.defects.size();
   const arch::Erratum* erratum = arch::find_erratum(run.defect->id);
   run.listed = erratum != nullptr && erratum->listed_for(first_part(*run.microarch));
-  // Its failures are to be explained, all of them: one does not settle the verdict.
+  // Its failures are to be explained, all of them: one does not end the run.
   const bool whole = plan_.all || (run.listed && !run.rough);
   run.until_caught = !whole;
   std::deque<Run> attempts;
@@ -322,7 +322,7 @@ void Qualifier::finished(const Run& run, const WorkDone& done) {
   verdict.seconds += done.seconds;
   const bool settled =
       std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return settles(run, row); });
-  if (!run.until_caught || !settled) {
+  if (plan_.all || !settled) {
     plan_next(run.verdict);
   } else {
     close_verdict(run.verdict);
