@@ -262,7 +262,7 @@ TEST(Row, ClosedListsHaveDistinctWords) {
 
 TEST(Row, EvidenceTakesShapesAndPlainJson) {
   TestRow test = sample_test();
-  test.evidence = nlohmann::json{{"records", 7}};
+  test.evidence = Json{{"records", 7}};
   test.evidence["skid"] =
       Histogram{.name = "skid", .unit = "instructions", .bins = {{1, 9}, {-2, 1}}};
   const Json json = json_of(test);

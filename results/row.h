@@ -17,7 +17,6 @@
 #include <array>
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,12 +25,9 @@
 #include <vector>
 
 #include "base/expected.h"
+#include "results/json.h"
 
 namespace skidproof::results {
-
-// Keeps the order of fields, so that a line reads with its type first. Converts from
-// nlohmann::json.
-using Json = nlohmann::ordered_json;
 
 inline constexpr int kSchema = 1;
 

@@ -128,6 +128,7 @@ SKIDPROOF_TEST_OVER(
         on("fused_taken", Signal::kLoads, "fused_branch", "first=cmp,condition=e,form=mem_reg"),
         on("fused_falls", Signal::kLoads, "fused_branch",
            "first=cmp,condition=b,form=mem_reg,taken=0", false),
+        on("not_taken", Signal::kConditional, "sparse_event", "event=not_taken,spacing=16", false),
         on("uops", Signal::kUops, "call_return", "depth=8"),
     }),
     clause::R8, clause::R12, clause::G1) {
@@ -186,6 +187,32 @@ SKIDPROOF_TEST_OVER(PebsEventingIp, IsTheBranchWhoseTargetIsTheIp,
     VERIFY_EQ(pair.ip, pair.eventing->target) << "after " << pair.eventing->text;
   }
   evidence("records", pairs.inside.size());
+}
+
+// What HSD167 leaves standing, and a processor that has another instruction there does not.
+SKIDPROOF_TEST_OVER(
+    PebsEventingIp, NamesTheSampledInstructionMostly,
+    over::product(over::counters({0}),
+                  {on("load", Signal::kLoads, "sparse_event", "event=load,spacing=16"),
+                   on("taken", Signal::kConditional, "sparse_event", "event=taken,spacing=16")}),
+    clause::R8) {
+  SKIDPROOF_REQUIRE(holds_both(uarch()), SkipCategory::kNotOnThisMicroarch, kAbsent);
+  Case c(param());
+  const arch::Event* event = precise_event(uarch(), c.signal, c.counter);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
+                    fmt::format("no precise event for {}", arch::name_of(c.signal)));
+  const Program& loop = program(param().word(0), param().word(1));
+
+  const Pairs pairs = need(
+      sample_pairs(machine(), loop, c, *event, calibrated(calibrate::Quantity::kArmingCycles)));
+
+  VERIFY_GE(pairs.inside.size(), kRecordsExpected);
+  uint64_t right = 0;
+  for (const Pair& pair : pairs.inside)
+    right += pair.eventing != nullptr && causes(c.signal, *pair.eventing) && pair.distance == 1;
+  evidence("records", pairs.inside.size());
+  evidence("right", right);
+  VERIFY_GE(2 * right, pairs.inside.size());
 }
 
 // No program here is ever inside a transaction.

@@ -5,7 +5,6 @@
 // of the loop is recorded as often as every other; an ordinary event waits after its overflow until
 // PEBS is armed, and that wait ends, more often than in proportion, behind the division.
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -64,7 +63,7 @@ struct Distribution {
   std::vector<std::pair<int64_t, double>> shares;
   uint64_t records = 0;
 
-  nlohmann::json histogram(const char* name) const {
+  results::Json histogram(const char* name) const {
     results::Json json = results::Histogram{
         .name = name, .unit = "instruction of the loop", .bins = bins, .weights = shares};
     return json;

@@ -229,7 +229,7 @@ Expected<StatusShares> status_shares(Machine& machine, const Program& program,
   return shares;
 }
 
-nlohmann::json as_evidence(const StatusShares& shares) {
+results::Json as_evidence(const StatusShares& shares) {
   return {{"records", shares.records},
           {"l1_hit", shares.l1_hit},
           {"stlb_miss", shares.stlb_miss},

@@ -26,7 +26,6 @@
 #include <initializer_list>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -41,6 +40,7 @@
 #include "kernels/kernel.h"
 #include "pebs/arch/clause.h"
 #include "pebs/machine.h"
+#include "results/json.h"
 #include "results/row.h"
 
 namespace skidproof::check {
@@ -157,10 +157,10 @@ class Test : public ::testing::Test {
                          Mode mode = Mode::kLong);
 
   // Evidence for the result row; keys are unique within a test.
-  void evidence(std::string_view key, const nlohmann::json& value);
+  void evidence(std::string_view key, const results::Json& value);
   // An outcome that nothing promises, with what was seen: evidence["observed"][what]. A test that
   // compares nothing ends `observed` with it.
-  void observe(std::string_view what, const nlohmann::json& seen);
+  void observe(std::string_view what, const results::Json& seen);
   // {"kind":"histogram"}: value -> count.
   void histogram(std::string_view key, std::string_view unit,
                  const std::map<int64_t, uint64_t>& bins,

@@ -304,22 +304,22 @@ const Program& Test::program(std::string_view kernel_name, std::string_view para
   }
 }
 
-void Test::evidence(std::string_view key, const nlohmann::json& value) {
+void Test::evidence(std::string_view key, const results::Json& value) {
   results::Json& all = outcome().evidence;
   if (all.contains(std::string(key))) {
     stop({ErrorCode::kInternal, fmt::format("the evidence `{}` is given twice", key), {}},
          "evidence", info_->file, info_->line);
   }
-  all[std::string(key)] = results::Json(value);
+  all[std::string(key)] = value;
 }
 
-void Test::observe(std::string_view what, const nlohmann::json& seen) {
+void Test::observe(std::string_view what, const results::Json& seen) {
   results::Json& all = outcome().evidence["observed"];
   if (all.contains(std::string(what))) {
     stop({ErrorCode::kInternal, fmt::format("`{}` is observed twice", what), {}}, "evidence",
          info_->file, info_->line);
   }
-  all[std::string(what)] = results::Json(seen);
+  all[std::string(what)] = seen;
   outcome().observed = true;
 }
 
@@ -330,7 +330,7 @@ void Test::histogram(std::string_view key, std::string_view unit,
                                           .unit = std::string(unit),
                                           .bins = {bins.begin(), bins.end()},
                                           .expected = expected};
-  evidence(key, nlohmann::json(item));
+  evidence(key, results::Json(item));
 }
 
 void Test::stop(const Error& error, const char* what, const char* file, int line) {

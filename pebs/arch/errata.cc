@@ -65,10 +65,13 @@ constexpr AffectedParts kRecordAfterDisable[] = {
     {.model = 0x5E, .last_stepping = 2},
     {.model = 0x5E, .first_stepping = 3, .last_stepping = 3, .fixed_from = 0x7C},
     {.model = 0x5E, .first_stepping = 4}};
-constexpr AffectedParts kOneLevelMemoryEvents[] = {
+constexpr AffectedParts kHaswellToCometLakeClient[] = {
     {.model = 0x3C}, {.model = 0x45}, {.model = 0x46}, {.model = 0x3D},
     {.model = 0x47}, {.model = 0x4E}, {.model = 0x5E}, {.model = 0x8E},
     {.model = 0x9E}, {.model = 0xA5}, {.model = 0xA6}};
+constexpr AffectedParts kWrongAtNotTaken[] = {{.model = 0x3D}, {.model = 0x47}, {.model = 0x4E},
+                                              {.model = 0x5E}, {.model = 0x8E}, {.model = 0x9E},
+                                              {.model = 0xA5}, {.model = 0xA6}};
 constexpr AffectedParts kLoadLatencyWithSibling[] = {
     {.model = 0x3C}, {.model = 0x45}, {.model = 0x46}, {.model = 0x8E},
     {.model = 0x9E}, {.model = 0xA5}, {.model = 0xA6}};

@@ -31,15 +31,17 @@ inline constexpr std::array<std::string_view, 10> kSandyBridgeErrata = {
 inline constexpr std::array<std::string_view, 5> kIvyBridgeErrata = {"BV51", "BV85", "BJ122",
                                                                      "BJ136", "BU10"};
 // 4th Generation Intel Core Processor Family, Desktop, HSD; BJ122 as HSD29, BD41 as HSD8.
-inline constexpr std::array<std::string_view, 10> kHaswellErrata = {
-    "HSD73", "HSD91", "HSD110", "HSD140", "HSD143", "HSD159", "HSD169", "HSD171", "BJ122", "BD41"};
-// 5th Generation Intel Core Processor Family, BDD, and the mobile parts, BDM; HSD91 as BDM38, HSD140 as BDM61, SKL117
+inline constexpr std::array<std::string_view, 11> kHaswellErrata = {
+    "HSD73",  "HSD91",  "HSD110", "HSD140", "HSD143", "HSD159",
+    "HSD167", "HSD169", "HSD171", "BJ122",  "BD41"};
+// 5th Generation Intel Core Processor Family, BDD, and the mobile parts, BDM; HSD91 as BDM38, HSD167 as BDD111, HSD140 as BDM61, SKL117
 // as BDM120, BD41 as BDM8.
-inline constexpr std::array<std::string_view, 9> kBroadwellErrata = {
-    "BDD102", "BDD113", "BDM55", "BDM62", "BDM126", "HSD91", "HSD140", "SKL117", "BD41"};
-// 6th Generation Intel Processor Family, SKL.
-inline constexpr std::array<std::string_view, 5> kSkylakeErrata = {"SKL44", "SKL90", "SKL104",
-                                                                   "SKL117", "SKL128"};
+inline constexpr std::array<std::string_view, 11> kBroadwellErrata = {
+    "BDD102", "BDD113", "BDM50",  "BDM55",  "BDM62", "BDM126",
+    "HSD91",  "HSD140", "HSD167", "SKL117", "BD41"};
+// 6th Generation Intel Processor Family, SKL; BDM50 as SKL18, HSD167 as SKL120.
+inline constexpr std::array<std::string_view, 7> kSkylakeErrata = {
+    "SKL44", "SKL90", "SKL104", "SKL117", "SKL128", "BDM50", "HSD167"};
 
 }  // namespace skidproof::arch
 

@@ -13,6 +13,8 @@ enum class EventingIp : uint8_t {
   kNext,    // the instruction after it, as at 08H
   kBefore,  // the one that retired before it
   kZero,
+  kBeforeNotTaken,    // the one before it, where it is a conditional jump that falls through
+  kNowAndThenBefore,  // the one before it, in one record of eight
 };
 
 // Which counters 90H of format 3 names (G5).

@@ -21,6 +21,7 @@ void Pmu::State::begin_assist(uint64_t triggering, const Retired& r) {
              .triggers = triggering,
              .ip = r.ip,
              .ip_before = last_ip,
+             .fell_through = r.counts[arch::index(Signal::kConditionalNotTaken)] != 0,
              .load = r.load,
              .store = r.store,
              .retire_cycles = cycles_of(r.counts)};
@@ -104,6 +105,12 @@ void Pmu::State::add_generation_fields(RecordData& data, uint64_t triggering, co
       data.eventing_ip = pending.ip_before;
       break;
     case EventingIp::kZero:
+      break;
+    case EventingIp::kBeforeNotTaken:
+      data.eventing_ip = pending.fell_through ? pending.ip_before : pending.ip;
+      break;
+    case EventingIp::kNowAndThenBefore:
+      data.eventing_ip = pebs_records % 8 == 7 ? pending.ip_before : pending.ip;
       break;
   }
   data.tx_information = how.tx_information;

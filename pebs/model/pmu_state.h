@@ -48,6 +48,7 @@ struct PendingAssist {
   uint64_t triggers = 0;      // IA32_PMCn at bit n, fixed counter i at 32 + i
   uint64_t ip = 0;            // of the instruction that caused it
   uint64_t ip_before = 0;     // of the one before, kept only for a defect
+  bool fell_through = false;  // a conditional jump caused it that was not taken
   Access load, store;
   uint64_t retire_cycles = 0;  // from the retirement before it to its own
 };
