@@ -4,6 +4,7 @@
 #include "harness/check/check.h"
 #include "pebs/arch/msr.h"
 #include "suites/exact.h"
+#include "suites/sampling.h"
 
 namespace skidproof::check {
 namespace {
@@ -24,6 +25,23 @@ SKIDPROOF_TEST(PmuMetrics, ExistExactlyWhereTheyAreAnnounced, clause::A20, claus
   VERIFY_EQ(need(refuses_to_read(machine(), arch::MSR_PERF_METRICS)), !announced);
   VERIFY_EQ(need(refuses(machine(), arch::IA32_PERF_GLOBAL_CTRL, arch::status::kPerfMetrics)),
             !announced);
+}
+
+// How wide the machine is, nothing here promises.
+SKIDPROOF_TEST_OVER(PmuMetrics, CountSlotsOnFixedCounterThree,
+                    over::words({"nop_sled", "pointer_chase", "mixed"}), clause::A21) {
+  SKIDPROOF_REQUIRE(uarch().fixed_counters > 3, SkipCategory::kNotOnThisMicroarch,
+                    "there is no fixed counter 3");
+  SessionPlan plan;
+  plan.fixed = {{.counter = 1}, {.counter = 3}};
+  const Sampled counted = need(sample(machine(), plan, program(param().word()), 2000));
+  const uint64_t cycles = counted.run.fixed.at(0), slots = counted.run.fixed.at(1);
+  evidence("cycles", cycles);
+  evidence("slots", slots);
+  VERIFY_GT(cycles, 0u);
+  // A thread has half of a core's slots at the least, and no core is 32 wide.
+  VERIFY_GE(slots, cycles / 2);
+  VERIFY_LE(slots, 32 * cycles);
 }
 
 // Software clears them before it counts; what they hold while nothing counts can be read both ways.

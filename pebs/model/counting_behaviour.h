@@ -76,6 +76,7 @@ struct CountingBehaviour {
   Substitution substitute;         // M47
   Mistake mistake;                 // M49
   uint32_t fixed_lost_events = 0;  // fixed counter 0 misses one in this many (HSD140)
+  bool slots = true;               // fixed counter 3 counts (A21)
   uint32_t fixed_start_extra =
       0;                      // what fixed counter 0 gains when enabled beside a sibling (HSD143)
   uint32_t extra_events = 0;  // a counter gains one for each so many (SKL44); 0: none

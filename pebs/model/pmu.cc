@@ -360,6 +360,8 @@ uint64_t Pmu::State::fixed_events(unsigned i, const SignalCounts& counts) {
     if ((fixed_field(i) & fixed_ctrl::kOs) != 0) one_level |= evtsel::kOs;
     events = with_sibling(fixed_signal(i), one_level, events, cycles_of(counts));
   }
+  if (!how.slots && i == 3) [[unlikely]]
+    events = 0;
   if (how.fixed_lost_events != 0 && i == 0) [[unlikely]] {
     fixed_since_loss += events;
     events -= fixed_since_loss / how.fixed_lost_events;
