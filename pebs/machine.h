@@ -36,10 +36,9 @@ struct Identity {
   const arch::Microarch* microarch = nullptr;  // nullptr: no row covers this CPU
   bool pmu = false;                            // the MSRs answer
   bool sibling_thread = false;                 // a second logical processor shares the core
-  bool sibling_busy = false;                // … and is known to execute code while programs run
-  bool instant_handler = false;             // PMIs are handled between two instructions
-  std::vector<std::string> capabilities;    // ISA and PMU words for reports
-  std::vector<Mode> modes = {Mode::kLong};  // of the programs that it runs
+  bool instant_handler = false;                // PMIs are handled between two instructions
+  std::vector<std::string> capabilities;       // ISA and PMU words for reports
+  std::vector<Mode> modes = {Mode::kLong};     // of the programs that it runs
 
   bool runs(Mode mode) const { return std::find(modes.begin(), modes.end(), mode) != modes.end(); }
 };
@@ -109,6 +108,8 @@ struct RunPlan {
   uint64_t bts_index_address = 0;  // the same of the branch trace store
   uint64_t bts_base_address = 0;
   uint32_t pebs_field_bytes = 8;  // of all four: 4 in the 32-bit layout of the DS area
+  bool keep_sibling_busy =
+      false;  // the other thread of the core executes code meanwhile, where that can be
   std::chrono::milliseconds deadline{10'000};
 };
 
@@ -142,6 +143,7 @@ struct RunLog {
   bool abandoned = false;     // by kInit or kReset: the program did not return
   uint64_t result = 0;        // RAX on return
   uint64_t tsc = 0;           // ticks from before the call to after it
+  bool sibling_busy = false;  // the other thread is known to have executed code meanwhile
   Noise noise;
 };
 

@@ -406,6 +406,7 @@ Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterat
   run.pmi = plan.pmi;
   run.ring = plan.ring;
   run.mode = plan.mode;
+  run.keep_sibling_busy = plan.keep_sibling_busy;
   run.pebs_field_bytes = layout().field_bytes;
   run.pebs_index_address = ds.address + layout().pebs_index;
   run.pebs_base_address = ds.address + layout().pebs_base;

@@ -84,6 +84,7 @@ struct SessionPlan {
   bool freeze_on_pmi = false;                     // IA32_DEBUGCTL[12]
   bool freeze_while_smm = false;                  // IA32_DEBUGCTL[14]
   bool mask_interrupts = false;                   // leave the LVT entry masked
+  bool keep_sibling_busy = false;                 // RunPlan::keep_sibling_busy
   PmiPolicy pmi = {};
   Ring ring = Ring::kKernel;
   Mode mode = Mode::kLong;  // of the programs: outside IA-32e mode the DS area is below 4 GiB

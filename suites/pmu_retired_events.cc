@@ -112,10 +112,10 @@ Level level(std::string_view word, const Capabilities& found) {
     return 0;
   };
   // Half a level lies well beyond the level before it only where that is a quarter of it or less; else
-  // as much as lies between the two.
-  auto between = [&](unsigned number) {
-    return std::bit_floor(
-        std::max(bytes(number) / 2, std::min(2 * bytes(number - 1), bytes(number))));
+  // as much as lies between the two, where there is room for twice the smaller.
+  auto between = [&](unsigned number) -> uint64_t {
+    const uint64_t beyond = 2 * bytes(number - 1);
+    return bytes(number) < beyond ? 0 : std::max(std::bit_floor(bytes(number) / 2), beyond);
   };
   if (word == "L1") return {Signal::kLoadsL1Hit, std::bit_floor(bytes(1) / 2), 16};
   if (word == "L2") return {Signal::kLoadsL2Hit, between(2), 8};
@@ -150,7 +150,9 @@ SKIDPROOF_TEST_OVER(PmuRetiredEvents, CountEachOnce,
 SKIDPROOF_TEST_OVER(PmuRetiredEvents, CountLoadsByWhereTheirLineWas,
                     over::words({"L1", "L2", "L3", "memory"}), clause::M49) {
   const Level here = level(param().word(), capabilities_of(machine()));
-  SKIDPROOF_REQUIRE(here.bytes != 0, SkipCategory::kMachineLimit, "CPUID.04H lists no such cache");
+  SKIDPROOF_REQUIRE(
+      here.bytes != 0, SkipCategory::kMachineLimit,
+      "CPUID.04H lists no such cache, or one that is hardly larger than the one before it");
   SKIDPROOF_REQUIRE(publishes(uarch(), {here.signal}), SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const uint64_t loads = here.bytes / 64 * here.rounds;
   const Program& code = program("pointer_chase", number("bytes", here.bytes));

@@ -165,6 +165,7 @@ Expected<OpenMachine> open_direct(const CpuWish& wish) {
   PinGuard pinned = SKIDPROOF_TRY(PinGuard::pin(cpu));
   direct::DirectOptions options;
   options.cpu = cpu;
+  options.sibling_cpu = sibling_of(cpu);
   options.host = native_identity(cpu);
   options.cpuid = host_cpuid;
   auto device = SKIDPROOF_TRY(direct::open_device());

@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <string_view>
+#include <system_error>
 
 #include "harness/run/cpu_choice.h"
 #include "pebs/capabilities.h"
@@ -76,12 +79,6 @@ std::string first_line(const std::string& path) {
   std::string line;
   std::getline(file, line);
   return line;
-}
-
-bool has_sibling(int cpu) {
-  // "3" alone; "3,67" or "2-3" with a sibling.
-  return first_line(fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu))
-             .find_first_of(",-") != std::string::npos;
 }
 
 uint32_t microcode_of(int cpu) {
@@ -162,9 +159,35 @@ Identity native_identity(int cpu) {
         arch::identify(static_cast<uint8_t>(identity.family), static_cast<uint8_t>(identity.model),
                        static_cast<uint8_t>(identity.stepping), core);
   }
-  identity.sibling_thread = has_sibling(cpu);
+  identity.sibling_thread = sibling_of(cpu) >= 0;
   identity.capabilities = capabilities();
   return identity;
+}
+
+int sibling_in(std::string_view list, int cpu) {
+  while (!list.empty()) {
+    const std::string_view part = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(part.size() + 1, list.size()));
+    int first = -1, last = -1;
+    const char* end = part.data() + part.size();
+    const auto [behind, error] = std::from_chars(part.data(), end, first);
+    if (error != std::errc()) return -1;
+    last = first;
+    if (behind != end && *behind == '-' &&
+        std::from_chars(behind + 1, end, last).ec != std::errc()) {
+      return -1;
+    }
+    for (int n = first; n <= last; ++n) {
+      if (n != cpu) return n;
+    }
+  }
+  return -1;
+}
+
+int sibling_of(int cpu) {
+  return sibling_in(
+      first_line(fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu)),
+      cpu);
 }
 
 }  // namespace skidproof

@@ -3,6 +3,7 @@
 #define SKIDPROOF_HARNESS_RUN_NATIVE_IDENTITY_H_
 
 #include <cstdint>
+#include <string_view>
 
 #include "pebs/machine.h"
 
@@ -15,6 +16,11 @@ Machine::CpuidResult host_cpuid(uint32_t leaf, uint32_t subleaf);
 // core type, microcode and sibling are its own, so call this while pinned to it. The name is
 // "native" and pmu is false.
 Identity native_identity(int cpu);
+
+// The other logical processor of its core, of several the lowest; -1 where none is online.
+int sibling_of(int cpu);
+// The same from a list of processors as the kernel writes it, "3,67" or "2-3".
+int sibling_in(std::string_view list, int cpu);
 
 }  // namespace skidproof
 

@@ -9,6 +9,7 @@
 #include <future>
 
 #include "harness/run/clock.h"
+#include "harness/run/native_identity.h"
 #include "harness/run/noise.h"
 #include "harness/run/pinning.h"
 #include "harness/run/watchdog.h"
@@ -93,6 +94,16 @@ TEST(Watchdog, CallsBackOnceAfterTheDeadline) {
   watchdog.stop();
   EXPECT_EQ(calls, 1);
   EXPECT_TRUE(watchdog.expired());
+}
+
+TEST(Sibling, IsTheOtherProcessorOfTheKernelsList) {
+  EXPECT_EQ(sibling_in("3", 3), -1);
+  EXPECT_EQ(sibling_in("3,67", 3), 67);
+  EXPECT_EQ(sibling_in("3,67", 67), 3);
+  EXPECT_EQ(sibling_in("2-3", 3), 2);
+  EXPECT_EQ(sibling_in("2-3", 2), 3);
+  EXPECT_EQ(sibling_in("1-2,65-66", 1), 2);
+  for (const char* none : {"", "x", "-", "3-", ","}) EXPECT_EQ(sibling_in(none, 3), -1) << none;
 }
 
 TEST(Watchdog, StaysSilentWhenStoppedInTime) {

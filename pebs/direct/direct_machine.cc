@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "pebs/arch/enumeration.h"
 #include "pebs/arch/msr.h"
 #include "pebs/direct/driver/skidproof_uapi.h"
+#include "pebs/direct/sibling_load.h"
 
 namespace skidproof::direct {
 namespace {
@@ -462,6 +464,9 @@ Expected<RunLog> DirectMachine::run_once(const Program& program, const RunPlan& 
   run.deadline_ms =
       static_cast<uint32_t>(std::clamp<int64_t>(plan.deadline.count(), 1, kMaxDeadline));
 
+  std::optional<SiblingLoad> sibling;
+  if (plan.keep_sibling_busy && options_.sibling_cpu >= 0) sibling.emplace(options_.sibling_cpu);
+
   const std::string what = "run " + program.id();
   if (const int error = device_->control(SKIDPROOF_IOC_RUN, &run); error != 0) {
     return failed(what.c_str(), error);
@@ -501,6 +506,7 @@ Expected<RunLog> DirectMachine::run_once(const Program& program, const RunPlan& 
   result.pmis_dropped = run.pmis_dropped;
   result.result = run.result;
   result.tsc = run.tsc;
+  result.sibling_busy = sibling && sibling->running();
   result.noise.smi = run.smis;
   result.noise.machine_checks = run.machine_checks;
   result.noise.foreign_nmis = run.foreign_nmis;

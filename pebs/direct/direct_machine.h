@@ -12,8 +12,9 @@
 namespace skidproof::direct {
 
 struct DirectOptions {
-  int cpu = 0;    // the logical processor to claim
-  Identity host;  // of that processor, as far as user space knows it
+  int cpu = 0;           // the logical processor to claim
+  int sibling_cpu = -1;  // the other one of its core, if it is online; -1: none
+  Identity host;         // of that processor, as far as user space knows it
   // CPUID as that processor answers it.
   std::function<Machine::CpuidResult(uint32_t leaf, uint32_t subleaf)> cpuid;
   int attempts = 3;  // of a run that SMIs, machine checks or foreign NMIs disturb

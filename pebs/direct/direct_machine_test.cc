@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <cerrno>
 #include <cstring>
@@ -126,6 +127,7 @@ class DirectMachineTest : public ::testing::Test {
   Expected<std::unique_ptr<Machine>> open() {
     DirectOptions options;
     options.cpu = 3;
+    options.sibling_cpu = sibling_cpu_;
     options.host = host_;
     options.cpuid = [highest = highest_leaf_, threads = threads_a_core_, words = lab_words_](
                         uint32_t leaf, uint32_t subleaf) {
@@ -157,6 +159,7 @@ class DirectMachineTest : public ::testing::Test {
 
   Identity host_;
   uint32_t highest_leaf_ = 0xB, threads_a_core_ = 1;
+  int sibling_cpu_ = -1;
   std::string lab_words_;
   std::shared_ptr<FakeDevice> device_ = std::make_shared<FakeDevice>();
   Memory code_;
@@ -183,9 +186,27 @@ TEST_F(DirectMachineTest, KnowsOfASecondThread) {
   threads_a_core_ = 2;
   const auto opened = machine();
   EXPECT_TRUE(opened->identity().sibling_thread);
-  EXPECT_FALSE(opened->identity().sibling_busy) << "nobody knows what it does";
   highest_leaf_ = 0xA;
   EXPECT_FALSE(machine()->identity().sibling_thread) << "no leaf says so";
+}
+
+TEST_F(DirectMachineTest, KeepsTheSiblingBusyWhereItIsAsked) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  int cpu = 0;
+  while (!CPU_ISSET(static_cast<size_t>(cpu), &allowed)) ++cpu;
+  const auto busy = [&](int sibling, bool asked) {
+    sibling_cpu_ = sibling;
+    const auto direct = machine();
+    RunPlan plan;
+    plan.keep_sibling_busy = asked;
+    return direct->run(program(*direct), plan).value().sibling_busy;
+  };
+  EXPECT_TRUE(busy(cpu, true));
+  EXPECT_FALSE(busy(cpu, false));
+  EXPECT_FALSE(busy(-1, true)) << "there is none";
+  EXPECT_FALSE(busy(CPU_SETSIZE - 1, true)) << "it is offline";
 }
 
 TEST_F(DirectMachineTest, ADifferentHypervisorIsNoLab) {

@@ -59,7 +59,7 @@ Identity identity_of(const Microarch& microarch, const ModelOptions& options) {
   id.microarch = &microarch;
   id.pmu = true;
   id.modes = {Mode::kLong, Mode::kProtected32, Mode::kReal};
-  id.sibling_thread = id.sibling_busy = options.sibling_thread;
+  id.sibling_thread = options.sibling_thread;
   id.instant_handler = true;
   id.capabilities = {"pebs", "ds"};
   if (microarch.dtes64) id.capabilities.push_back("dtes64");
@@ -146,7 +146,6 @@ class ModelMachine final : public Machine {
              options.seed),
         interpreter_(*memory_, core_, behaviour_.core),
         circumstances_(options.circumstances) {
-    identity_.sibling_busy &= behaviour_.rough.sibling_idle == 0;
     if (circumstances_ == nullptr) return;
     interpreter_.return_to(circumstances_->return_address);
     driver_.emplace(circumstances_->driver, core_, pmu_, behaviour_.core);
@@ -337,6 +336,7 @@ Expected<RunLog> ModelMachine::run(const Program& program, const RunPlan& plan) 
   Expected<void> outcome = execute(plan, log);
   if (outcome && driver_) outcome = come_back(plan, log);
   log.tsc = tsc() - begin;
+  log.sibling_busy = identity_.sibling_thread && behaviour_.rough.sibling_idle == 0;
   log.result = running_->registers().gpr[static_cast<size_t>(Gpr::kRax)];
   pmu_.set_user(false);  // the code around the program runs in ring 0
   for (const MsrWrite& write : plan.disable) {

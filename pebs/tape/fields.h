@@ -66,8 +66,7 @@ struct Errand {
 
 void fields(auto&& field, MaybeConst<Identity> auto& identity) {
   auto& [name, provenance, vendor, brand, family, model, stepping, microcode, hypervisor, core_type,
-         microarch, pmu, sibling_thread, sibling_busy, instant_handler, capabilities, modes] =
-      identity;
+         microarch, pmu, sibling_thread, instant_handler, capabilities, modes] = identity;
   field("name", name);
   field("provenance", provenance);
   field("vendor", vendor);
@@ -81,7 +80,6 @@ void fields(auto&& field, MaybeConst<Identity> auto& identity) {
   field("microarch", microarch);
   field("PMU", pmu);
   field("sibling thread", sibling_thread);
-  field("busy sibling", sibling_busy);
   field("instant handler", instant_handler);
   field("capability", capabilities);
   field("mode", modes);
@@ -201,7 +199,8 @@ void fields(auto&& field, MaybeConst<DisturbanceAt> auto& disturbance) {
 
 void fields(auto&& field, MaybeConst<RunPlan> auto& plan) {
   auto& [iterations, enable, disable, read, pmi, ring, mode, disturbances, pebs_index_address,
-         pebs_base_address, bts_index_address, bts_base_address, pebs_field_bytes, deadline] = plan;
+         pebs_base_address, bts_index_address, bts_base_address, pebs_field_bytes,
+         keep_sibling_busy, deadline] = plan;
   field("number of iterations", iterations);
   field("written before the program", enable);
   field("written after the program", disable);
@@ -215,6 +214,7 @@ void fields(auto&& field, MaybeConst<RunPlan> auto& plan) {
   field("BTS index's address", Hex{bts_index_address});
   field("BTS base's address", Hex{bts_base_address});
   field("size of the DS area's fields", pebs_field_bytes);
+  field("busy sibling", keep_sibling_busy);
   field("deadline", deadline);
 }
 
@@ -248,7 +248,7 @@ void fields(auto&& field, MaybeConst<Noise> auto& noise) {
 }
 
 void fields(auto&& field, MaybeConst<RunLog> auto& log) {
-  auto& [read, pmis, pmis_dropped, disturbances, abandoned, result, tsc, noise] = log;
+  auto& [read, pmis, pmis_dropped, disturbances, abandoned, result, tsc, sibling_busy, noise] = log;
   field("value read", read);
   field("PMIs", pmis);
   field("dropped PMIs", pmis_dropped);
@@ -256,6 +256,7 @@ void fields(auto&& field, MaybeConst<RunLog> auto& log) {
   field("abandoned", abandoned);
   field("result", result);
   field("TSC", tsc);
+  field("busy sibling", sibling_busy);
   field("noise", noise);
 }
 
