@@ -133,7 +133,7 @@ SKIDPROOF_TEST(PebsApplicable, NamesOneOfTwoThatOverflowApart, clause::G5, claus
 
 // The handler looks at the clock behind each record: the stamp lies between the one before and it.
 SKIDPROOF_TEST_OVER(PebsApplicable, StampsEachRecordBetweenItsInterrupts,
-                    over::words({"load", "store"}), clause::G6, clause::D7, clause::R28) {
+                    over::words({"load", "store", "taken"}), clause::G6, clause::D7, clause::R28) {
   SKIDPROOF_REQUIRE(has_time_stamp(uarch()), SkipCategory::kNotOnThisMicroarch, kNoStamp);
   const arch::Event* event = sparse_event(uarch(), param().word());
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);

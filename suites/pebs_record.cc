@@ -168,7 +168,6 @@ SKIDPROOF_TEST_OVER(PebsRecord, HoldsEveryRegisterAsTheInstructionLeftIt,
                     clause::R7, clause::R59) {
   const arch::Event* event = sparse_event(uarch(), "load");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  SKIDPROOF_REQUIRE_EXACT(sparse_word(uarch(), "load"));
   KnownRegisters known;
   known.simd = sparse_word(uarch(), "load") == "simd";
   for (uint64_t& value : known.values) value = random().next();
@@ -197,7 +196,12 @@ SKIDPROOF_TEST_OVER(PebsRecord, HoldsEveryRegisterAsTheInstructionLeftIt,
   expected[static_cast<size_t>(Gpr::kRdx)] = trap ? loaded : known.before_load;
   evidence("records", sampled.records().size());
   evidence("flags", results::hex(flags_of_cmp(a, b)));
-  VERIFY_EQ(sampled.records().size(), 5u);
+  // Where the assist's own loads count, the counter overflows sooner: any number of records will do.
+  if (!known.simd && records_count(calibrated(calibrate::Quantity::kRecordLoads))) {
+    VERIFY_GE(sampled.records().size(), 5u);
+  } else {
+    VERIFY_EQ(sampled.records().size(), 5u);
+  }
   for (Record record : sampled.records()) {
     VERIFY_EQ(record.ip(), code.mark(trap ? "after" : "load"));
     for (unsigned reg = 0; reg < arch::kGprs; ++reg) {
