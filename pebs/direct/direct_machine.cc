@@ -15,6 +15,7 @@
 #include "pebs/arch/msr.h"
 #include "pebs/direct/driver/skidproof_uapi.h"
 #include "pebs/direct/sibling_load.h"
+#include "pebs/undisturbed.h"
 
 namespace skidproof::direct {
 namespace {
@@ -207,12 +208,6 @@ std::vector<skidproof_msr> accesses(const std::vector<MsrWrite>& writes) {
 
 uint64_t address_of(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
-// Whether the plan begins the PMU's state anew, so that it can be run a second time.
-bool restarts(const RunPlan& plan) {
-  return std::any_of(plan.enable.begin(), plan.enable.end(),
-                     [](const MsrWrite& w) { return w.msr == IA32_PERF_GLOBAL_OVF_CTRL; });
-}
-
 // Whether a core has more than one logical processor, be they online or not. [SDM vol. 2, CPUID, leaf 0BH]
 bool has_siblings(const DirectOptions& options) {
   constexpr uint32_t kTopology = 0xB;
@@ -281,7 +276,6 @@ class DirectMachine final : public Machine {
   Expected<void> check(const Program& program, const RunPlan& plan) const;
   Expected<RunLog> run_once(const Program& program, const RunPlan& plan);
   Expected<void> access(skidproof_msr& one, const char* what);
-  Expected<void> clear_also_what_is_set(RunPlan& plan);
   std::vector<std::byte> save_debug_store() const;
   void restore_debug_store(std::span<const std::byte> saved);
 
@@ -378,14 +372,6 @@ Expected<void> DirectMachine::check(const Program& program, const RunPlan& plan)
 }
 
 // The plan clears the status that it met; a disturbed run leaves one of its own.
-Expected<void> DirectMachine::clear_also_what_is_set(RunPlan& plan) {
-  const uint64_t left = SKIDPROOF_TRY(rdmsr(IA32_PERF_GLOBAL_STATUS));
-  for (MsrWrite& w : plan.enable) {
-    if (w.msr == IA32_PERF_GLOBAL_OVF_CTRL) w.value |= left;
-  }
-  return {};
-}
-
 std::vector<std::byte> DirectMachine::save_debug_store() const {
   std::vector<std::byte> saved;
   for (const Blocks::Block& block : blocks_->all) {
@@ -413,16 +399,10 @@ Expected<RunLog> DirectMachine::run(const Program& program, const RunPlan& plan)
   }
   if (!restarts(plan)) return run_once(program, plan);
   const std::vector<std::byte> before = save_debug_store();
-  RunPlan repeated = plan;
-  for (int attempt = 1;; ++attempt) {
-    RunLog log = SKIDPROOF_TRY(run_once(program, repeated));
-    const Noise& noise = log.noise;
-    log.noise.repeats = static_cast<uint64_t>(attempt - 1);
-    const bool disturbed = noise.smi + noise.machine_checks + noise.foreign_nmis != 0;
-    if (!disturbed || attempt >= options_.attempts) return log;
-    restore_debug_store(before);
-    SKIDPROOF_CHECK(clear_also_what_is_set(repeated));
-  }
+  return run_undisturbed(
+      *this, plan, options_.attempts,
+      [&](const RunPlan& repeated) { return run_once(program, repeated); },
+      [&] { restore_debug_store(before); });
 }
 
 Expected<RunLog> DirectMachine::run_once(const Program& program, const RunPlan& plan) {

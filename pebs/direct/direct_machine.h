@@ -8,6 +8,7 @@
 #include "base/expected.h"
 #include "pebs/direct/device.h"
 #include "pebs/machine.h"
+#include "pebs/undisturbed.h"
 
 namespace skidproof::direct {
 
@@ -17,7 +18,8 @@ struct DirectOptions {
   Identity host;         // of that processor, as far as user space knows it
   // CPUID as that processor answers it.
   std::function<Machine::CpuidResult(uint32_t leaf, uint32_t subleaf)> cpuid;
-  int attempts = 3;  // of a run that SMIs, machine checks or foreign NMIs disturb
+  int attempts =
+      kUndisturbedAttempts;  // of a run that SMIs, machine checks or foreign NMIs disturb
 };
 
 // Claims the processor for as long as the machine lives. Programs run at ring 0 or ring 3 in 64-bit

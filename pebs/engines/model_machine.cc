@@ -19,6 +19,7 @@
 #include "pebs/model/core.h"
 #include "pebs/model/defects.h"
 #include "pebs/model/pmu.h"
+#include "pebs/undisturbed.h"
 
 namespace skidproof::engines {
 namespace {
@@ -162,7 +163,10 @@ class ModelMachine final : public Machine {
     if (circumstances_ != nullptr) return allocate_there(request);
     GuestMemory* from = memory_.get();
     if (request.below_4g) from = SKIDPROOF_TRY(below_4g())->memory.get();
-    return from->allocate(request.bytes, request.use, request.huge_pages);
+    Memory memory = SKIDPROOF_TRY(from->allocate(request.bytes, request.use, request.huge_pages));
+    if (request.use == MemoryUse::kDebugStore && may_be_disturbed())
+      debug_stores_.push_back({memory.address, std::vector<std::byte>(memory.host.size())});
+    return memory;
   }
   Expected<RunLog> run(const Program& program, const RunPlan& plan) override;
 
@@ -170,6 +174,10 @@ class ModelMachine final : public Machine {
   Expected<Memory> allocate_there(const MemoryRequest& request);
   Expected<Below4G*> below_4g();
   Expected<void> check(const Program& program, const RunPlan& plan) const;
+  Expected<RunLog> run_once(const Program& program, const RunPlan& plan);
+  bool may_be_disturbed() const;
+  void save_debug_stores();
+  void restore_debug_stores();
   Expected<void> execute(const RunPlan& plan, RunLog& log);
   Expected<uint64_t> execute_quietly(uint64_t instructions);
   void disturb(Disturbance what, const RunPlan& plan);
@@ -180,6 +188,11 @@ class ModelMachine final : public Machine {
     uint64_t after = 0;  // instructions of the program
   };
   std::vector<Coming> draw_outside(const RunPlan& plan);
+  // What a debug store held before a run.
+  struct Saved {
+    uint64_t address = 0;
+    std::vector<std::byte> bytes;
+  };
   void meet(Outside what, const RunPlan& plan, RunLog& log);
   void interrupted_by(uint64_t handler, const RunPlan& plan);
   Expected<void> handle_interrupt(const RunPlan& plan, RunLog& log, uint64_t ip);
@@ -206,6 +219,7 @@ class ModelMachine final : public Machine {
   LinearMemory linear_;
   Memory stack_;
   const model::Behaviour behaviour_;
+  std::vector<Saved> debug_stores_;
   Random random_;  // of what comes from outside
   model::Core core_;
   model::Pmu pmu_;
@@ -306,8 +320,34 @@ Expected<void> ModelMachine::check(const Program& program, const RunPlan& plan) 
   return {};
 }
 
+bool ModelMachine::may_be_disturbed() const {
+  const model::Rough& rough = behaviour_.rough;
+  return circumstances_ == nullptr && rough.smi + rough.machine_check + rough.foreign_nmi > 0;
+}
+
+// Of those that are still there.
+void ModelMachine::save_debug_stores() {
+  std::erase_if(debug_stores_,
+                [&](Saved& store) { return !linear_.read(store.address, store.bytes); });
+}
+
+void ModelMachine::restore_debug_stores() {
+  for (const Saved& store : debug_stores_) linear_.write(store.address, store.bytes);
+}
+
+// As the driver's machine does.
 Expected<RunLog> ModelMachine::run(const Program& program, const RunPlan& plan) {
   SKIDPROOF_CHECK(check(program, plan));
+  if (!may_be_disturbed() || !plan.disturbances.empty() || !restarts(plan))
+    return run_once(program, plan);
+  save_debug_stores();
+  return run_undisturbed(
+      *this, plan, kUndisturbedAttempts,
+      [&](const RunPlan& repeated) { return run_once(program, repeated); },
+      [&] { restore_debug_stores(); });
+}
+
+Expected<RunLog> ModelMachine::run_once(const Program& program, const RunPlan& plan) {
   const bool is_long = plan.mode == Mode::kLong;
   running_ = is_long ? &interpreter_ : &SKIDPROOF_TRY(below_4g())->interpreter;
   const Memory& stack = is_long ? stack_ : below_4g_->stack;
