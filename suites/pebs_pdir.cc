@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "harness/check/check.h"
+#include "harness/check/set_aside.h"
 #include "harness/stats/hypothesis.h"
 #include "suites/exact.h"
 #include "suites/sampling.h"
@@ -132,7 +133,9 @@ Expected<Placing> place_samples(Machine& machine, const Program& program, const 
       session.rewind();
     }
     session.set_reset_slot(counter, draw());
+    const uint64_t before = session.index();
     const SessionRun done = SKIDPROOF_TRY(session.resume(program, iterations));
+    if (check::set_aside(done.log)) session.set_index(before);
     SKIDPROOF_CHECK(lost.mend(machine, done.counters.at(0), session.index(), draw()));
   }
   if (session.index() < session.maximum()) all += place(program, path, session.records(), any);

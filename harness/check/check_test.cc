@@ -256,6 +256,15 @@ TEST(Attempts, NoiseVoidsAFailureButNotAPass) {
   EXPECT_EQ(self.row("Again.HoldsUnderNoise")["repetitions"]["voided"], 0);
 }
 
+TEST(Attempts, NoiseOfRunsThatWereSetAsideVoidsNothing) {
+  const SelfTest self = run_self_test("Again.FailsBesideNoiseThatIsSetAside");
+  EXPECT_EQ(self.exit, kExitPropertyFailed);
+  const auto row = self.row("Again.FailsBesideNoiseThatIsSetAside");
+  EXPECT_EQ(row["status"], "fail");
+  EXPECT_EQ(row["repetitions"]["voided"], 0);
+  EXPECT_EQ(row["evidence"]["noise"]["runs-set-aside"], 1);
+}
+
 TEST(Attempts, ATimeoutIsTriedAgainAndThenAnError) {
   const SelfTest self = run_self_test("Again.TimesOut*");
   EXPECT_EQ(self.exit, kExitHarnessFailed);

@@ -2,6 +2,7 @@
 #include "harness/check/counting_machine.h"
 
 #include "harness/check/outcome.h"
+#include "harness/check/set_aside.h"
 
 namespace skidproof::check {
 namespace {
@@ -22,6 +23,18 @@ bool declined(const Expected<T>& answer) {
   return !answer && answer.error().code == ErrorCode::kNotAvailable;
 }
 
+// A run that was made again on its own account was not disturbed in the end.
+bool disturbs(const Noise& noise) {
+  return noise.smi + noise.machine_checks + noise.foreign_nmis + noise.slices + noise.migrations >
+         0;
+}
+
+void add_noise(const char* name, uint64_t count) {
+  if (count == 0) return;
+  results::Json& sum = outcome().evidence["noise"][name];
+  sum = (sum.is_null() ? 0 : sum.get<uint64_t>()) + count;
+}
+
 // What disturbed the runs of this test, where anything did, goes into its row.
 void count_noise(const Noise& noise) {
   const std::pair<const char*, uint64_t> counts[] = {
@@ -32,18 +45,18 @@ void count_noise(const Noise& noise) {
       {"runs-repeated", noise.repeats},
       {"migrations", noise.migrations},
   };
-  // A run that was made again on its own account was not disturbed in the end.
-  if (noise.smi + noise.machine_checks + noise.foreign_nmis + noise.slices + noise.migrations > 0) {
-    outcome().disturbed = true;
-  }
-  for (const auto& [name, count] : counts) {
-    if (count == 0) continue;
-    results::Json& sum = outcome().evidence["noise"][name];
-    sum = (sum.is_null() ? 0 : sum.get<uint64_t>()) + count;
-  }
+  outcome().disturbed += disturbs(noise);
+  for (const auto& [name, count] : counts) add_noise(name, count);
 }
 
 }  // namespace
+
+bool set_aside(const RunLog& log) {
+  if (!disturbs(log.noise)) return false;
+  --outcome().disturbed;
+  add_noise("runs-set-aside", 1);
+  return true;
+}
 
 Expected<uint64_t> CountingMachine::rdmsr(uint32_t msr) {
   Expected<uint64_t> answer = machine_->rdmsr(msr);

@@ -21,7 +21,7 @@ struct Outcome {
   uint64_t comparisons = 0;  // values that went through VERIFY_…
   Comparisons compared;
   bool observed = false;      // observe() was called
-  bool disturbed = false;     // noise of a kind that can change what a program's run shows
+  uint64_t disturbed = 0;     // runs with noise of a kind that can change what they show
   bool timed_out = false;     // an error that may not come again
   std::string access_failed;  // the first answer of the machine that was neither one nor #GP
   std::optional<results::SkipCategory> skip;

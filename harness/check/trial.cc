@@ -50,7 +50,7 @@ void Trial::take(Outcome attempt) {
 }
 
 void Trial::take_failure(Outcome attempt) {
-  if (attempt.disturbed) {
+  if (attempt.disturbed != 0) {
     ++voided_;
     if (!first_voided_) first_voided_ = std::move(attempt);
     return;
@@ -62,7 +62,7 @@ void Trial::take_failure(Outcome attempt) {
 
 void Trial::take_other(Outcome attempt) {
   const Status status = status_of(attempt);
-  const bool spoiled = status == Status::kError && (attempt.timed_out || attempt.disturbed);
+  const bool spoiled = status == Status::kError && (attempt.timed_out || attempt.disturbed != 0);
   if (status == Status::kPass || status == Status::kObserved) {
     ++judged_;
   } else if (spoiled) {

@@ -21,7 +21,7 @@ Outcome attempt(char kind) {
       break;
     case 'n':  // failed under noise
       outcome.failures = {"suite.cc:1: it failed"};
-      outcome.disturbed = true;
+      outcome.disturbed = 1;
       break;
     case 's':
       outcome.skip = results::SkipCategory::kNoResource;

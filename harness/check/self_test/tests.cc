@@ -5,6 +5,7 @@
 #include "harness/check/check.h"
 #include "harness/check/outcome.h"
 #include "harness/check/self_test/fake_machine.h"
+#include "harness/check/set_aside.h"
 
 namespace skidproof::check {
 namespace {
@@ -175,6 +176,14 @@ SKIDPROOF_TEST(Again, FailsOffTheTape, clause::R1) {
 SKIDPROOF_TEST(Again, FailsUnderNoiseAlways, clause::R1) {
   need(machine().wrmsr(FakeMachine::kNoisy, 1));
   need(machine().run(Program{}, RunPlan{}));
+  VERIFY_EQ(need(machine().rdmsr(kMsr)), 1u);
+}
+
+SKIDPROOF_TEST(Again, FailsBesideNoiseThatIsSetAside, clause::R1) {
+  need(machine().run(Program{}, RunPlan{}));
+  need(machine().wrmsr(FakeMachine::kNoisy, 1));
+  if (!set_aside(need(machine().run(Program{}, RunPlan{}))))
+    need(machine().rdmsr(FakeMachine::kUnreachable));
   VERIFY_EQ(need(machine().rdmsr(kMsr)), 1u);
 }
 
