@@ -85,7 +85,7 @@ Expected<uint64_t> DriverPlayback::play(const model::VectorRegisters& vectors) {
   observer_.retire(executed, entry.after, retired_);
   retired_.tsc += clock_offset_;
   retired_.vectors = &vectors;
-  pmu_.retire(retired_);
+  executed.writes_pmu ? pmu_.retire_write(retired_) : pmu_.retire(retired_);
   const bool branch = retired_.counts[arch::index(arch::Signal::kBranches)] != 0;
   if (!branch && retired_.length != 0 && executed.next_ip != retired_.ip + retired_.length) {
     pmu_.transfer(retired_.ip, executed.next_ip);

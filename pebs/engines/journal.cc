@@ -31,7 +31,8 @@ class Reader {
   bool instruction(JournalEntry& entry) {
     uint64_t accesses = 0;
     if (!get(entry.executed.ip) || !get(entry.executed.next_ip) ||
-        !get_bool(entry.executed.taken) || !get(entry.executed.repetitions) || !get(accesses) ||
+        !get_bool(entry.executed.taken) || !get_bool(entry.executed.writes_pmu) ||
+        !get(entry.executed.repetitions) || !get(accesses) ||
         accesses > kMostAccesses)
       return false;
     entry.accesses.resize(accesses);
@@ -99,6 +100,7 @@ void JournalWriter::executed(const engines::Executed& executed, const model::Reg
   put(executed.ip);
   put(executed.next_ip);
   put(uint64_t{executed.taken});
+  put(uint64_t{executed.writes_pmu});
   put(executed.repetitions);
   put(executed.accesses.size());
   for (const engines::SeenAccess& a : executed.accesses) {

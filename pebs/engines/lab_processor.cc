@@ -169,7 +169,7 @@ void Processor::before(uint64_t ip, bool user) {
     repetitions_ = 0;
   }
   executed_.ip = ip;
-  executed_.taken = false;
+  executed_.taken = executed_.writes_pmu = false;
   expected_ip_ = 0;
   begun_ = true;
 }
@@ -198,7 +198,7 @@ void Processor::after(uint64_t next_ip, bool repeats) {
   executed_.next_ip = next_ip;
   executed_.repetitions = repeats ? repetitions_ : 1;
   executed_.accesses = {accesses_.data(), seen_};
-  if (quiet_ == 0) quiet_ = std::min(pmu_->quiet_instructions(), kLongestStretch);
+  if (quiet_ == 0 && !executed_.writes_pmu) quiet_ = std::min(pmu_->quiet_instructions(), kLongestStretch);
   if (quiet_ == 0) {
     step();
   } else {
@@ -224,7 +224,7 @@ void Processor::step() {
   step_.tsc += tsc_offset_;
   step_.vectors = &vectors_;
   take_lvt();
-  pmu_->retire(step_);
+  executed_.writes_pmu ? pmu_->retire_write(step_) : pmu_->retire(step_);
   core_->stall(pmu_->take_stall());
   const bool branch = step_.counts[index(Signal::kBranches)] != 0;
   if (!branch && step_.length != 0 && executed_.next_ip != step_.ip + step_.length) {
@@ -348,6 +348,7 @@ Answer Processor::wrmsr(uint32_t msr, uint64_t value) {
     take_lvt();
     if (!pmu_->wrmsr(msr, value)) return Answer::kGeneralProtection;
     if (journal_ != nullptr) journal_->wrote(msr, value);
+    executed_.writes_pmu = begun_;
     programmed_ = programmed();
     watch(programmed_ || pmu_->active());
     return Answer::kDone;

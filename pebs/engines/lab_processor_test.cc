@@ -369,6 +369,12 @@ struct Idle {
       processor.after(0x1001 + n, false);
     }
   }
+  // As an instruction, which the processor sees from its beginning if it watches already.
+  void write(uint32_t msr, uint64_t value) {
+    if (processor.watching()) processor.before(0x2000, false);
+    EXPECT_EQ(processor.wrmsr(msr, value), Answer::kDone);
+    if (processor.watching()) processor.after(0x2002, false);
+  }
   uint64_t read(uint32_t msr) {
     uint64_t value = 0;
     EXPECT_EQ(processor.rdmsr(msr, value), Answer::kDone);
@@ -399,6 +405,27 @@ TEST(LabProcessor, WatchesWhileSoftwareLetsSomethingCount) {
   EXPECT_FALSE(lab.processor.watching());
   ASSERT_EQ(lab.processor.wrmsr(IA32_PERF_GLOBAL_CTRL, 0), Answer::kDone);
   EXPECT_FALSE(lab.processor.watching());
+}
+
+// Whether it counts is the machine's (`start_wrmsr`), and the same whether something counted before it or not.
+TEST(LabProcessor, TheWriteThatStartsACounterIsSeenByOneRule) {
+  for (const char* microarch : {"sandy-bridge", "sapphire-rapids"}) {
+    for (const uint64_t seen : {0, 1}) {
+      for (const bool company : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} start_wrmsr={} company={}", microarch, seen, company));
+        Idle lab(microarch, fmt::format("start_wrmsr={}", seen).c_str());
+        lab.write(IA32_PERFEVTSEL0, 0xC0 | evtsel::kOs | evtsel::kEnable);
+        lab.write(IA32_FIXED_CTR_CTRL, fixed_ctrl::kOs);
+        lab.write(IA32_PERF_GLOBAL_CTRL, company ? bit(0) : 0);
+        lab.retire(10);
+        lab.write(IA32_PERF_GLOBAL_CTRL, bit(0) | bit(32));
+        lab.retire(7);
+        lab.write(IA32_PERF_GLOBAL_CTRL, 0);
+        EXPECT_EQ(lab.read(IA32_FIXED_CTR0), seen + 7);
+        EXPECT_EQ(lab.read(IA32_PMC0), company ? seen + 10 + 1 + 7 : seen + 7);
+      }
+    }
+  }
 }
 
 TEST(LabProcessor, BeginsAgainAsAfterPowerOn) {

@@ -38,7 +38,8 @@ struct SeenAccess {
 struct Executed {
   uint64_t ip = 0;
   uint64_t next_ip = 0;
-  bool taken = false;  // of a conditional branch
+  bool taken = false;       // of a conditional branch
+  bool writes_pmu = false;  // a WRMSR of a register of the PMU
   // How often a REP-prefixed one did its work. Its accesses are those of the first time.
   uint64_t repetitions = 1;
   std::span<const SeenAccess> accesses;  // in program order

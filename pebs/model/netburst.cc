@@ -153,6 +153,13 @@ Expected<uint64_t> NetBurst::rdmsr(uint32_t msr) const {
 }
 
 Expected<void> NetBurst::wrmsr(uint32_t msr, uint64_t value) {
+  const uint32_t before = counting_;
+  SKIDPROOF_CHECK(write(msr, value));
+  if (msr != IA32_X2APIC_LVT_PMI) started_ = counting_ & ~before;
+  return {};
+}
+
+Expected<void> NetBurst::write(uint32_t msr, uint64_t value) {
   auto assign = [&](uint64_t& target, uint64_t writable) -> Expected<void> {
     if (behaviour_.reserved_bits_fault && (value & ~writable) != 0) {
       return refused("WRMSR", msr, value);
@@ -307,6 +314,13 @@ void NetBurst::retire(const Retired& r) {
   count(r);
   if (records_ != before && !behaviour_.bts.beside_pebs) return;
   if (tracing_) traced(tracer_.retire(r, {ds_area_, debugctl_, pmi_pending_}));
+}
+
+void NetBurst::retire_write(const Retired& r) {
+  const uint32_t now = counting_, before = now & ~started_;
+  counting_ = before;
+  retire(r);
+  if (counting_ == before) counting_ = now;
 }
 
 void NetBurst::transfer(uint64_t from, uint64_t to) {

@@ -42,6 +42,7 @@ class NetBurst {
   void leave_smm();
   void machine_check();
   void retire(const Retired& r);
+  void retire_write(const Retired& r);
   void advance(const arch::SignalCounts& counts, uint64_t instructions);
   uint64_t quiet_instructions(uint64_t most_uops) const;
   bool take_interrupt();
@@ -62,6 +63,7 @@ class NetBurst {
   };
 
   void clear();
+  Expected<void> write(uint32_t msr, uint64_t value);
   void refresh();
   const arch::netburst::Metric* selected(unsigned n) const;
   bool tagged(const arch::netburst::Metric& metric, unsigned n) const;
@@ -104,6 +106,7 @@ class NetBurst {
   bool tracing_ = false;  // taken branches are stored
 
   uint32_t counting_ = 0, armed_ = 0;  // bits by counter number
+  uint32_t started_ = 0;               // by the last write of a register
   unsigned wait_ = 0;                  // instructions until a late record is written
   Registers before_;                   // the next instruction
   bool reloaded_once_ = false;

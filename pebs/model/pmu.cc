@@ -491,6 +491,18 @@ void Pmu::State::interrupts_after_assist(bool threshold) {
   }
 }
 
+void Pmu::State::retire_write(const Retired& r) {
+  const uint32_t gp = counting, fixed_ones = fixed_counting;
+  const uint32_t gp_before = gp & ~started, fixed_before = fixed_ones & ~fixed_started;
+  counting = gp_before;
+  fixed_counting = fixed_before;
+  retire_any(r);
+  // Unless something has just switched them anew, as a freeze does.
+  if (counting != gp_before || fixed_counting != fixed_before) return;
+  counting = gp;
+  fixed_counting = fixed_ones;
+}
+
 // --- Pmu: NetBurst's registers are other ones, and rare enough to be asked for last.
 
 Pmu::Pmu(const Microarch& microarch, Topology topology, Bus& bus, const Behaviour& behaviour,
@@ -511,6 +523,11 @@ Expected<void> Pmu::wrmsr(uint32_t msr, uint64_t value) {
   State& s = *state_;
   const uint32_t gp = s.counting, fixed_ones = s.fixed_counting;
   SKIDPROOF_CHECK(s.write(msr, value));
+  // The LVT entry belongs to the local APIC: writing it stands between no write and its retirement.
+  if (msr != IA32_X2APIC_LVT_PMI) {
+    s.started = s.counting & ~gp;
+    s.fixed_started = s.fixed_counting & ~fixed_ones;
+  }
   if (gp != s.counting || fixed_ones != s.fixed_counting) s.switched(gp, fixed_ones);
   return {};
 }
@@ -543,6 +560,9 @@ void Pmu::retire(const Retired& retired) {
   if (state_->unusual) [[unlikely]]
     return state_->retire_unusual(retired);
   state_->retire(retired);
+}
+void Pmu::retire_write(const Retired& retired) {
+  netburst_ ? netburst_->retire_write(retired) : state_->retire_write(retired);
 }
 void Pmu::advance(const SignalCounts& counts, uint64_t instructions) {
   if (netburst_) [[unlikely]]

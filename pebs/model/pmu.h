@@ -59,6 +59,9 @@ class Pmu {
 
   // One instruction, in program order.
   void retire(const Retired& retired);
+  // The instruction of the last wrmsr(), which retires behind its effect: the counters that it started do
+  // not see it, whatever else counts. What a processor lets them see is a rough machine's `start_wrmsr`.
+  void retire_write(const Retired& retired);
   // Many instructions at once, of which none can overflow, record or interrupt: at most
   // quiet_instructions() of them. `counts` is what they added together.
   void advance(const arch::SignalCounts& counts, uint64_t instructions);

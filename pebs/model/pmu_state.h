@@ -117,6 +117,7 @@ struct Pmu::State {
   uint32_t fixed_armed = 0;
   uint32_t sharing = 0;  // GP counters that count the sibling, too
   uint32_t fixed_sharing = 0;
+  uint32_t started = 0, fixed_started = 0;  // by the last write of a register
   bool step_needed =
       false;  // some counter needs each instruction (cycle filters, load latency, LBRs)
   bool branches_recorded = false;  // some record may hold the branch group
@@ -258,6 +259,8 @@ struct Pmu::State {
 
   BranchTracer::Context trace_context() const { return {ds_area, debugctl, pmi_pending}; }
   void retire_unusual(const Retired& r);
+  void retire_any(const Retired& r) { unusual ? retire_unusual(r) : retire(r); }
+  void retire_write(const Retired& r);
   void trace(const Retired& r);
   void transfer(uint64_t from, uint64_t to);
   void traced(const BranchTracer::Outcome& outcome);
