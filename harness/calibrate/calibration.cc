@@ -76,6 +76,12 @@ Figure at_most(std::vector<double> samples) {
   return figure;
 }
 
+// Room for so many records, or for as many as a buffer that is safe on this microarch holds.
+size_t safe_records(const arch::Microarch& row, size_t wish) {
+  const size_t limit = row.pebs_buffer_limit_bytes;
+  return limit == 0 ? wish : std::min(wish, limit / SessionPlan{}.record_bytes(row));
+}
+
 // --- Start and stop
 
 Expected<SessionRun> run_once(const Bench& bench, const SessionPlan& plan, const Program& program,
@@ -132,7 +138,7 @@ Expected<Figure> each_record(const Bench& bench, SessionPlan plan,
   const PlacedProgram placed =
       SKIDPROOF_TRY(bench.program("sparse_event", fmt::format("event={}", sparse.word)));
   const uint64_t period = std::max<uint64_t>(kPeriod, bench.row.minimum_period);
-  plan.buffer_records = 2 * kRecords;
+  plan.buffer_records = safe_records(bench.row, 2 * kRecords);
   std::vector<double> samples;
   for (unsigned i = 0; i < kTries; ++i) {
     plan.counters.insert(plan.counters.begin(),
@@ -183,12 +189,14 @@ Expected<Figure> arming_cycles(const Bench& bench) {
   if (sparse.event == nullptr) return cannot("PEBS takes neither jumps nor SIMD instructions");
   const uint64_t period = std::max<uint64_t>(kPeriod, bench.row.minimum_period);
   constexpr size_t kArmings = 24;
-  const uint64_t iterations = kArmings * (period + 2);
+  // A full buffer would end the recording before the run.
+  const size_t room = safe_records(bench.row, 2 * kArmings);
+  const uint64_t iterations = std::min(kArmings, room - room / 8) * (period + 2);
   for (unsigned spacing = 2; spacing <= 1024; spacing *= 2) {
     const PlacedProgram placed = SKIDPROOF_TRY(
         bench.program("sparse_event", fmt::format("event={},spacing={}", sparse.word, spacing)));
     SessionPlan plan;
-    plan.buffer_records = 2 * kArmings;
+    plan.buffer_records = room;
     plan.fixed = {{.counter = kCyclesCounter}};
     plan.counters = {CounterSetup::of(sampling, *sparse.event, 0, false)};
     const SessionRun alone = SKIDPROOF_TRY(run_once(bench, plan, placed.program, iterations));

@@ -60,6 +60,17 @@ TEST(Calibration, GivesABrokenCpuNoMargin) {
   }
 }
 
+// Its buffer is a page at the most, which a session refuses to exceed.
+TEST(Calibration, MeasuresArmingInTheBufferThatCoreTwoTakes) {
+  const Figure neutral = on("core2")[Quantity::kArmingCycles];
+  ASSERT_TRUE(neutral.known()) << neutral.reason;
+  EXPECT_GE(neutral.n, 20u);
+  const Figure slow = on("core2", "arm_low=12,arm_high=40")[Quantity::kArmingCycles];
+  ASSERT_TRUE(slow.known()) << slow.reason;
+  EXPECT_GE(slow.value, 12);
+  EXPECT_LT(neutral.value, slow.value);
+}
+
 TEST(Calibration, MeasuresEachFigureOnce) {
   int asked = 0;
   Calibration of({[&](const std::string& figure) -> Expected<std::shared_ptr<Machine>> {

@@ -21,8 +21,9 @@ using namespace arch;
 namespace {
 
 constexpr size_t kPage = 4096;
-// Room in front of the PEBS buffer and behind its maximum that must stay as it is.
-constexpr size_t kFront = 1024;
+// Room in front of the PEBS buffer and behind its maximum that must stay as it is. The buffer begins with
+// a page, as one of a page at the most does where more is not safe.
+constexpr size_t kFront = kPage;
 constexpr size_t kBehind = 4096;
 constexpr std::byte kFill{0xA5};
 
@@ -83,6 +84,7 @@ class Execution {
   using Finding = std::optional<Violation>;
 
   Finding check_enumeration();
+  Expected<void> check_buffer() const;
   Expected<void> prepare();
   Expected<void> quiesce();
   void write_ds_area();
@@ -187,7 +189,19 @@ void Execution::write_ds_area() {
   }
 }
 
+// A case may come from a file, and from one of another microarch.
+Expected<void> Execution::check_buffer() const {
+  const size_t limit = uarch_.pebs_buffer_limit_bytes;
+  const int64_t reach = std::max(case_.ds.maximum, case_.ds.index);
+  if (limit == 0 || reach <= static_cast<int64_t>(limit)) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("the case's PEBS buffer of {} bytes can hang {}, which takes {} safely",
+                          reach, uarch_.title, limit),
+              "make the case's `maximum` and `index` smaller");
+}
+
 Expected<void> Execution::prepare() {
+  SKIDPROOF_CHECK(check_buffer());
   // Blocks in the same order for every case, so that a machine which allocates by a rule gives the same
   // addresses again.
   code_ = SKIDPROOF_TRY(machine_.allocate({.bytes = 4 * kPage, .use = MemoryUse::kCode}));

@@ -354,7 +354,10 @@ class Generator {
     const int64_t bytes = record_bytes_ > 0 ? record_bytes_ : int64_t{uarch_.record->bytes};
     auto records = [&](uint64_t n) { return static_cast<int64_t>(n) * bytes; };
     DebugStorePlan& ds = case_.ds;
-    const uint64_t room = percent(50) ? between(1, 4) : between(5, 40);
+    uint64_t room = percent(50) ? between(1, 4) : between(5, 40);
+    // Where a larger buffer is not safe, the maximum and the index past it stay within the limit.
+    const auto limit = static_cast<int64_t>(uarch_.pebs_buffer_limit_bytes);
+    if (limit != 0) room = std::min(room, static_cast<uint64_t>(limit / bytes) - 2);
     ds.maximum = records(room);
     if (percent(25))
       ds.maximum += static_cast<int64_t>(random_.below(static_cast<uint64_t>(bytes)));
@@ -366,7 +369,7 @@ class Generator {
         break;
       case 1:
       case 2:
-        ds.threshold = ds.maximum + records(8);
+        ds.threshold = limit != 0 ? limit : ds.maximum + records(8);
         break;
       case 3:
         ds.threshold = records(between(1, room)) - static_cast<int64_t>(random_.below(64));
