@@ -240,12 +240,21 @@ class Switching(MutationTest):
         number = self.one.number_of("logical", "touch(argc == 2) && touch(true)", "touch(argc == 2) || touch(true)")
         self.assertEqual(self.lines(number)[3:5], ["1", "2"])
 
-    def test_a_trace_names_what_was_reached(self):
+    def test_a_trace_names_what_makes_a_difference(self):
         trace = pathlib.Path(self.folder.name, "trace")
         self.assertEqual(self.lines(0, SKIDPROOF_MUTANT_TRACE=str(trace)), self.EXPECTED)
         reached = suites.traced(trace)
         self.assertIn(self.one.number_of("operand", "a - b", "b - a"), reached)
         self.assertNotIn(self.one.number_of("statement", "bits = 0", ""), reached)
+
+    def test_an_operator_that_gives_the_same_makes_no_difference(self):
+        snippet = self.snippet("int main(int argc, char**) { return argc > 5 ? argc % 3 : 0; }")
+        trace = pathlib.Path(snippet.folder, "trace")
+        subprocess.run([snippet.build()], env={**os.environ, "SKIDPROOF_MUTANT_TRACE": str(trace)}, check=True)
+        reached = suites.traced(trace)
+        self.assertIn(snippet.number_of("comparison", "argc > 5", "argc <= 5"), reached)
+        self.assertNotIn(snippet.number_of("comparison", "argc > 5", "argc >= 5"), reached)
+        self.assertNotIn(snippet.number_of("operand", "argc % 3", "3 % argc"), reached)
 
     def test_lines_stay_where_they_are(self):
         self.assertEqual(self.one.edited().count("\n"), textwrap.dedent(self.PROGRAM).count("\n"))

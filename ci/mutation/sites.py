@@ -102,7 +102,8 @@ class Site:
 
     mutants: list
     constexpr: bool  # within a constexpr function: the switch must stay usable in constants
-    # (start, end, text): text of `start`..`end` is replaced; "{which}" is the index of the active mutant from 1, or 0
+    # (start, end, text): text of `start`..`end` is replaced; "{which}" is the index of the active mutant from 1, or 0;
+    # "{probe}" the same where the result can be compared with the unchanged one
     replacements: list
     prefix: tuple  # (offset, text)
     suffix: tuple
@@ -346,7 +347,7 @@ class Finder:
         afters = [form.format(l=before, r=after) for form in alternatives]
         rule = "comparison" if operator in COMPARISONS else "operand"
         self.add(cursor, context, rule, afters, [(at, at + len(operator), ",")],
-                 f"{NAMESPACE}::{helper}({{which}}, ", ")")
+                 f"{NAMESPACE}::{helper}({{probe}}, ", ")")
 
     def mutate_compound(self, cursor, context):
         operator, at, left, right = self.binary_operator(cursor)

@@ -18,6 +18,9 @@ AT_LEAST = 5.0  # seconds of CPU time
 WAITING = 60  # times the CPU time that is allowed, on the clock
 UNLIMITED = 600.0
 NOTHING_RAN = 77  # every test of a suite skipped itself
+# Whose qualification is asked about a mutant that the suites do not notice, of those that execute it, and how many.
+QUALIFYING = ("sandy-bridge", "sapphire-rapids", "netburst", "skylake", "core2", "ice-lake", "haswell")
+QUALIFICATIONS = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Configuration:
 
 @dataclasses.dataclass
 class Verdict:
-    """How one run ended. `how`: held, failed, error (of the harness), crash, hang."""
+    """How one run ended. `how`: held, failed, error (of the harness), crash, hang, missed defect."""
 
     how: str
     detail: str
@@ -86,8 +89,16 @@ def first_failure(output):
     return ""
 
 
+def missed_defect(output):
+    """The first that a qualification did not catch, from its rows."""
+    for line in output.splitlines():
+        if line.startswith(b'{"type":"defect",') and b'"caught":false' in line:
+            return json.loads(line)["id"]
+    return ""
+
+
 def traced(path):
-    """First numbers of the sites that a traced program reached."""
+    """The mutants that would have made a difference where they stand, in a traced program (switch.h)."""
     return {number for number, reached in enumerate(path.read_bytes()) if reached}
 
 
@@ -99,7 +110,7 @@ def suites_of(output):
 
 class Runner:
     """Runs a program's suites in a configuration. Without a mutant the runs must hold; they give the time limit and
-    which suites reach which sites. A suite that never executes a site cannot tell its mutants from the original."""
+    which suites meet which mutants. A suite in which one never makes a difference cannot tell it from the original."""
 
     def __init__(self, program, configurations, seed, folder):
         self.program = str(program)
@@ -107,8 +118,9 @@ class Runner:
         self.seed = seed
         self.folder = folder
         self.seconds = {}
-        self.reached = {}  # configuration -> {suite: first numbers of the sites that it executes}
-        self.only_broken = set()  # sites that some broken model executes and no conforming one
+        self.reached = {}  # configuration -> {suite: mutants that differ where it executes them}
+        self.only_broken = set()  # mutants that differ in some broken model and in no conforming one
+        self.broken = {}  # microarch -> (mutants that differ in its qualification, seconds of it)
         self.kills = {configuration: 0 for configuration in self.configurations}
         self.lock = threading.Lock()
 
@@ -121,17 +133,17 @@ class Runner:
 
     def remember(self):
         path, key = self.measured()
-        path.write_bytes(pickle.dumps((key, self.seconds, self.reached, self.only_broken)))
+        path.write_bytes(pickle.dumps((key, self.seconds, self.reached, self.only_broken, self.broken)))
 
     def recall(self):
         """Whether an earlier run measured the same."""
         path, key = self.measured()
         try:
-            found, seconds, reached, only_broken = pickle.loads(path.read_bytes())
+            found, seconds, reached, only_broken, broken = pickle.loads(path.read_bytes())
         except (OSError, ValueError, EOFError, pickle.UnpicklingError, AttributeError):
             return False
         if found == key:
-            self.seconds, self.reached, self.only_broken = seconds, reached, only_broken
+            self.seconds, self.reached, self.only_broken, self.broken = seconds, reached, only_broken, broken
         return found == key
 
     def command(self, configuration, names=None):
@@ -157,17 +169,34 @@ class Runner:
             self.reached[configuration] = reached
         return None
 
-    def measure_broken(self):
+    def qualification(self, microarch):
+        return [self.program, "qualify", "--seeds", "1", "--seed", str(self.seed), "--jobs", "1", "--json", "-",
+                "--microarch", microarch]
+
+    def measure_broken(self, microarch):
         """What `qualify` executes besides: the code of defects. Returns why it cannot serve, or None."""
-        trace = self.folder / "reached-broken"
-        names = sorted({configuration.microarch for configuration in self.configurations})
-        command = [self.program, "qualify", "--seeds", "1", "--seed", str(self.seed), "--json", "/dev/null",
-                   *(word for name in names for word in ("--microarch", name))]
-        code, _, _ = execute(command, {"SKIDPROOF_MUTANT_TRACE": str(trace)}, UNLIMITED)
-        if code not in (0, 1):
-            return f"the traced qualification ends with {code}"
-        conforming = set().union(*(sites for reached in self.reached.values() for sites in reached.values()))
-        self.only_broken = traced(trace) - conforming
+        trace = self.folder / f"reached-broken-{microarch}"
+        code, output, seconds = execute(self.qualification(microarch), {"SKIDPROOF_MUTANT_TRACE": str(trace)}, UNLIMITED)
+        if code != 0:
+            return f"the traced qualification of {microarch} ends with {code} {missed_defect(output)}"
+        with self.lock:
+            self.broken[microarch] = traced(trace), seconds
+        trace.unlink()
+        return None
+
+    def measured_all(self):
+        conforming = set().union(*(mutants for reached in self.reached.values() for mutants in reached.values()))
+        self.only_broken = set().union(*(mutants for mutants, _ in self.broken.values())) - conforming
+
+    def judge_by_qualification(self, number):
+        """The verdict of the first qualification that a mutant spoils, one that the suites alone do not notice: it
+        changes what some defect does, so that no test catches it any more. None: it spoils none of those asked."""
+        asked = [name for name in QUALIFYING if name in self.broken and number in self.broken[name][0]]
+        for name in asked[:QUALIFICATIONS]:
+            limit = max(AT_LEAST, SLOWER * self.broken[name][1])
+            code, output, seconds = execute(self.qualification(name), {"SKIDPROOF_MUTANT": str(number)}, limit)
+            if code != 0:
+                return Verdict("missed defect", f"{name}: {missed_defect(output) or f'exit code {code}'}", seconds)
         return None
 
     def run(self, number, configuration, names):
@@ -181,14 +210,14 @@ class Runner:
             return Verdict("held", "", seconds)
         return Verdict("failed" if code == 1 else "error", first_failure(output) or f"exit code {code}", seconds)
 
-    def judge(self, number, first):
+    def judge(self, number):
         """(verdict, configuration) of the first run that does not hold, or of the last; (None, None): no test reaches
-        it. `first`: the number of its site's first mutant."""
+        it."""
         with self.lock:
             order = sorted(self.configurations, key=lambda c: (-self.kills[c], self.seconds[c]))
         verdict, last = None, None
         for configuration in order:
-            names = [name for name, sites in self.reached[configuration].items() if first in sites]
+            names = [name for name, mutants in self.reached[configuration].items() if number in mutants]
             if not names:
                 continue
             verdict, last = self.run(number, configuration, names), configuration

@@ -67,11 +67,12 @@ def rendered(source, numbered, excluded=frozenset()):
     for order, (site, first) in enumerate(numbered):
         if first in excluded:
             continue
-        call = "which_at_run_time" if site.constexpr else "which"
-        which = f"{sites.NAMESPACE}::{call}({first}u, {len(site.mutants)}u)"
+        moment = "_at_run_time" if site.constexpr else ""
+        asked = f"{moment}({first}u, {len(site.mutants)}u)"
+        which, probe = f"{sites.NAMESPACE}::which{asked}", f"{sites.NAMESPACE}::probe{asked}"
 
         def filled(text):
-            return text.replace("{which}", which).replace("{on}", f"({which} != 0)").encode()
+            return text.replace("{probe}", probe).replace("{which}", which).replace("{on}", f"({which} != 0)").encode()
 
         offset, text = site.suffix
         if text:
