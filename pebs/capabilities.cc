@@ -130,6 +130,7 @@ Expected<Microarch> as_enumerated(const Microarch& row, const Capabilities& foun
   if (!found.perf_capabilities) return m;
   m.pebs_timing_info = found.timing_info;
   m.pebs_baseline = found.baseline;
+  m.perf_metrics = found.perf_metrics;
   const bool splits = row.record->cache_latency_shift != 0;
   const RecordLayout* record = fixed_record(found.pebs_format);
   if (record == nullptr) {

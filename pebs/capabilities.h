@@ -79,7 +79,8 @@ arch::CoreType core_type_of(const Cpuid& cpuid) {
 }
 
 // The row with what the processor says of itself in place of its own: record format and DS layout,
-// retire latency, transactions, SGX, processor trace, the width of linear addresses. Errors:
+// retire latency, PEBS_BASELINE, performance metrics, transactions, SGX, processor trace, the width of
+// linear addresses. Errors:
 // kUnsupported for a record format that no table describes.
 Expected<arch::Microarch> as_enumerated(const arch::Microarch& row, const Capabilities& found);
 

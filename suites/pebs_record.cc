@@ -181,7 +181,7 @@ SKIDPROOF_TEST_OVER(PebsRecord, HoldsEveryRegisterAsTheInstructionLeftIt,
   const uint64_t loaded = random().next();
   std::memcpy(data.host.data(), &loaded, sizeof loaded);
   const Program code = need(known.place(code_memory.address, data.address));
-  const uint64_t period = usable_period(uarch(), 40);
+  const uint64_t period = usable_period(uarch(), 0, *event, 40);
   const uint64_t iterations = iterations_for_exactly(5, period);
 
   Sampled sampled = need(sample(machine(), one_counter(0, *event, period, 16), code, iterations));
@@ -225,16 +225,15 @@ SKIDPROOF_TEST_OVER(PebsRecord, TakesTheBytesOfItsFormat, over::counters({0, 1, 
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
                     "no precise load event on this counter");
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
-  const uint64_t period = usable_period(uarch(), 40);
+  const uint64_t period = usable_period(uarch(), counter, *event, 40);
 
   Sampled sampled = need(sample(machine(), one_counter(counter, *event, period, 16), code,
                                 iterations_for_exactly(3, period)));
 
   // Figure 17-10, Tables 18-23, 18-44, 18-55.
   constexpr std::array<uint64_t, 4> kBytes = {144, 176, 192, 200};
-  const uint64_t capabilities = need(machine().rdmsr(arch::IA32_PERF_CAPABILITIES));
-  VERIFY_EQ((capabilities & arch::capabilities::kFormat) >> arch::capabilities::kFormatShift,
-            uint64_t{uarch().record->format});
+  evidence("format", uarch().record->format);
+  evidence("format-of-the-row", row().record->format);
   SKIDPROOF_REQUIRE(uarch().record->format < kBytes.size(), SkipCategory::kNotOnThisMicroarch,
                     "the record has no fixed size");
   VERIFY_EQ(sampled.session.index() - sampled.session.base(),
@@ -262,7 +261,7 @@ SKIDPROOF_TEST(PebsRecord, HoldsTheStatusOfAllCountersFromBeforeTheAssist, claus
   SKIDPROOF_REQUIRE(uarch().record->global_status != arch::kAbsent,
                     SkipCategory::kNotOnThisMicroarch, "the record holds no status");
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
-  const uint64_t period = usable_period(uarch(), 40);
+  const uint64_t period = usable_period(uarch(), 0, *event, 40);
   SessionPlan plan;
   plan.counters = {CounterSetup::of(0, *event, period),
                    CounterSetup::of(1, *event, period / 2, false),

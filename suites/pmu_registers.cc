@@ -7,7 +7,6 @@
 
 #include "harness/check/check.h"
 #include "pebs/arch/names.h"
-#include "pebs/capabilities.h"
 #include "suites/exact.h"
 
 namespace skidproof::check {
@@ -123,7 +122,7 @@ SKIDPROOF_TEST(PmuRegisters, DescribePebsInPerfCapabilities, clause::M5, clause:
   VERIFY_EQ(value & capabilities::kPebsTrap, capabilities::kPebsTrap);
   VERIFY_EQ(value & capabilities::kPebsArchReg, capabilities::kPebsArchReg);
   evidence("format", (value & capabilities::kFormat) >> capabilities::kFormatShift);
-  evidence("format-of-the-row", uarch().record->format);
+  evidence("format-of-the-row", row().record->format);
   VERIFY_EQ((value & capabilities::kFullWidthWrite) != 0,
             !need(refuses_to_read(machine(), IA32_A_PMC0)));
   VERIFY_TRUE(need(refuses(machine(), IA32_PERF_CAPABILITIES, value ^ capabilities::kPebsTrap)));
@@ -228,8 +227,7 @@ SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfGlobalCtrl, clause::M12) {
 SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfOvfCtrl, clause::M16) {
   uint64_t reserved = bits(8, 31) | bits(32u + uarch().fixed_counters, 60);
   // What the generation has and CPUID hides on this part may be taken all the same.
-  const Microarch here = need(as_enumerated(uarch(), capabilities_of(machine())));
-  reserved &= ~(status_bits(uarch(), 8) | status_bits(here, 8));
+  reserved &= ~(status_bits(row(), 8) | status_bits(uarch(), 8));
   VERIFY_EQ(results::hex(need(accepted_bits(machine(), IA32_PERF_GLOBAL_OVF_CTRL, reserved))),
             results::hex(0));
 }
@@ -249,8 +247,7 @@ SKIDPROOF_TEST_OVER(PmuRegisters, RefuseReservedBitsOfPerfevtsel,
   SKIDPROOF_REQUIRE(reported_counters(machine()) > n, SkipCategory::kMachineLimit,
                     "CPUID reports fewer counters");
   // IN_TX where transactions are there and switched off: nothing says that it is refused.
-  const Microarch here = need(as_enumerated(uarch(), capabilities_of(machine())));
-  const uint64_t reserved = ~(writable_perfevtsel(uarch(), n) | writable_perfevtsel(here, n));
+  const uint64_t reserved = ~(writable_perfevtsel(row(), n) | writable_perfevtsel(uarch(), n));
   VERIFY_EQ(results::hex(need(accepted_bits(machine(), IA32_PERFEVTSEL0 + n, reserved))),
             results::hex(0));
 }
@@ -266,8 +263,7 @@ SKIDPROOF_TEST_OVER(PmuRegisters, KeepEveryDefinedBitOfPerfevtsel,
                     "CPUID reports fewer counters");
   Restore restore(machine(), {IA32_PERF_GLOBAL_CTRL});
   need(machine().wrmsr(IA32_PERF_GLOBAL_CTRL, 0));
-  const Microarch here = need(as_enumerated(uarch(), capabilities_of(machine())));
-  const uint64_t defined = here.perfevtsel_defined & ~evtsel::kPinControl;
+  const uint64_t defined = uarch().perfevtsel_defined & ~evtsel::kPinControl;
   VERIFY_THAT(need(lost_values(machine(), IA32_PERFEVTSEL0 + n, defined_words(defined, random()))),
               ::testing::IsEmpty());
   const bool taken = !need(refuses(machine(), IA32_PERFEVTSEL0 + n, evtsel::kPinControl));
@@ -334,7 +330,7 @@ SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfTheLoadLatencyThreshold, clause
 }
 
 SKIDPROOF_TEST(PmuRegisters, RefuseANonCanonicalDsArea, clause::M23) {
-  const unsigned width = linear_address_bits(capabilities_of(machine()).la57);
+  const unsigned width = linear_address_bits(uarch());
   evidence("linear-address-bits", width);
   const unsigned top = width - 1;
   const uint64_t low = random().next() & low_bits(top) & ~uint64_t{63};

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "harness/check/check.h"
-#include "pebs/capabilities.h"
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
@@ -34,7 +33,7 @@ bool version4(const arch::Microarch& microarch) { return microarch.perfmon_versi
 
 // PMC0 on sparse loads, the threshold behind three records, the freeze on.
 SessionPlan freezing(const arch::Microarch& microarch, const arch::Event& event) {
-  SessionPlan plan = one_counter(0, event, usable_period(microarch, 40), 12);
+  SessionPlan plan = one_counter(0, event, usable_period(microarch, 0, event, 40), 12);
   plan.threshold_records = 3;
   plan.freeze_on_pmi = true;
   plan.pmi.clear_status = false;
@@ -229,7 +228,7 @@ SKIDPROOF_TEST(PmuVersion4, KeepsTheDefinedBitsOfPebsFrontend, clause::G10) {
 }
 
 SKIDPROOF_TEST(PmuVersion4, TakesInTxcpOnSelect2Alone, clause::G11) {
-  SKIDPROOF_REQUIRE(capabilities_of(machine()).tsx, SkipCategory::kMachineLimit, kNoTransactions);
+  SKIDPROOF_REQUIRE(uarch().tsx, SkipCategory::kMachineLimit, kNoTransactions);
   for (uint32_t n = 0; n < reported_counters(machine()); ++n) {
     VERIFY_FALSE(need(refuses(machine(), IA32_PERFEVTSEL0 + n, arch::evtsel::kInTx)))
         << "IN_TX of select " << n;
@@ -241,7 +240,7 @@ SKIDPROOF_TEST(PmuVersion4, TakesInTxcpOnSelect2Alone, clause::G11) {
 
 // No program here is ever inside a transaction: IN_TX counts nothing, IN_TXCP everything.
 SKIDPROOF_TEST(PmuVersion4, CountsNothingInTransactionsOutsideThem, clause::G11) {
-  SKIDPROOF_REQUIRE(capabilities_of(machine()).tsx, SkipCategory::kMachineLimit, kNoTransactions);
+  SKIDPROOF_REQUIRE(uarch().tsx, SkipCategory::kMachineLimit, kNoTransactions);
   constexpr uint32_t kCounter = arch::evtsel::kInTxCpCounter;
   const arch::Event* event = counting_event(uarch(), Signal::kInstructions, kCounter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);

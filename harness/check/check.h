@@ -141,8 +141,11 @@ class Test : public ::testing::Test {
  protected:
   // The machine under test. Accesses and iterations through it are counted.
   Machine& machine();
-  // The row of facts for it; a machine that no row covers never reaches a test's body.
+  // The row of facts for it, with what CPUID and IA32_PERF_CAPABILITIES say of this part in place of the row's
+  // own (as_enumerated()); a machine that no row covers never reaches a test's body.
   const arch::Microarch& uarch();
+  // The row itself: what other parts have that this one may hide.
+  const arch::Microarch& row();
   // What was measured on the machine under test: margins come from here and from the clause.
   const calibrate::Figure& calibrated(calibrate::Quantity quantity);
   const Param& param() const { return info_->param; }

@@ -15,6 +15,7 @@
 #include "harness/check/ladder.h"
 #include "harness/check/outcome.h"
 #include "harness/check/trial.h"
+#include "pebs/capabilities.h"
 
 namespace skidproof::check {
 namespace {
@@ -81,6 +82,15 @@ Outcome verdict_of(bool rates, Attempt attempt) {
   return trial.verdict();
 }
 
+// The row as the machine enumerates itself; as it stands where no table has the record format that it reports, which
+// every session refuses. Not counted as something that a test did.
+std::optional<arch::Microarch> enumerated_row(Machine& machine) {
+  const Identity& who = machine.identity();
+  if (!who.pmu || who.microarch == nullptr) return std::nullopt;
+  const Expected<arch::Microarch> found = as_enumerated(*who.microarch, capabilities_of(machine));
+  return found ? *found : *who.microarch;
+}
+
 // A loop and its frame fit; unrolled kernels ask again with what they turned out to need.
 constexpr size_t kFirstCodeBytes = 64 << 10;
 
@@ -88,6 +98,7 @@ constexpr size_t kFirstCodeBytes = 64 << 10;
 
 struct Test::State {
   std::shared_ptr<CountingMachine> machine;
+  std::optional<arch::Microarch> uarch;
   std::optional<Random> random;
   std::deque<Program> programs;
   std::vector<Memory> memory;
@@ -215,8 +226,9 @@ void Test::run_body() {
   if (!given && given.error().code == ErrorCode::kNotRecorded) {
     throw SkipTest{SkipCategory::kNotOnTape, given.error().message};
   }
-  state_->machine = std::make_shared<CountingMachine>(
-      need(std::move(given), "machine", info_->file, info_->line));
+  std::shared_ptr<Machine> machine = need(std::move(given), "machine", info_->file, info_->line);
+  state_->uarch = enumerated_row(*machine);
+  state_->machine = std::make_shared<CountingMachine>(std::move(machine));
   const Identity& who = state_->machine->identity();
   outcome().part = {.family = who.family,
                     .model = who.model,
@@ -252,7 +264,9 @@ const calibrate::Figure& Test::calibrated(calibrate::Quantity quantity) {
   return (*shared.calibration)[quantity];
 }
 
-const arch::Microarch& Test::uarch() { return *state_->machine->identity().microarch; }
+const arch::Microarch& Test::uarch() { return *state_->uarch; }
+
+const arch::Microarch& Test::row() { return *state_->machine->identity().microarch; }
 
 uint64_t Test::seed() const {
   const uint64_t first = derive_seed(environment().seed, info_->id().c_str());

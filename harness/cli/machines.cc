@@ -107,6 +107,13 @@ Expected<std::optional<arch::Part>> part_of(const arch::Microarch& microarch,
   return part;
 }
 
+const arch::Microarch* row_of(const arch::Part& part, const arch::Microarch& row) {
+  const arch::Microarch* found =
+      arch::identify(static_cast<uint8_t>(part.family), static_cast<uint8_t>(part.model),
+                     static_cast<uint8_t>(part.stepping), row.core);
+  return found != nullptr ? found : &row;
+}
+
 Expected<OpenMachine> open_model(std::string_view form, const MachineOptions& options,
                                  uint64_t seed) {
   std::string rough = options.rough;
@@ -127,6 +134,8 @@ Expected<OpenMachine> open_model(std::string_view form, const MachineOptions& op
                                     .rough = rough,
                                     .seed = seed,
                                     .part = SKIDPROOF_TRY(part_of(*microarch, options))};
+  // Some parts of a row have an event list of their own.
+  if (model.part) microarch = row_of(*model.part, *microarch);
   const auto first = SKIDPROOF_TRY(engines::make_model_machine(*microarch, model));
   return OpenMachine{.identity = first->identity(),
                      .source = std::make_unique<ModelSource>(*microarch, model),

@@ -182,13 +182,14 @@ void Qualifier::plan_conforming() {
 void Qualifier::plan_broken() {
   for (const arch::Microarch* microarch : plan_.microarchs) {
     for (const model::Defect* defect : plan_.defects) {
-      if (!defect->applies_to(*microarch)) continue;
       Run run{.microarch = microarch, .defect = defect, .seed = plan_.seed};
-      if (plan_.rough == 0) plan_verdict(run);
+      if (plan_.rough == 0 && defect->applies_to(*microarch)) plan_verdict(run);
       for (unsigned i = 0; i < std::min(plan_.rough, kRoughBroken); ++i) {
         run.seed = plan_.seed + i;
         run.rough = run.seed;
-        plan_verdict(run);
+        // A part may lack what its row has.
+        const model::Rough rough = model::draw_rough(*microarch, run.seed);
+        if (defect->applies_to(model::row_of(*microarch, rough))) plan_verdict(run);
       }
     }
   }

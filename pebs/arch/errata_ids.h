@@ -40,8 +40,8 @@ inline constexpr std::array<std::string_view, 11> kBroadwellErrata = {
     "BDD102", "BDD113", "BDM50",  "BDM55",  "BDM62", "BDM126",
     "HSD91",  "HSD140", "HSD167", "SKL117", "BD41"};
 // 6th Generation Intel Processor Family, SKL; BDM50 as SKL18, HSD167 as SKL120.
-inline constexpr std::array<std::string_view, 7> kSkylakeErrata = {
-    "SKL44", "SKL90", "SKL104", "SKL117", "SKL128", "BDM50", "HSD167"};
+inline constexpr std::array<std::string_view, 8> kSkylakeErrata = {
+    "SKL44", "SKL90", "SKL104", "SKL117", "SKL128", "BDM50", "HSD167", "HSD171"};
 
 }  // namespace skidproof::arch
 

@@ -428,6 +428,27 @@ TEST(LabProcessor, TheWriteThatStartsACounterIsSeenByOneRule) {
   }
 }
 
+TEST(LabProcessor, SoItIsWhereACountersOwnEnableStartsIt) {
+  constexpr uint64_t kSelect = 0xC0 | evtsel::kOs;
+  for (const uint64_t seen : {0, 1}) {
+    for (const bool company : {false, true}) {
+      SCOPED_TRACE(fmt::format("start_wrmsr={} company={}", seen, company));
+      Idle lab("sandy-bridge", fmt::format("start_wrmsr={}", seen).c_str());
+      lab.write(IA32_PERFEVTSEL0, kSelect | (company ? evtsel::kEnable : 0));
+      lab.write(IA32_PERF_GLOBAL_CTRL, bit(0) | bit(1) | bit(32));
+      lab.retire(10);
+      lab.write(IA32_PERFEVTSEL0 + 1, kSelect | evtsel::kEnable);
+      lab.retire(7);
+      lab.write(IA32_PERFEVTSEL0 + 1, kSelect);
+      EXPECT_EQ(lab.read(IA32_PMC0 + 1), seen + 7);
+      lab.write(IA32_FIXED_CTR_CTRL, fixed_ctrl::kOs);
+      lab.retire(5);
+      lab.write(IA32_FIXED_CTR_CTRL, 0);
+      EXPECT_EQ(lab.read(IA32_FIXED_CTR0), seen + 5);
+    }
+  }
+}
+
 TEST(LabProcessor, BeginsAgainAsAfterPowerOn) {
   Idle lab("sandy-bridge");
   ASSERT_EQ(lab.processor.wrmsr(IA32_FIXED_CTR_CTRL, fixed_ctrl::kOs), Answer::kDone);

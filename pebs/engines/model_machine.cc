@@ -260,7 +260,9 @@ Machine::CpuidResult ModelMachine::cpuid(uint32_t leaf, uint32_t subleaf) const 
     case cpuid::kCaches:
       return as_result(caches_leaf(behaviour_.core.caches, subleaf));
     case cpuid::kFeatures:
-      return as_result(m.architectural_perfmon() && subleaf == 0 ? features_leaf(m) : CpuidLeaf{});
+      return as_result(m.architectural_perfmon() && subleaf == 0
+                           ? features_leaf(model::row_of(m, behaviour_.rough))
+                           : CpuidLeaf{});
     case cpuid::kCore:
       return as_result(core_leaf(m));
     case cpuid::kPerfmon: {

@@ -111,11 +111,13 @@ struct Behaviour {
   EnumerationBehaviour enumeration;  // CPUID
   Rough rough;                       // what nothing promises; no defect stands there
 
+  // A field here and in the parts above that has no value of its own gets it from the row: behaviour_of().
+
   // Counters and their MSRs.
   bool legacy_write_sign_extends = true;  // R38
   bool legacy_write_takes_edx = false;    // EDX is ignored (R38)
   uint8_t legacy_extends_to = 64;         // bits, or to the counter's width if that is less (R38)
-  uint8_t full_width_bits = 48;           // of IA32_A_PMCx (R38)
+  uint8_t full_width_bits{};           // of IA32_A_PMCx (R38)
   bool full_width_sign_extends = false;   // as a legacy write does (R38)
   bool excess_bits_fault = true;          // IA32_A_PMCx, IA32_FIXED_CTRx above their width
   bool reserved_bits_fault = true;        // event selects and control registers
@@ -128,7 +130,7 @@ struct Behaviour {
   bool enable_needs_global = true;        // GLOBAL_CTRL AND EN
   uint8_t answering_counters = 8;         // of those that CPUID reports, how many answer
   uint8_t running_counters = 8;           // … and how many count
-  uint8_t answering_fixed = 3;            // of the fixed counters
+  uint8_t answering_fixed{};            // of the fixed counters
   bool counter_lists_hold = true;         // an event counts where it is published only (P18)
   bool fixed_counters_swapped = false;    // 0 counts cycles, 1 instructions (M18)
   bool lvt_status_read_only = true;       // delivery status (M26)
@@ -161,11 +163,11 @@ struct Behaviour {
   bool record_on_overflow = false;       // ordinary events recorded at N instead of N+1 (R2)
   bool record_without_event = false;     // the record comes with the next instruction (R3)
   bool pebs_without_enable = false;      // records although PEBS_EN_PMCn is clear
-  uint16_t pebs_counters = 0x0F;         // R36
+  uint16_t pebs_counters{};         // R36
   uint8_t ignored_qualifiers = 0;  // arch::kQualifier… bits that do not invalidate PEBS (R33)
 
   // What is recorded.
-  uint8_t fused_pair_skid = 2;   // R12
+  uint8_t fused_pair_skid{};   // R12
   int8_t skid_instructions = 1;  // 0: the eventing instruction itself; 2: one too many
   uint32_t skid_jitter = 0;      // one record in this many lies one instruction further; 0: none
   uint8_t one_level_skid = 0;    // more for a memory event with OS or USR alone
@@ -182,8 +184,8 @@ struct Behaviour {
   uint8_t record_alignment = 1;        // records are written at a multiple of it (D1)
 
   // PDIR, precise store, load latency.
-  uint16_t pdir_counters = 0;              // Table 18-31
-  uint16_t precise_store_counters = 0;     // Table 18-31
+  uint16_t pdir_counters{};              // Table 18-31
+  uint16_t precise_store_counters{};     // Table 18-31
   bool precise_store_needs_enable = true;  // PS_EN
   int8_t precise_store_lag = 0;            // −1: address of the store before
   bool precise_store_address = true;
@@ -202,6 +204,7 @@ struct Behaviour {
   bool load_latency_elsewhere = false;     // on every PEBS counter, without a latency there (P16)
   bool pdir_needs_pmc0 = false;            // PEBS_ENABLE[0] too (P6)
   bool pdir_with_freeze = true;            // works with FREEZE_PERFMON_ON_PMI
+  bool pdir_event_at_once = false;         // armed without a wait on counters without PDIR (P5)
   uint64_t pdir_least_period = 0;          // as least_period, for PDIR
 
   // Outside IA-32e mode (R59).
@@ -225,7 +228,7 @@ struct Behaviour {
   bool skip_clears_count = false;       // D15: it counts on
   bool skip_moves_index = false;        // D11
   bool skip_interrupts = false;         // D13
-  bool full_sets_ovf_buffer = true;     // R45, D12
+  bool full_sets_ovf_buffer{};     // R45, D12
   bool full_interrupts = false;         // R45: no PMI for a full buffer
   bool full_clears_ovf_buffer = false;  // D12, R22
   bool wraps_when_full = false;         // R47a: not circular
@@ -256,7 +259,7 @@ struct Behaviour {
   bool interrupt_repeats = false;               // the threshold's comes twice
   bool pebs_overflow_interrupts =
       false;  // a PMI for each PEBS overflow although INT is clear (R35)
-  bool freeze_clears_global_ctrl = true;  // R52, architectural version 2–3
+  bool freeze_clears_global_ctrl{};  // R52, architectural version 2–3
   bool freeze_always = false;             // without DEBUGCTL[12]
   uint32_t interrupts_before_freeze = 0;  // R53: the freeze is not left out
 

@@ -52,7 +52,7 @@ struct BtsBehaviour {
   // The buffer.
   bool maximum_checked = true;  // B8
   // A maximum that is no whole number of records from the base may be overrun (D2): no defect.
-  bool unaligned_overrun = false;
+  bool unaligned_overrun{};
   bool record_must_fit = true;        // else a record that begins below the maximum may end past it
   uint32_t room_behind = 0;           // bytes that must stay free behind a record
   uint32_t least_records = 0;         // a buffer of fewer stores nothing (D9)

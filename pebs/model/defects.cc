@@ -163,7 +163,6 @@ bool splits_latency(const Microarch& m) { return m.record->cache_latency_shift !
 bool has_no_ll_en(const Microarch& m) {
   return m.load_latency_event != 0 && m.load_latency_enable == 0;
 }
-bool has_retire_latency(const Microarch& m) { return m.pebs_timing_info; }
 bool has_no_retire_latency(const Microarch& m) { return m.pebs_baseline && !m.pebs_timing_info; }
 bool samples_on_every_counter(const Microarch& m) { return m.pebs_counters == 0xFF; }
 bool has_fixed_pebs(const Microarch& m) { return m.pebs_fixed_counters != 0; }
@@ -265,7 +264,7 @@ Expected<Behaviour> behaviour_with(const arch::Microarch& microarch,
   for (const std::string& id : ids) {
     const PlayedDefect played = SKIDPROOF_TRY(parse_defect(id));
     const Defect* defect = played.defect;
-    if (!defect->applies_to(microarch)) {
+    if (!defect->applies_to(row_of(microarch, rough))) {
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("the defect '{}' does not apply to {}", id, microarch.name),
                   fmt::format("it breaks {}, which {} does not promise", defect->clause->id,

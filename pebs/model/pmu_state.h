@@ -23,6 +23,7 @@
 #include "pebs/model/legacy_mode.h"
 #include "pebs/model/pmu.h"
 #include "pebs/model/retired.h"
+#include "pebs/model/rough.h"
 #include "pebs/model/sibling.h"
 
 namespace skidproof::model {
@@ -67,7 +68,7 @@ struct FixedSampling {
 struct Pmu::State {
   State(const Microarch& microarch, Topology topology, Bus& memory, const Behaviour& decisions,
         uint64_t seed)
-      : uarch(microarch),
+      : uarch(row_of(microarch, decisions.rough)),
         bus(memory),
         behaviour(decisions),
         sibling(topology.sibling_thread),
@@ -84,7 +85,7 @@ struct Pmu::State {
     reset();
   }
 
-  const Microarch& uarch;
+  const Microarch uarch;  // as this part has it
   Bus& bus;
   Behaviour behaviour;
   bool sibling;            // another logical processor shares the core, and is busy
@@ -147,6 +148,8 @@ struct Pmu::State {
   uint64_t sibling_clock = 0;      // cycles of which the sibling's events were counted
   uint64_t level_change_left = 0;  // instructions that a change of privilege level still hides
   uint64_t fixed_since_loss = 0;
+  uint64_t next_tag = 0;            // no load is tagged before this cycle
+  bool auxiliary_missing = false;   // … nor without the event that must count beside load latency
   uint64_t reference_parts = 0;     // hundredths of a reference cycle
   uint64_t stall = 0;               // cycles of records that the core model does not know of yet
   uint64_t extra_instructions = 0;  // that interrupts count as, with the next instruction
@@ -217,7 +220,10 @@ struct Pmu::State {
   bool counts_level(unsigned n) const;
   bool arms(Counter& c);
   bool happens(double share);
+  bool tags(const Retired& r);
+  bool misses_auxiliary() const;
   uint64_t arming_time();
+  bool armed_at_once(const Counter& c) const;
   // PDist, beside the older PDIR.
   bool distributed(unsigned n) const { return ((behaviour.adaptive.pdist_counters >> n) & 1) != 0; }
   void count_assist(uint64_t spared, const Retired& r);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "pebs/arch/msr.h"
 #include "pebs/arch/near_match.h"
 
 namespace skidproof::model {
@@ -125,6 +126,7 @@ Rough draw_rough(const arch::Microarch& microarch, uint64_t seed) {
   }
   // Distributed by instructions, a record is one late at the most; by cycles, a few. [SDM 089 21.9.6]
   if (microarch.pdist_counters != 0) rough.pdist_late_most = 1;
+  rough.shadowless = 0;  // by hand alone
   settle(rough);
   return rough;
 }
@@ -153,6 +155,23 @@ std::string rough_name(std::string_view words) {
   return seed ? fmt::format("rough={}", words) : std::string(words);
 }
 
+arch::Microarch row_of(const arch::Microarch& microarch, const Rough& rough) {
+  arch::Microarch m = microarch;
+  if (rough.transactions == 0) {
+    m.tsx = false;
+    m.perfevtsel_defined &= ~arch::evtsel::kInTx;
+  }
+  m.sgx &= rough.sgx != 0;
+  m.processor_trace &= rough.processor_trace != 0;
+  m.la57 &= rough.la57 != 0;
+  if (rough.retire_latency != 0 && m.record->cache_latency_shift != 0) {
+    m.pebs_timing_info = true;
+    m.record = arch::adaptive_record(
+        {.format = m.record->format, .splits_latency = true, .retire_latency = true});
+  }
+  return m;
+}
+
 arch::CacheGeometry geometry_of(const arch::Microarch& microarch, const Rough& rough) {
   arch::CacheGeometry g = microarch.caches;
   if (rough.l1_kib != 0) {
@@ -171,6 +190,7 @@ arch::CacheGeometry geometry_of(const arch::Microarch& microarch, const Rough& r
   if (rough.l3_latency != 0) g.l3_latency = rough.l3_latency;
   if (rough.memory_latency != 0) g.memory_latency = rough.memory_latency;
   if (rough.stlb_entries != 0) g.stlb_entries = rough.stlb_entries;
+  if (rough.bus_ratio != 0) g.bus_ratio = rough.bus_ratio;
   if (rough.retire_width != 0) g.retire_width = rough.retire_width;
   if (rough.mispredict_penalty != 0) g.mispredict_penalty = rough.mispredict_penalty;
   return g;

@@ -46,6 +46,10 @@ Expected<Rough> rough_of(const arch::Microarch& microarch, std::string_view word
 // What a machine's name says of it: "rough=7" for a seed, else the words as they are.
 std::string rough_name(std::string_view words);
 
+// The row as this part has it, where CPUID and IA32_PERF_CAPABILITIES say that it lacks what others of the row have,
+// or has more.
+arch::Microarch row_of(const arch::Microarch& microarch, const Rough& rough);
+
 // The row's caches with what the rough machine has otherwise.
 arch::CacheGeometry geometry_of(const arch::Microarch& microarch, const Rough& rough);
 

@@ -1,0 +1,51 @@
+// Linear memory for tests of the PMU alone.
+#ifndef SKIDPROOF_PEBS_MODEL_TESTING_FLAT_MEMORY_H_
+#define SKIDPROOF_PEBS_MODEL_TESTING_FLAT_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "pebs/model/pmu.h"
+
+namespace skidproof::model {
+
+// A flat 64 KiB of linear memory from kBase on: management area first, buffer at kBuffer.
+class FlatMemory : public Bus {
+ public:
+  static constexpr uint64_t kBase = 0xffff'8880'0001'0000;
+  static constexpr uint64_t kBuffer = kBase + 0x1000;
+
+  bool read(uint64_t address, std::span<std::byte> into) override {
+    if (!inside(address, into.size())) return false;
+    std::memcpy(into.data(), bytes_.data() + (address - kBase), into.size());
+    return true;
+  }
+  bool write(uint64_t address, std::span<const std::byte> from) override {
+    if (!inside(address, from.size())) return false;
+    std::memcpy(bytes_.data() + (address - kBase), from.data(), from.size());
+    return true;
+  }
+  uint64_t field(uint32_t offset) {
+    uint64_t value = 0;
+    read(kBase + offset, std::as_writable_bytes(std::span(&value, 1)));
+    return value;
+  }
+  void set_field(uint32_t offset, uint64_t value) {
+    write(kBase + offset, std::as_bytes(std::span(&value, 1)));
+  }
+  const std::byte* at(uint64_t address) const { return bytes_.data() + (address - kBase); }
+
+ private:
+  bool inside(uint64_t address, size_t bytes) const {
+    return address >= kBase && address - kBase <= bytes_.size() &&
+           bytes <= bytes_.size() - (address - kBase);
+  }
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(64 << 10);
+};
+
+}  // namespace skidproof::model
+
+#endif  // SKIDPROOF_PEBS_MODEL_TESTING_FLAT_MEMORY_H_
