@@ -192,6 +192,7 @@ std::vector<Case> all_cases() {
       {"alu_chain", "operation=ror,length=1"},
       {"division_shadow", "operation=idiv,before=0,after=0"},
       {"division_shadow", "before=200,after=3"},
+      {"division_shadow", "operation=idiv,before=9,after=20,cheap=load"},
       {"split_access", "kind=store,unroll=2"},
       {"split_access", "kind=load,width=16,border=page"},
       {"split_access", "kind=store,width=32,border=page,unroll=3"},

@@ -317,10 +317,12 @@ bool Pmu::State::overflowed(unsigned n, const Retired& r) {
   }
   if (!arms(c)) return false;
   if (behaviour.threshold_interrupts_at_arming) announce_threshold();
-  const bool on_time = !c.pdir || !happens(distributed(n) ? 0 : behaviour.rough.pdir_next);
-  if ((c.pdir && on_time) || behaviour.record_on_overflow) return true;
+  const bool pdir = c.pdir && !(distributed(n) && c.period() < behaviour.rough.pdist_least);
+  const bool on_time = !happens(pdir && !distributed(n) ? behaviour.rough.pdir_next : 0);
+  if ((pdir && on_time) || behaviour.record_on_overflow) return true;
+  const bool waits = !pdir && !behaviour.record_without_event && !armed_at_once(c);
   c.armed = true;
-  c.ready_cycle = r.cycle + (behaviour.record_without_event || c.pdir ? 0 : arming_time());
+  c.ready_cycle = r.cycle + (waits ? arming_time() : 0);
   armed |= 1u << n;
   return false;
 }
@@ -338,15 +340,20 @@ bool Pmu::State::fixed_overflowed(unsigned i, const Retired& r) {
   if (interrupts && behaviour.overflow_interrupts) raise_pmi();
   FixedSampling& sampling = fixed_sampling[i];
   if (!sampling.pebs) return false;
-  const bool late = (sampling.pdir || sampling.shadowless) && happens(behaviour.rough.pdist_late);
+  const bool at_once = sampling.shadowless || sampling.pdir;
+  const bool other = at_once && happens(behaviour.rough.pdir_next);
+  const uint8_t lag = behaviour.adaptive.pdist_on_fixed_lag;
+  const bool itself = at_once && lag == 0 && sampling.pdir != other;
+  const bool late = at_once && happens(behaviour.rough.pdist_late);
   sampling.late =
       late ? static_cast<uint32_t>(random.between(1, behaviour.rough.pdist_late_most)) : 0;
-  if ((sampling.pdir && !late) || behaviour.record_on_overflow) return true;
-  const bool at_once = sampling.shadowless || sampling.pdir;
+  if ((itself && !late) || behaviour.record_on_overflow) return true;
   sampling.armed = true;
   sampling.ready_cycle = r.cycle + (at_once ? 0 : arming_time());
   // The next instruction is that of a record which is not late.
-  if (sampling.shadowless && late) ++sampling.late;
+  if (at_once && !itself && late) ++sampling.late;
+  if (at_once && lag != 0) [[unlikely]]
+    sampling.late = std::max(sampling.late, 1u) + lag;
   fixed_armed |= 1u << i;
   return false;
 }

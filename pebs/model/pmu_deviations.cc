@@ -15,6 +15,11 @@ void Pmu::State::draw_defect() {
   refresh();
 }
 
+// P5, broken: the event of the precise distribution waits for nothing on a counter without it.
+bool Pmu::State::armed_at_once(const Counter& c) const {
+  return behaviour.pdir_event_at_once && c.event != nullptr && c.event->kind == EventKind::kPdir;
+}
+
 // Whether the lowest of these counters counts memory accesses of one privilege level alone.
 bool Pmu::State::one_level_memory_event(uint64_t triggering) const {
   triggering &= low_bits(kMaxCounters);

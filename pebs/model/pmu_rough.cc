@@ -13,6 +13,7 @@ bool Pmu::State::happens(double share) {
 
 uint64_t Pmu::State::arming_time() {
   const Rough& rough = behaviour.rough;
+  if (rough.shadowless != 0) return 0;
   return rough.arm_low == rough.arm_high ? rough.arm_low
                                          : random.between(rough.arm_low, rough.arm_high);
 }
