@@ -13,6 +13,7 @@ constexpr uint64_t kBase = 0xffff'8880'0000'0000;
 // One access as an engine makes it: skipped when it is quick.
 struct Driver {
   explicit Driver(arch::CacheGeometry geometry = {}, uint64_t seed = 1) : core(geometry, seed) {}
+  explicit Driver(const CoreBehaviour& behaviour) : core(behaviour, 1) {}
 
   uint64_t load(uint64_t address, unsigned bytes = 8, bool chase = false) {
     ++loads;
@@ -228,6 +229,48 @@ TEST(Core, TheLastLevelIsAskedForWhatL2Lacks) {
   d.store(kBase + (uint64_t{2} << 30) + 60);  // two lines
   EXPECT_EQ(d.gained(Signal::kLlcReferences), 3u);
   EXPECT_EQ(d.gained(Signal::kLlcMisses), 3u);
+}
+
+// The next line comes behind a miss, of the same page.
+TEST(Core, PrefetchesTheNextLineOfThePage) {
+  CoreBehaviour behaviour;
+  behaviour.prefetch = 1;
+  constexpr uint64_t kLines = 4096 / 64;
+  for (const uint64_t line : {uint64_t{0}, uint64_t{1}, kLines - 2, kLines - 1}) {
+    Driver d(behaviour);
+    d.load(kBase + 64 * line);
+    d.load(kBase + 64 * (line + 1));
+    EXPECT_EQ(d.gained(Signal::kLlcMisses), line == kLines - 1 ? 2u : 1u) << line;
+    d.load(kBase + 64 * (line + 1) + 8);
+    EXPECT_EQ(d.gained(Signal::kLlcReferences), line == kLines - 1 ? 2u : 1u) << line;
+  }
+  // Not behind a hit, and of some misses where the share says so.
+  Driver d(behaviour);
+  d.load(kBase);
+  d.load(kBase + 64);
+  d.load(kBase + 128);
+  EXPECT_EQ(d.gained(Signal::kLlcMisses), 2u) << "the second came by itself, and brought no third";
+  behaviour.prefetch = 0.5;
+  Driver half(behaviour);
+  for (uint64_t n = 0; n < 2000; ++n) half.load(kBase + 4096 * n), half.load(kBase + 4096 * n + 64);
+  const uint64_t misses = half.gained(Signal::kLlcMisses);
+  EXPECT_GT(misses, 2700u);
+  EXPECT_LT(misses, 3300u);
+}
+
+TEST(Core, TheReferenceClockRunsAtItsOwnRate) {
+  for (const uint32_t percent : {40u, 100u, 130u}) {
+    CoreBehaviour behaviour;
+    behaviour.reference_percent = percent;
+    Driver d(behaviour);
+    for (uint64_t n = 0; n < 1000; ++n) {
+      d.load(kBase + 4096 * n);
+      d.settle();
+    }
+    const uint64_t cycles = d.gained(Signal::kCycles);
+    EXPECT_NEAR(static_cast<double>(d.gained(Signal::kReferenceCycles)),
+                static_cast<double>(cycles * percent) / 100, 1);
+  }
 }
 
 TEST(Core, SlotsAndBusCyclesFollowTheClock) {

@@ -356,6 +356,37 @@ TEST_F(PmuRoughTest, ReservedBitsOfADescribedAccessHoldAnything) {
   EXPECT_EQ(defined.size(), 1u);
 }
 
+// Nehalem's load latency: four bits of the source are promised.
+TEST_F(PmuRoughTest, ReservedBitsOfASampledLoadHoldAnything) {
+  make([](Rough& r) { r.stale_fields = 1, r.tagging = 1; }, 1, "nehalem");
+  set(MSR_PEBS_LD_LAT_THRESHOLD, 3);
+  sample(3, 0x100B, 1);
+  set(IA32_PEBS_ENABLE, bit(3) | bit(35));
+  enable(bit(3));
+  Retired r;
+  r.ip = 0x1000;
+  r.length = 4;
+  r.counts[index(Signal::kInstructions)] = r.counts[index(Signal::kLoads)] = 1;
+  r.load = {.valid = true, .source = 5, .latency = 40, .address = 0x7000};
+  r.after = &registers_;
+  for (int i = 0; i < 40; ++i) {
+    r.cycle = clock_ += 100;
+    pmu_->retire(r);
+  }
+  ASSERT_GE(records(), 10u);
+  std::set<uint64_t> above, next;
+  for (size_t i = 0; i < records(); ++i) {
+    const uint64_t source = record(i).data_source();
+    EXPECT_EQ(source & 0xF, 5u);
+    EXPECT_EQ(source & 0xC0, 0u) << "what is neither described nor reserved";
+    next.insert(source >> 4 & 3);
+    above.insert(source >> 8);
+    EXPECT_EQ(record(i).latency(), 40u);
+  }
+  EXPECT_EQ(next.size(), 4u);
+  EXPECT_GE(above.size(), 10u);
+}
+
 // D3: a whole number of records below the maximum, or that and one byte; behind any other maximum a record may go on.
 TEST_F(PmuRoughTest, OnlyAnUnalignedMaximumIsOverrun) {
   struct Case {
