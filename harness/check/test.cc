@@ -126,7 +126,8 @@ void Test::TestBody() {
   if (environment().errata) {
     // Only the verdict is wanted of these. The machine is asked for them by another name, so that a tape keeps
     // them apart from the test of that name.
-    const auto ask = [&judged](const TestInfo& info) {
+    const auto ask = [&judged, ladder](const TestInfo& info) {
+      if (ladder != nullptr && ladder->broken_below(info.stage)) return Status::kSkip;
       Outcome under_way = std::move(outcome());
       TestInfo asked = info;
       asked.suite = "signature:" + info.suite;

@@ -70,7 +70,8 @@ constexpr uint64_t status_bits(const Microarch& m, unsigned gp) {
 }
 
 // IA32_PERF_GLOBAL_OVF_CTRL: 1 clears. [SDM Figure 18-34: ClrOvfUncore 61, ClrOvfDSBuffer 62,
-// ClrCondChgd 63. Table 35-2 lists 61 for 06_2EH only; the figures show it on both generations]
+// ClrCondChgd 63. Table 35-2 lists 61 for 06_2EH only; the figures show it on both generations, and
+// so do the tables of Sandy Bridge, Broadwell and Skylake: SDM Vol. 4 (335592-089), 2-20, 2-34, 2-39]
 constexpr uint64_t clearable_status(const Microarch& m, unsigned gp) { return status_bits(m, gp); }
 
 // IA32_PERF_GLOBAL_STATUS_SET (version 4): 1 sets; all but CondChgd. [SDM 18.2.4.2, Figure 18-12]

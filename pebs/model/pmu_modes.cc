@@ -68,13 +68,12 @@ void Pmu::State::machine_check() {
 }
 
 // Counters and selects are undefined after INIT [SDM 18.4, note]: here they stay. The local APIC is
-// reset with the processor.
+// reset with the processor. It does not come in SMM: there the processor holds it back until RSM.
 void Pmu::State::init() {
   if (behaviour.modes.init_clears_pebs) pebs_enable = 0;
   if (behaviour.modes.init_clears_branches) debugctl = 0;
   lvt_pmi = kResetLvt;
   pmi_pending = false;
-  modes.smm = smm_frozen = false;
   refresh();
 }
 
