@@ -19,7 +19,7 @@ void Pmu::State::reset() {
   }
   for (CountRegister& f : fixed) f = {0, fixed_counter_mask(uarch)};
   fixed_ctrl = global_ctrl = global_status = pebs_enable = 0;
-  sibling_clock = magic_selects = level_change_left = 0;
+  sibling_clock = magic_selects = level_change_left = next_tag = 0;
   load_latency_threshold = ds_area = debugctl = frontend = earlier_tsc = 0;
   pebs_data_cfg = perf_metrics = lbr_ctl = 0;
   fixed_sampling = {};
@@ -218,6 +218,7 @@ void Pmu::State::refresh() {
     if (how.any_thread_on_fixed && counts_sibling(field & fixed_ctrl::kAnyThread))
       fixed_sharing |= 1u << i;
   }
+  auxiliary_missing = misses_auxiliary();
   tracing = modes.branches(behaviour.modes) && tracer.asked_for(debugctl, user);
   unusual = tracing || modes.smm;
   if (how.fixed_start_extra != 0 && sibling && (fixed_counting & ~fixed_before & 1) != 0) {
@@ -395,8 +396,7 @@ void Pmu::State::retire(const Retired& r) {
   }
   bool tagged = false;
   if (step_needed && r.load.valid) {
-    uint64_t threshold = behaviour.load_latency_threshold ? load_latency_threshold : 0;
-    tagged = happens(behaviour.rough.tagging) && r.load.latency > threshold;
+    tagged = tags(r);
   }
   uint64_t triggering = 0;
   for (uint32_t rest = counting; rest != 0; rest &= rest - 1) {

@@ -11,6 +11,27 @@ bool Pmu::State::happens(double share) {
   return share > 0 && random.below(kOne) < static_cast<uint64_t>(share * static_cast<double>(kOne));
 }
 
+// Whether a load is tagged for load latency, and slower than the threshold.
+bool Pmu::State::tags(const Retired& r) {
+  const Rough& rough = behaviour.rough;
+  if (!happens(rough.tagging) || r.cycle < next_tag || auxiliary_missing) return false;
+  next_tag = r.cycle + rough.tag_apart;
+  const uint64_t latency = rough.threshold_of_caches != 0 ? r.load.cache_latency : r.load.latency;
+  return latency > (behaviour.load_latency_threshold ? load_latency_threshold : 0);
+}
+
+// Where load latency tags nothing without another event: whether no counter counts that.
+bool Pmu::State::misses_auxiliary() const {
+  if (behaviour.rough.auxiliary_needed == 0 || uarch.load_latency_auxiliary == 0) return false;
+  const uint64_t able = uarch.load_latency_auxiliary_counters & enabled_counters();
+  for (unsigned n = 0; n < kMaxCounters; ++n) {
+    const uint64_t select = counters[n].select;
+    const bool selected = (select & 0xFFFF) == uarch.load_latency_auxiliary;
+    if (((able >> n) & 1) != 0 && selected && (select & evtsel::kEnable) != 0) return false;
+  }
+  return true;
+}
+
 uint64_t Pmu::State::arming_time() {
   const Rough& rough = behaviour.rough;
   if (rough.shadowless != 0) return 0;
