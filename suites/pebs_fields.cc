@@ -6,7 +6,9 @@
 
 #include "harness/check/check.h"
 #include "pebs/arch/reserved.h"
+#include "pebs/capabilities.h"
 #include "suites/exact.h"
+#include "suites/load_latency.h"
 #include "suites/sampling.h"
 
 namespace skidproof::check {
@@ -18,7 +20,6 @@ using arch::Signal;
 
 constexpr size_t kRecords = 50;
 constexpr uint64_t kPeriod = 32;
-constexpr uint64_t kLeastThreshold = 3;  // [SDM 18.8.1.2]
 
 constexpr char kNoLatency[] = "no load latency on a general-purpose counter";
 
@@ -28,15 +29,7 @@ bool has_load_latency(const arch::Microarch& microarch) {
 }
 
 SessionPlan latency_plan(const arch::Microarch& microarch) {
-  const auto counter = static_cast<unsigned>(__builtin_ctz(microarch.load_latency_counters));
-  SessionPlan plan = one_counter(counter, *facility_event(microarch, EventKind::kLoadLatency),
-                                 usable_period(microarch, kPeriod), kRecords);
-  plan.load_latency_threshold = kLeastThreshold;
-  return plan;
-}
-
-uint64_t iterations_of(const arch::Microarch& microarch, const calibrate::Figure& tagging) {
-  return loads_for(kRecords, usable_period(microarch, kPeriod), tagging);
+  return suites::latency_plan(microarch, latency_counter(microarch), kRecords);
 }
 #define SKIDPROOF_TAGGING calibrated(calibrate::Quantity::kLoadsATag)
 
@@ -47,18 +40,23 @@ SKIDPROOF_SUITE(PebsFields, kOneRecord);
 
 // --- Addresses
 
-// A linear address is sign-extended from bit 47 wherever it stands.
+// A linear address is sign-extended wherever it stands, from the highest bit of the processor's width.
+// [SDM Vol. 1, 3.3.7.1 "Canonical Addressing"]
 SKIDPROOF_TEST_OVER(PebsFields, HoldCanonicalAddresses, over::words({"bytes=8K", "bytes=1M"}),
                     clause::P12, clause::D1) {
   SKIDPROOF_REQUIRE(has_load_latency(uarch()), SkipCategory::kNotOnThisMicroarch, kNoLatency);
   const Program& chase = program("pointer_chase", param().word());
 
-  Sampled sampled = need(
-      sample(machine(), latency_plan(uarch()), chase, iterations_of(uarch(), SKIDPROOF_TAGGING)));
+  const unsigned bits = arch::linear_address_bits(capabilities_of(machine()).la57);
+
+  TaggedLoads sampled =
+      need(sample_tagged(machine(), latency_plan(uarch()), chase, SKIDPROOF_TAGGING));
+  SKIDPROOF_REQUIRE_TAGS(sampled);
 
   uint64_t inside = 0;
   for (Record record : sampled.records()) {
-    VERIFY_TRUE(arch::canonical(record.data_address())) << results::hex(record.data_address());
+    VERIFY_TRUE(arch::canonical(record.data_address(), bits))
+        << results::hex(record.data_address());
     const uint64_t offset = record.data_address() - chase.data_address;
     inside += offset < chase.data_bytes;
   }
@@ -81,8 +79,9 @@ SKIDPROOF_TEST(PebsFields, HoldTheAddressOfTheLoadBeforeTheIp, clause::P12, clau
   }
   VERIFY_EQ(address_of.size(), 8u);
 
-  Sampled sampled = need(
-      sample(machine(), latency_plan(uarch()), code, iterations_of(uarch(), SKIDPROOF_TAGGING)));
+  TaggedLoads sampled =
+      need(sample_tagged(machine(), latency_plan(uarch()), code, SKIDPROOF_TAGGING));
+  SKIDPROOF_REQUIRE_TAGS(sampled);
 
   uint64_t known = 0;
   for (Record record : sampled.records()) {
@@ -103,19 +102,17 @@ SKIDPROOF_TEST_OVER(PebsFields, AreThoseOfLoadLatencyOnlyWithoutCmaskAndInv,
   SKIDPROOF_REQUIRE(has_load_latency(uarch()), SkipCategory::kNotOnThisMicroarch, kNoLatency);
   const Program& chase = program("pointer_chase", "bytes=8K");
   SessionPlan plan = latency_plan(uarch());
-  {
-    Sampled plain = need(sample(machine(), plan, chase, iterations_of(uarch(), SKIDPROOF_TAGGING)));
-    VERIFY_EQ(plain.records().size(), kRecords) << "the control, without a qualifier";
-    for (Record record : plain.records()) VERIFY_GT(record.latency(), kLeastThreshold);
-    need(plain.session.close());
-  }
+  TaggedLoads plain = need(sample_tagged(machine(), plan, chase, SKIDPROOF_TAGGING));
+  SKIDPROOF_REQUIRE_TAGS(plain);
+  for (Record record : plain.records()) VERIFY_GT(record.latency(), kLeastThreshold);
+  need(plain.session.close());
   const std::string& word = param().word();
   plan.counters[0].cmask = word.starts_with("CMask") ? 1 : 0;
   plan.counters[0].invert = word.ends_with("Invert");
 
-  Sampled sampled = need(sample(machine(), plan, chase, iterations_of(uarch(), SKIDPROOF_TAGGING)));
+  Sampled sampled = need(sample(machine(), plan, chase, plain.iterations));
 
-  evidence("records", sampled.records().size());
+  observe("records", sampled.records().size());
   VERIFY_EQ(sampled.records().remainder_bytes(), 0u);
 }
 
@@ -127,9 +124,9 @@ SKIDPROOF_TEST(PebsFields, AreFilledForLoadLatency, clause::P17, clause::P12) {
                     "the record has another format");
   const Program& chase = program("pointer_chase", "bytes=1M");
   {
-    Sampled latency = need(
-        sample(machine(), latency_plan(uarch()), chase, iterations_of(uarch(), SKIDPROOF_TAGGING)));
-    VERIFY_GE(latency.records().size(), kRecords / 2);
+    TaggedLoads latency =
+        need(sample_tagged(machine(), latency_plan(uarch()), chase, SKIDPROOF_TAGGING));
+    SKIDPROOF_REQUIRE_TAGS(latency);
     for (Record record : latency.records()) {
       VERIFY_NE(record.data_address(), 0u);
       VERIFY_NE(record.data_source(), 0u) << "0 is an unknown miss of the L3 cache";

@@ -6,6 +6,7 @@
 
 #include "harness/check/check.h"
 #include "suites/exact.h"
+#include "suites/load_latency.h"
 #include "suites/sampling.h"
 #include "suites/sparse_state.h"
 
@@ -47,7 +48,7 @@ struct Sampling {
 Sampling sampling(const arch::Microarch& m) {
   for (const char* word : {"taken", "load", "store"}) {
     if (const arch::Event* event = precise_event(m, sparse_signal(word))) {
-      return {.word = word, .event = event, .period = usable_period(m, 40)};
+      return {.word = word, .event = event, .period = usable_period(m, 0, *event, 40)};
     }
   }
   return {.event = precise_event(m, Signal::kInstructions), .sparse = false, .period = 3000};
@@ -168,16 +169,14 @@ SKIDPROOF_TEST(PebsLegacyMode, RecordsADataAddressOf32Bits, clause::R59) {
   const arch::Event* event = facility_event(uarch(), arch::EventKind::kLoadLatency);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
                     "no load latency facility");
-  const auto counter = static_cast<unsigned>(__builtin_ctz(event->pebs_counters));
   const Program& code = program("pointer_chase", "bytes=1M", k32);
-  SessionPlan plan = one_counter(counter, *event, usable_period(uarch(), 20), 64);
+  SessionPlan plan = latency_plan(uarch(), latency_counter(uarch()), 64);
   plan.mode = k32;
 
-  const uint64_t loads =
-      loads_for(64, plan.counters[0].period, calibrated(calibrate::Quantity::kLoadsATag));
-  Sampled sampled = need(sample(machine(), plan, code, loads));
+  TaggedLoads sampled =
+      need(sample_tagged(machine(), plan, code, calibrated(calibrate::Quantity::kLoadsATag)));
 
-  VERIFY_GT(sampled.records().size(), 10u);
+  SKIDPROOF_REQUIRE_TAGS(sampled);
   for (Record record : sampled.records()) {
     VERIFY_GE(record.data_address(), code.data_address);
     VERIFY_LT(record.data_address(), code.data_address + code.data_bytes);

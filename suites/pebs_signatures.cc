@@ -4,6 +4,7 @@
 
 #include "harness/check/check.h"
 #include "suites/exact.h"
+#include "suites/load_latency.h"
 #include "suites/sampling.h"
 
 namespace skidproof::check {
@@ -23,18 +24,16 @@ SKIDPROOF_TEST(PebsSignatures, RecordLoadLatencyOnASharedCore, clause::P11) {
   const arch::Event* event = facility_event(uarch(), EventKind::kLoadLatency);
   SKIDPROOF_REQUIRE(event != nullptr && uarch().load_latency_counters != 0,
                     SkipCategory::kNotOnThisMicroarch, "no load latency facility");
-  const auto counter = static_cast<unsigned>(__builtin_ctz(uarch().load_latency_counters));
   const Program& chase = program("pointer_chase", "bytes=8K");
-  constexpr size_t kRecords = 8;
-  SessionPlan plan = one_counter(counter, *event, usable_period(uarch(), 32), 4 * kRecords);
-  plan.load_latency_threshold = 3;  // the least [SDM 18.8.1.2]
+  SessionPlan plan = latency_plan(uarch(), latency_counter(uarch()), 32);
+  plan.keep_sibling_busy = true;
 
-  Sampled sampled = need(sample(machine(), plan, chase,
-                                loads_for(kRecords, usable_period(uarch(), 32),
-                                          calibrated(calibrate::Quantity::kLoadsATag))));
+  TaggedLoads sampled =
+      need(sample_tagged(machine(), plan, chase, calibrated(calibrate::Quantity::kLoadsATag)));
 
-  evidence("records", sampled.records().size());
-  VERIFY_GE(sampled.records().size(), kRecords / 2);
+  evidence("records", sampled.recorded);
+  SKIDPROOF_REQUIRE_TAGS(sampled);
+  VERIFY_GE(sampled.recorded, sampled.wanted);
 }
 
 }  // namespace skidproof::check

@@ -160,7 +160,8 @@ inline uint64_t most_iterations(size_t records, uint64_t period, arch::Signal si
 }
 
 // Loads that fill a buffer of load latency: the hardware tags them at random, at a rate that is not
-// published. Twice as many as were measured to be needed, or one tag in 8 where that could not be.
+// published. Twice as many as a chase was measured to need; where that could not be, one tag in 8 is a
+// beginning, and too few records then say nothing (suites/load_latency.h).
 inline uint64_t loads_for(size_t records, uint64_t period, const calibrate::Figure& tagging) {
   constexpr double kLeast = 8;
   const double loads = std::max(tagging.known() ? 2 * tagging.value : kLeast, kLeast);

@@ -227,23 +227,22 @@ Expected<Figure> loads_a_tag(const Bench& bench) {
     return cannot("there is no load latency");
   const auto counter = static_cast<unsigned>(__builtin_ctz(bench.row.load_latency_counters));
   const PlacedProgram placed = SKIDPROOF_TRY(bench.program("pointer_chase", "bytes=4194304"));
-  const uint64_t period = std::max<uint64_t>(16, bench.row.minimum_period);
-  // A rate of a handful of records would be no more than its order: then eight times the loads.
-  constexpr uint64_t kEnough = 8;
-  uint64_t records = 0;
-  for (const uint64_t loads : {30'000, 240'000}) {
+  // The counter begins at zero, overflows never and records nothing. A rate of a handful of tags would be
+  // no more than its order: then eight times the loads, to one tag in 30,000.
+  constexpr uint64_t kEnough = 64;
+  uint64_t tags = 0;
+  for (const uint64_t loads : {30'000, 240'000, 1'920'000}) {
     SessionPlan plan;
-    plan.counters = {CounterSetup::of(counter, *event, period)};
-    plan.buffer_records = loads / period;
-    Session session = SKIDPROOF_TRY(Session::open(bench.machine, plan));
-    SKIDPROOF_TRY(session.run(placed.program, loads));
-    records = session.records().size();
-    if (records < kEnough) continue;
-    const double each = static_cast<double>(placed.program.total(loads).loads) /
-                        static_cast<double>(records * period);
-    return Figure{.value = each, .low = each, .high = each, .n = records, .reason = {}};
+    plan.counters = {CounterSetup::of(counter, *event, 0)};
+    plan.buffer_records = 1;
+    const SessionRun run = SKIDPROOF_TRY(run_once(bench, plan, placed.program, loads));
+    tags = run.counters.at(0);
+    if (tags < kEnough) continue;
+    const double each =
+        static_cast<double>(placed.program.total(loads).loads) / static_cast<double>(tags);
+    return Figure{.value = each, .low = each, .high = each, .n = tags, .reason = {}};
   }
-  return cannot(records == 0 ? "nothing was recorded" : "next to nothing was recorded");
+  return cannot(tags == 0 ? "no load was tagged" : "next to no load was tagged");
 }
 
 // --- Interrupts

@@ -60,6 +60,21 @@ TEST(Calibration, GivesABrokenCpuNoMargin) {
   }
 }
 
+// One tag in hundreds of loads is a rate like any other; and a session lets count what load latency needs.
+TEST(Calibration, FindsARateOfTagsHoweverSparse) {
+  const Figure usual = on("haswell")[Quantity::kLoadsATag];
+  EXPECT_NEAR(usual.value, 4, 1);
+  const Figure by_time = on("haswell", "tag_apart=500")[Quantity::kLoadsATag];
+  ASSERT_TRUE(by_time.known()) << by_time.reason;
+  EXPECT_GT(by_time.value, 5);
+  const Figure sparse = on("haswell", "tagging=0.01,tag_apart=500")[Quantity::kLoadsATag];
+  ASSERT_TRUE(sparse.known()) << sparse.reason;
+  EXPECT_NEAR(sparse.value, 100, 20);
+  const Figure beside = on("sapphire-rapids", "auxiliary_needed=1")[Quantity::kLoadsATag];
+  ASSERT_TRUE(beside.known()) << beside.reason;
+  EXPECT_NEAR(beside.value, 4, 1);
+}
+
 // Its buffer is a page at the most, which a session refuses to exceed.
 TEST(Calibration, MeasuresArmingInTheBufferThatCoreTwoTakes) {
   const Figure neutral = on("core2")[Quantity::kArmingCycles];
