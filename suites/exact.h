@@ -143,18 +143,43 @@ inline CounterSetup plain_counter(unsigned counter, const arch::Event& event) {
 
 // What a counter counts from 0 in a run: the program's events and those of the machine's own code
 // between its writes of GLOBAL_CTRL. Without PEBS and interrupts.
-inline Expected<uint64_t> count(Machine& machine, const CounterSetup& setup, const Program& program,
-                                uint64_t iterations, Ring ring = Ring::kKernel) {
+inline Expected<SessionRun> counting_run(Machine& machine, const CounterSetup& setup,
+                                         const Program& program, uint64_t iterations, Ring ring,
+                                         bool keep_sibling_busy) {
   SessionPlan plan = one_counter(setup, 1);
   plan.ring = ring;
+  plan.keep_sibling_busy = keep_sibling_busy;
   Session session = SKIDPROOF_TRY(Session::open(machine, plan));
-  SessionRun run = SKIDPROOF_TRY(session.run(program, iterations));
+  return session.run(program, iterations);
+}
+inline Expected<uint64_t> count(Machine& machine, const CounterSetup& setup, const Program& program,
+                                uint64_t iterations, Ring ring = Ring::kKernel) {
+  const SessionRun run =
+      SKIDPROOF_TRY(counting_run(machine, setup, program, iterations, ring, false));
   return run.counters.at(0);
 }
 inline Expected<uint64_t> count(Machine& machine, unsigned counter, const arch::Event& event,
                                 const Program& program, uint64_t iterations) {
   return count(machine, plain_counter(counter, event), program, iterations);
 }
+
+// The same while the core's other thread executes code, as far as the machine can have it so.
+struct CountedBeside {
+  uint64_t events = 0;
+  bool busy = false;  // the other thread is known to have executed code
+};
+inline Expected<CountedBeside> count_beside(Machine& machine, unsigned counter,
+                                            const arch::Event& event, const Program& program,
+                                            uint64_t iterations) {
+  const SessionRun run = SKIDPROOF_TRY(counting_run(machine, plain_counter(counter, event), program,
+                                                    iterations, Ring::kKernel, true));
+  return CountedBeside{run.counters.at(0), run.log.sibling_busy};
+}
+// Where it could not, a comparison that holds says nothing of that thread.
+inline constexpr char kSiblingIdle[] =
+    "the other thread could not be kept busy, so that nothing of it could be seen: put it online "
+    "and "
+    "allow it to this process (`taskset -p`)";
 
 // --- Registers
 

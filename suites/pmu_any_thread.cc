@@ -111,11 +111,14 @@ SKIDPROOF_TEST(PmuAnyThread, IsNeededToSeeTheOtherThread, clause::M36, clause::M
   const arch::Event* event = counting_event(uarch(), Signal::kInstructions);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, "no instruction event");
   const Program& code = program("pointer_chase", "bytes=65536");
-  const uint64_t once = need(count(machine(), 0, *event, code, 100));
-  const uint64_t twice = need(count(machine(), 0, *event, code, 200));
-  VERIFY_THAT(difference(twice, once),
+  const CountedBeside once = need(count_beside(machine(), 0, *event, code, 100));
+  const CountedBeside twice = need(count_beside(machine(), 0, *event, code, 200));
+  evidence("sibling-busy", once.busy && twice.busy);
+  VERIFY_THAT(difference(twice.events, once.events),
               within(static_cast<int64_t>(code.per_iteration.instructions * 100),
                      2 * margin_of(calibrated(calibrate::Quantity::kEdgeInstructions))));
+  SKIDPROOF_REQUIRE(!machine().identity().sibling_thread || (once.busy && twice.busy),
+                    SkipCategory::kMachineLimit, kSiblingIdle);
 }
 
 // Bit 2 of each field of IA32_FIXED_CTR_CTRL.
