@@ -20,11 +20,11 @@ constexpr char kNoEvent[] = "the row models no such event";
 
 // Table 18-1 in the order of CPUID.0AH:EBX.
 constexpr uint16_t kSelects[] = {0x003C, 0x00C0, 0x013C, 0x4F2E, 0x412E, 0x00C4, 0x00C5};
-constexpr unsigned kInstructionsRetired = 1, kReferences = 3, kMisses = 4, kBranchesRetired = 5,
-                   kMispredictsRetired = 6;
+constexpr unsigned kInstructionsRetired = 1, kReferenceCycles = 2, kReferences = 3, kMisses = 4,
+                   kBranchesRetired = 5, kMispredictsRetired = 6;
 
-// Twice as much can be allocated everywhere.
-constexpr uint64_t kLargestLastLevel = 32 << 20;
+// Twice as much is the largest block of memory that machines give (SKIDPROOF_MAX_BLOCK_BYTES of the driver).
+constexpr uint64_t kLargestLastLevel = 128 << 20;
 
 bool available(const Machine& machine, unsigned event) {
   const Machine::CpuidResult leaf = machine.cpuid(0xA, 0);
@@ -73,6 +73,31 @@ SKIDPROOF_TEST(PmuEvents, CountEveryInstructionAndEveryBranch, clause::M47, clau
         within(static_cast<int64_t>(instructions ? ten.instructions : ten.branches()), edge))
         << event->name;
   }
+}
+
+// A clock of a fixed frequency, whatever the core does and however fast: the core's crystal, the bus or the TSC,
+// none of them faster than the TSC. Which of them no text says for a part. [SDM 18.2.1.2]
+SKIDPROOF_TEST(PmuEvents, CountReferenceCyclesAtOneRate, clause::M47, clause::M2) {
+  const arch::Event* event = architectural(uarch(), kReferenceCycles);
+  SKIDPROOF_REQUIRE(available(machine(), kReferenceCycles) && event != nullptr,
+                    SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  auto rate = [&](const Program& code, uint64_t iterations) {
+    const Sampled sampled =
+        need(sample(machine(), one_counter(plain_counter(0, *event), 1), code, iterations));
+    return static_cast<double>(sampled.run.counters.at(0)) /
+           static_cast<double>(sampled.run.log.tsc);
+  };
+  const double waiting = rate(program("pointer_chase", "bytes=65536"), 50'000);
+  const double busy = rate(program("alu_chain"), 10'000);
+  evidence("event", event->name);
+  evidence("a-tick-of-the-tsc-waiting", waiting);
+  evidence("a-tick-of-the-tsc-busy", busy);
+  // An eighth: what a timer interrupt or two may take of a run.
+  VERIFY_GT(busy, 0.0);
+  VERIFY_LE(busy, waiting * 9 / 8);
+  VERIFY_LE(waiting, busy * 9 / 8);
+  VERIFY_LE(waiting, 9.0 / 8);
+  observe("ticks-of-the-tsc-a-count", 1 / waiting);
 }
 
 // A chase through twice the last level misses every other time at least, whatever it replaces, and

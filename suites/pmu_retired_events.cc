@@ -103,7 +103,9 @@ struct Level {
   uint64_t rounds = 0;
 };
 
-// By the caches that CPUID.04H lists; no bytes where it does not.
+// By the caches that CPUID.04H lists; no bytes where it does not, or where the chase would be larger than
+// the largest block of memory that machines give (SKIDPROOF_MAX_BLOCK_BYTES of the driver).
+constexpr uint64_t kLargestChase = uint64_t{256} << 20;
 Level level(std::string_view word, const Capabilities& found) {
   auto bytes = [&](unsigned number) -> uint64_t {
     for (const Cache& cache : found.caches) {
@@ -120,7 +122,8 @@ Level level(std::string_view word, const Capabilities& found) {
   if (word == "L1") return {Signal::kLoadsL1Hit, std::bit_floor(bytes(1) / 2), 16};
   if (word == "L2") return {Signal::kLoadsL2Hit, between(2), 8};
   if (word == "L3") return {Signal::kLoadsL3Hit, between(3), 4};
-  return {Signal::kLoadsL3Miss, std::bit_ceil(bytes(3) * 2), 2};
+  const uint64_t beyond = std::bit_ceil(bytes(3) * 2);
+  return {Signal::kLoadsL3Miss, bytes(3) == 0 || beyond > kLargestChase ? 0 : beyond, 2};
 }
 
 }  // namespace
@@ -150,9 +153,10 @@ SKIDPROOF_TEST_OVER(PmuRetiredEvents, CountEachOnce,
 SKIDPROOF_TEST_OVER(PmuRetiredEvents, CountLoadsByWhereTheirLineWas,
                     over::words({"L1", "L2", "L3", "memory"}), clause::M49) {
   const Level here = level(param().word(), capabilities_of(machine()));
-  SKIDPROOF_REQUIRE(
-      here.bytes != 0, SkipCategory::kMachineLimit,
-      "CPUID.04H lists no such cache, or one that is hardly larger than the one before it");
+  SKIDPROOF_REQUIRE(here.bytes != 0, SkipCategory::kMachineLimit,
+                    "CPUID.04H lists no such cache, one that is hardly larger than the one before "
+                    "it, or one that "
+                    "no chase of 256 MiB is twice as large as");
   SKIDPROOF_REQUIRE(publishes(uarch(), {here.signal}), SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const uint64_t loads = here.bytes / 64 * here.rounds;
   const Program& code = program("pointer_chase", number("bytes", here.bytes));
@@ -244,6 +248,40 @@ SKIDPROOF_TEST(PmuRetiredEvents, CountMispredictionsByKind, clause::M49) {
     const uint64_t calls = need(of(Signal::kMispredictsNearCall));
     VERIFY_LE(calls, kOwn);
   }
+}
+
+// Whether events of the assist that writes a record are counted, nothing says: the same run with records and
+// without tells it.
+SKIDPROOF_TEST_OVER(PmuRetiredEvents, MayIncludeThoseOfARecord,
+                    over::words({"uops", "loads", "stores", "instructions"}), clause::M49) {
+  const std::string& word = param().word();
+  const Signal signal = word == "uops"     ? Signal::kUops
+                        : word == "loads"  ? Signal::kLoads
+                        : word == "stores" ? Signal::kStores
+                                           : Signal::kInstructions;
+  const unsigned sampling = arming_counter(uarch());
+  const arch::Event* sampled_event = sparse_event(uarch(), "taken", sampling);
+  const arch::Event* event = counting_event(uarch(), signal, sampling + 1);
+  SKIDPROOF_REQUIRE(sampled_event != nullptr && event != nullptr, SkipCategory::kNotOnThisMicroarch,
+                    kNoEvent);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+  const uint64_t period = usable_period(uarch(), sampling, *sampled_event, 64);
+  const size_t room = safe_records(uarch(), 32);
+  SessionPlan plan;
+  plan.buffer_records = room;
+  plan.counters = {CounterSetup::of(sampling, *sampled_event, period),
+                   plain_counter(sampling + 1, *event)};
+  const uint64_t iterations = room * period * 3 / 4;
+  const Sampled with = need(sample(machine(), plan, code, iterations));
+  const uint64_t records = with.records().size();
+  SKIDPROOF_REQUIRE(records != 0, SkipCategory::kMachineLimit, "nothing was recorded");
+  const uint64_t counted = with.run.counters.at(1);
+  plan.counters[0].pebs = false;
+  const uint64_t without = need(sample(machine(), plan, code, iterations)).run.counters.at(1);
+  evidence("event", event->name);
+  evidence("records", records);
+  observe(word + "-of-a-record",
+          static_cast<double>(difference(counted, without)) / static_cast<double>(records));
 }
 
 }  // namespace skidproof::check
