@@ -20,19 +20,23 @@ using arch::Gpr;
 using arch::Signal;
 
 constexpr uint64_t kWishedPeriod = 20;
+constexpr uint64_t kMostRecords = 5;
 constexpr char kNoEvent[] = "no precise event of conditional branches on PMC0";
 
-// PMC0 samples the loop's own jump, the only branch of an iteration, which BTS stores.
-SessionPlan both_plan(const arch::Microarch& microarch, const arch::Event& event) {
-  SessionPlan plan = one_counter(0, event, usable_period(microarch, kWishedPeriod), 64);
-  plan.branches = BranchTraceSetup{};
-  return plan;
+// Iterations that give so many records, and no more for half a period.
+uint64_t iterations_for_records(const arch::Microarch& microarch, const arch::Event& event,
+                                uint64_t records) {
+  const uint64_t period = usable_period(microarch, 0, event, kWishedPeriod);
+  return records * events_a_record(microarch, 0, period) + period / 2;
 }
 
-// Iterations that give so many records, and no more for half a period.
-uint64_t iterations_for_records(const arch::Microarch& microarch, uint64_t records) {
-  const uint64_t period = usable_period(microarch, kWishedPeriod);
-  return records * events_a_record(microarch, 0, period) + period / 2;
+// PMC0 samples the loop's own jump, the only branch of an iteration, which BTS stores: room for those of
+// kMostRecords PEBS records, and for others on the way in and out.
+SessionPlan both_plan(const arch::Microarch& microarch, const arch::Event& event) {
+  SessionPlan plan = one_counter(0, event, usable_period(microarch, 0, event, kWishedPeriod), 64);
+  plan.branches =
+      BranchTraceSetup{.records = iterations_for_records(microarch, event, kMostRecords) + 512};
+  return plan;
 }
 
 // Where among the branch records the one stands that a PEBS record was taken at: the nth jump back,
@@ -57,14 +61,14 @@ SKIDPROOF_TEST(BtsPebs, StoresTheBranchesThatPebsRecords, clause::B20, clause::B
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", "event=taken");
   const SessionPlan plan = both_plan(uarch(), *event);
-  const uint64_t iterations = iterations_for_records(uarch(), 5);
+  const uint64_t iterations = iterations_for_records(uarch(), *event, kMostRecords);
 
   Sampled sampled = need(sample(machine(), plan, code, iterations));
 
   const auto expected = taken_branches(
       code, looping(code, iterations, [](const Instruction&, uint64_t) { return false; }));
   const Trace trace = trace_of(code, sampled.session.branch_records());
-  VERIFY_EQ(sampled.records().size(), 5u);
+  VERIFY_EQ(sampled.records().size(), kMostRecords);
   VERIFY_EQ(trace.branches.size(), expected.size());
   VERIFY_EQ(agreeing(expected, trace.branches), expected.size());
 }
@@ -78,7 +82,7 @@ SKIDPROOF_TEST(BtsPebs, WritesThePebsRecordBeforeTheBranchRecord, clause::R30) {
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", "event=taken");
   SessionPlan plan = both_plan(uarch(), *event);
-  const uint64_t iterations = iterations_for_records(uarch(), 1);
+  const uint64_t iterations = iterations_for_records(uarch(), *event, 1);
   size_t at = 0;
   {
     Sampled sampled = need(sample(machine(), plan, code, iterations));
@@ -121,7 +125,7 @@ SKIDPROOF_TEST(BtsPebs, InterruptsBehindBothRecords, clause::R30, clause::R44) {
   const Program& code = program("sparse_event", "event=taken");
   SessionPlan plan = both_plan(uarch(), *event);
   plan.threshold_records = 1;
-  const uint64_t iterations = iterations_for_records(uarch(), 1);
+  const uint64_t iterations = iterations_for_records(uarch(), *event, 1);
 
   Sampled sampled = need(sample(machine(), plan, code, iterations));
 

@@ -53,7 +53,7 @@ std::string_view word_of(const arch::Microarch& microarch) {
 
 SessionPlan load_plan(const arch::Microarch& microarch, unsigned counter,
                       const arch::Event& event) {
-  return one_counter(counter, event, usable_period(microarch, kWishedPeriod),
+  return one_counter(counter, event, usable_period(microarch, counter, event, kWishedPeriod),
                      safe_records(microarch, 128));
 }
 

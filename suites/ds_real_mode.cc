@@ -93,8 +93,8 @@ SKIDPROOF_TEST(DsRealMode, RecordsEvents, clause::R57, clause::R2) {
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
                     "neither conditional branches nor instructions are sampled on PMC0");
   const RealProgram real = need(count_down(machine()));
-  SessionPlan plan =
-      one_counter(0, *event, usable_period(uarch(), kWishedPeriod), safe_records(uarch(), 64));
+  SessionPlan plan = one_counter(0, *event, usable_period(uarch(), 0, *event, kWishedPeriod),
+                                 safe_records(uarch(), 64));
   plan.mode = Mode::kReal;
   Session session = need(Session::open(machine(), plan));
 

@@ -140,7 +140,7 @@ SKIDPROOF_TEST_OVER(PebsApplicable, StampsEachRecordBetweenItsInterrupts,
   SKIDPROOF_REQUIRE_EXACT(param().word());
   const Program& code = program("sparse_event", sparse_parameters(uarch(), param().word()));
   constexpr size_t kRecords = 12;
-  SessionPlan plan = one_counter(0, *event, usable_period(uarch(), 40), kRecords);
+  SessionPlan plan = one_counter(0, *event, usable_period(uarch(), 0, *event, 40), kRecords);
   plan.threshold_records = 1;  // every record from the first on
 
   Sampled sampled = need(

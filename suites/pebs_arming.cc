@@ -30,7 +30,7 @@ SKIDPROOF_TEST_OVER(PebsArming, RecordsTheEventBehindTheOverflow,
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   SKIDPROOF_REQUIRE_EXACT(param().word());
   const Program& code = program("sparse_event", sparse_parameters(uarch(), param().word()));
-  const uint64_t period = usable_period(uarch(), random().between(33, 60));
+  const uint64_t period = usable_period(uarch(), counter, *event, random().between(33, 60));
   const uint64_t iterations = iterations_for_exactly(1, period);
   const uint64_t own = sparse_events(sparse_word(uarch(), param().word()), code, iterations);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
@@ -73,7 +73,7 @@ SKIDPROOF_TEST(PebsArming, WaitsForAnEventHoweverLong, clause::R3, clause::R4, c
   const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken", 4096));
-  const uint64_t iterations = usable_period(uarch(), 3);
+  const uint64_t iterations = usable_period(uarch(), counter, *event, 3);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
   SKIDPROOF_REQUIRE(events == sparse_events(sparse_word(uarch(), "taken"), code, iterations),
                     SkipCategory::kMachineLimit,
@@ -96,7 +96,7 @@ SKIDPROOF_TEST_OVER(PebsArming, ShowsTheOverflowInTheStatusUntilTheRecord,
   SKIDPROOF_REQUIRE((uarch().pdist_counters >> counter & 1) == 0, SkipCategory::kNotOnThisMicroarch,
                     "the overflowing event itself is recorded (R62)");
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
-  const uint64_t iterations = usable_period(uarch(), 40);
+  const uint64_t iterations = usable_period(uarch(), counter, *event, 40);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
   SKIDPROOF_REQUIRE(events == sparse_events(sparse_word(uarch(), "taken"), code, iterations),
                     SkipCategory::kMachineLimit,
@@ -123,7 +123,7 @@ SKIDPROOF_TEST(PebsArming, CountsAnImpreciseEventWhateverPebsMakesOfIt, clause::
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
                     "no imprecise branch event");
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
-  const uint64_t period = usable_period(uarch(), 40);
+  const uint64_t period = usable_period(uarch(), 0, *event, 40);
   const uint64_t iterations = iterations_for_exactly(3, period);
   const uint64_t events = need(count(machine(), 0, *event, code, iterations));
 

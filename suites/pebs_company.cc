@@ -62,7 +62,7 @@ SKIDPROOF_TEST_OVER(PebsCollisions, GiveEachCounterItsRecordOrShareOne,
                     SkipCategory::kNotOnThisMicroarch, kNoStatus);
   const Program& code = program("sparse_event", sparse_parameters("taken"));
   const uint64_t apart = param().number();
-  const uint64_t first = usable_period(uarch(), kWishedPeriod);
+  const uint64_t first = usable_period(uarch(), 0, *event, kWishedPeriod);
   SessionPlan plan;
   plan.counters = {overflows_once(0, *event, first, kFar, uarch()),
                    overflows_once(2, *event, first + apart, 2 * kFar, uarch())};
@@ -106,7 +106,7 @@ SKIDPROOF_TEST_OVER(PebsCollisions, KeepTheCountWhenSoftwareClearsTheStatusOfAnA
   SKIDPROOF_REQUIRE_EXACT(word);
   SKIDPROOF_REQUIRE(!distributes(uarch(), counter), SkipCategory::kNotOnThisMicroarch, kNeverArmed);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), word));
-  const uint64_t first = usable_period(uarch(), kWishedPeriod);
+  const uint64_t first = usable_period(uarch(), counter, *event, kWishedPeriod);
   const uint64_t own = need(count(machine(), counter, *event, code, first));
   SKIDPROOF_REQUIRE(own == sparse_events(word, code, first), SkipCategory::kMachineLimit,
                     "the machine's own code around a program has such events");
@@ -149,7 +149,7 @@ SKIDPROOF_TEST_OVER(PebsCollisions, LetAnInterruptOfAnotherCounterComeFirst,
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   SKIDPROOF_REQUIRE(!distributes(uarch(), counter), SkipCategory::kNotOnThisMicroarch, kNeverArmed);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "store", kFarApart));
-  const uint64_t first = usable_period(uarch(), 33);
+  const uint64_t first = usable_period(uarch(), counter, *event, 33);
   SessionPlan plan;
   plan.counters = {overflows_once(counter, *event, first, kFar, uarch()),
                    CounterSetup::of(1, *event, first, false)};
@@ -175,7 +175,7 @@ SKIDPROOF_TEST_OVER(PebsInterrupts, ComeAfterTheRecordForAPebsCounterWithInt,
   const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken", kFarApart));
-  const uint64_t period = usable_period(uarch(), 33);
+  const uint64_t period = usable_period(uarch(), counter, *event, 33);
   SessionPlan plan = one_counter(counter, *event, period, 8);
   plan.counters[0].interrupt = true;
   constexpr uint64_t kRecords = 3;
@@ -200,7 +200,7 @@ SKIDPROOF_TEST_OVER(PebsInterrupts, AreTwoForAPebsCounterWithIntAtTheThreshold,
   const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken", kFarApart));
-  const uint64_t period = usable_period(uarch(), 33);
+  const uint64_t period = usable_period(uarch(), counter, *event, 33);
   SessionPlan plan = one_counter(counter, *event, period, 8);
   plan.counters[0].interrupt = true;
   plan.threshold_records = 1;
@@ -229,7 +229,7 @@ SKIDPROOF_TEST(PebsInterrupts, SayWhyAtEachThresholdEvenIfOthersDoNot, clause::R
   const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken", 512));
-  const uint64_t period = usable_period(uarch(), 33);
+  const uint64_t period = usable_period(uarch(), counter, *event, 33);
   SessionPlan plan = one_counter(counter, *event, period, 4);
   plan.threshold_records = 1;
   plan.pmi.rewind_index = true;
@@ -277,9 +277,10 @@ SKIDPROOF_TEST_OVER(PebsPdirInCompany, GivesNoRecordWithoutAnOverflow, over::cou
   SKIDPROOF_REQUIRE(distribution != nullptr && stores != nullptr && other != pdir,
                     SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters("store"));
-  constexpr uint64_t kInstructions = 1000;
-  const SessionPlan plan = in_company(uarch(), CounterSetup::of(pdir, *distribution, kInstructions),
-                                      *stores, other, usable_period(uarch(), kWishedPeriod));
+  const uint64_t instructions = usable_period(uarch(), pdir, *distribution, 1000);
+  const SessionPlan plan =
+      in_company(uarch(), CounterSetup::of(pdir, *distribution, instructions), *stores, other,
+                 usable_period(uarch(), other, *stores, kWishedPeriod));
   SessionPlan alone = plan;
   alone.counters.resize(1);
   VERIFY_EQ(need(sample(machine(), alone, code, 100)).records().size(), 1u) << "the control, alone";
@@ -305,18 +306,19 @@ SKIDPROOF_TEST(PebsPdirInCompany, RecordsTheOverflowingEventWithTheFreezeArmed, 
   SKIDPROOF_REQUIRE(distribution != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   // A loop in which few of the overflows come at the fused pair that closes it.
   const Program& code = program("sparse_event", sparse_parameters("store", 68));
-  constexpr uint64_t kPeriod = 200, kRecords = 100;
-  SessionPlan plan = one_counter(pdir, *distribution, kPeriod, 2 * kRecords);
+  const uint64_t period = usable_period(uarch(), pdir, *distribution, 200);
+  constexpr uint64_t kRecords = 100;
+  SessionPlan plan = one_counter(pdir, *distribution, period, 2 * kRecords);
   plan.fixed = {{.counter = 0}};  // instructions retired
   plan.freeze_on_pmi = true;
 
   Sampled sampled =
-      need(sample(machine(), plan, code, kRecords * kPeriod / code.per_iteration.instructions + 1));
+      need(sample(machine(), plan, code, kRecords * period / code.per_iteration.instructions + 1));
 
   const uint64_t mask = arch::gp_counter_mask(uarch());
   const uint64_t records = sampled.records().size();
-  const uint64_t rest = (sampled.run.counters[0] - minus_period(kPeriod, uarch().gp_width)) & mask;
-  const uint64_t accounted = records * kPeriod + rest;
+  const uint64_t rest = (sampled.run.counters[0] - minus_period(period, uarch().gp_width)) & mask;
+  const uint64_t accounted = records * period + rest;
   const uint64_t missing =
       std::max(sampled.run.fixed[0], accounted) - std::min(sampled.run.fixed[0], accounted);
   evidence("records", records);
@@ -341,7 +343,7 @@ SKIDPROOF_TEST(PebsLoadLatencyInCompany, GivesNoRecordWithoutAnOverflow, clause:
   SKIDPROOF_REQUIRE(taken != nullptr, SkipCategory::kNotOnThisMicroarch,
                     "no precise event for conditional jumps");
   const Program& chase = program("pointer_chase", "bytes=8K");
-  const uint64_t period = usable_period(uarch(), kWishedPeriod);
+  const uint64_t period = usable_period(uarch(), counter, *latency, kWishedPeriod);
   SessionPlan plan =
       in_company(uarch(), CounterSetup::of(counter, *latency, period), *taken, other, period);
   SessionPlan alone = plan;

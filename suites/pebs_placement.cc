@@ -26,7 +26,7 @@ SKIDPROOF_TEST_OVER(PebsPlacement, RecordsOnPmc0To3, over::counters({0, 1, 2, 3}
   const arch::Event* event = sparse_event(uarch(), kWord, counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
-  const uint64_t period = usable_period(uarch(), 40);
+  const uint64_t period = usable_period(uarch(), counter, *event, 40);
 
   Sampled sampled = need(sample(machine(), one_counter(counter, *event, period, 16), code,
                                 iterations_for_exactly(3, period)));
@@ -53,7 +53,7 @@ SKIDPROOF_TEST_OVER(PebsPlacement, NeverRecordsOnAnotherCounter,
   SKIDPROOF_REQUIRE(reported_counters(machine()) > counter, SkipCategory::kMachineLimit,
                     "CPUID reports fewer counters");
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
-  const uint64_t period = usable_period(uarch(), 40);
+  const uint64_t period = usable_period(uarch(), counter, *event, 40);
   const uint64_t iterations = iterations_for_exactly(3, period);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
   const bool refused = need(refuses(machine(), arch::IA32_PEBS_ENABLE, bit(counter)));

@@ -45,7 +45,7 @@ SKIDPROOF_TEST_OVER(PebsPrivilege, RecordsTheEventsOfItsLevelAlone,
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   SKIDPROOF_REQUIRE_EXACT(param().word());
   const Program& code = program("sparse_event", sparse_parameters(uarch(), param().word()));
-  const uint64_t period = usable_period(uarch(), kWishedPeriod);
+  const uint64_t period = usable_period(uarch(), counter, *event, kWishedPeriod);
   const uint64_t iterations = iterations_for_exactly(8, period);
   const bool os = param().number(1) != 0, usr = param().number(2) != 0;
   const Ring ring = param().number(3) == 0 ? Ring::kKernel : Ring::kUser;

@@ -41,7 +41,7 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, LeavesNoRecordBehindOnceStopped,
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   SKIDPROOF_REQUIRE(!distributes(uarch(), counter), SkipCategory::kNotOnThisMicroarch, kNeverArmed);
   const Program& code = program("sparse_event", sparse_parameters("store"));
-  const uint64_t first = usable_period(uarch(), kWishedPeriod);
+  const uint64_t first = usable_period(uarch(), counter, *event, kWishedPeriod);
   const uint64_t events = need(count(machine(), counter, *event, code, first));
   SKIDPROOF_REQUIRE(events == code.total(first).stores, SkipCategory::kMachineLimit, kOwnStores);
   Sampled sampled = need(sample(machine(), one_counter(counter, *event, first, 8), code, first));
@@ -68,7 +68,7 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, StartsAfreshWhenItWasStoppedFirst,
                     kNoEvent);
   SKIDPROOF_REQUIRE(!distributes(uarch(), counter), SkipCategory::kNotOnThisMicroarch, kNeverArmed);
   const Program& code = program("sparse_event", sparse_parameters("store"));
-  const uint64_t first = usable_period(uarch(), kWishedPeriod);
+  const uint64_t first = usable_period(uarch(), counter, *stores, kWishedPeriod);
   const uint64_t events = need(count(machine(), counter, *stores, code, first));
   SKIDPROOF_REQUIRE(events == code.total(first).stores, SkipCategory::kMachineLimit, kOwnStores);
   {
@@ -77,7 +77,7 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, StartsAfreshWhenItWasStoppedFirst,
     VERIFY_EQ(armed.session.index(), armed.session.base());
     need(armed.session.close());
   }
-  const uint64_t period = usable_period(uarch(), 50);
+  const uint64_t period = usable_period(uarch(), counter, *taken, 50);
   const uint64_t iterations = iterations_for_exactly(4, period);
   const uint64_t jumps = need(count(machine(), counter, *taken, code, iterations));
 
@@ -97,7 +97,7 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, RecordsAlikeHoweverOftenItWasStopped,
   const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
-  const uint64_t period = usable_period(uarch(), kWishedPeriod);
+  const uint64_t period = usable_period(uarch(), counter, *event, kWishedPeriod);
   const uint64_t iterations = iterations_for_exactly(4, period);
   const uint64_t events = need(count(machine(), counter, *event, code, iterations));
   const Exact expected = exact(uarch(), events, period, period, counter);
@@ -119,7 +119,7 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, KeepsTheBufferWhenACounterIsWrittenWhileI
   SKIDPROOF_REQUIRE(stores != nullptr && taken != nullptr, SkipCategory::kNotOnThisMicroarch,
                     kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters("store"));
-  const uint64_t period = usable_period(uarch(), kWishedPeriod);
+  const uint64_t period = usable_period(uarch(), 0, *taken, kWishedPeriod);
   constexpr size_t kRoom = 4;
   Session session = need(Session::open(machine(), one_counter(0, *taken, period, kRoom)));
   need(session.run(code, iterations_for_exactly(1, period)));
@@ -147,7 +147,7 @@ SKIDPROOF_TEST(PebsReprogramming, TakesFieldsOfTheDsAreaThatWereChangedWhileStop
   const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
-  const uint64_t period = usable_period(uarch(), kWishedPeriod);
+  const uint64_t period = usable_period(uarch(), 0, *event, kWishedPeriod);
   const uint64_t size = record_bytes(uarch());
   SessionPlan plan = one_counter(0, *event, period, 12);
   Sampled sampled = need(sample(machine(), plan, code, iterations_for_exactly(2, period)));

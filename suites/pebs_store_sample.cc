@@ -23,12 +23,17 @@ constexpr double kNearlyAll = 0.8, kHardlyAny = 0.2;
 unsigned store_counter(const arch::Microarch& microarch) {
   return static_cast<unsigned>(__builtin_ctz(microarch.store_sample_counter));
 }
+// That of PMC0, which wants the longer one, is every counter's.
+uint64_t period_of(const arch::Microarch& microarch) {
+  return usable_period(microarch, store_counter(microarch),
+                       *facility_event(microarch, EventKind::kStoreSample), kPeriod);
+}
 SessionPlan store_plan(const arch::Microarch& microarch, unsigned counter) {
   const arch::Event& event = *facility_event(microarch, EventKind::kStoreSample);
-  return one_counter(counter, event, usable_period(microarch, kPeriod), kRecords);
+  return one_counter(counter, event, period_of(microarch), kRecords);
 }
 uint64_t iterations_of(const arch::Microarch& microarch) {
-  return iterations_for(kRecords, usable_period(microarch, kPeriod));
+  return iterations_for(kRecords, period_of(microarch));
 }
 
 struct Shares {
