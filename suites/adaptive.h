@@ -24,10 +24,6 @@ inline constexpr uint64_t kWithRegisters = arch::adaptive::kMemory | arch::adapt
 inline unsigned fixed_pdir(const arch::Microarch& microarch) {
   return static_cast<unsigned>(__builtin_ctz(microarch.pdir_fixed_counter));
 }
-// How many instructions it takes from record to record: PDIR++ records the one behind the overflow.
-inline uint64_t instructions_a_record(const arch::Microarch& microarch, uint64_t period) {
-  return period + (microarch.pdir_records_next ? 1 : 0);
-}
 
 }  // namespace skidproof::suites
 
