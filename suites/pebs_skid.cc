@@ -103,7 +103,7 @@ Expected<Placing> place_samples(Machine& machine, const Program& program, const 
   const uint64_t runs = (kRuns * kRecordsARun + records - 1) / records;
   uint64_t enough = 0;  // iterations that filled the buffer of the run before
   for (uint64_t i = 0; i < runs; ++i) {
-    uint64_t period = usable_period(*machine.identity().microarch, kPeriod) + i;
+    uint64_t period = usable_period(*machine.identity().microarch, c.counter, event, kPeriod) + i;
     SessionPlan plan = one_counter(c.counter, event, period, records);
     plan.ring = ring;
     const uint64_t most = most_iterations(records, period, event.signal, path.size(), arming);
@@ -179,16 +179,49 @@ SKIDPROOF_TEST_OVER(
                       on("taken", Signal::kConditional, "fused_branch",
                          "first=cmp,condition=e,apart=1,taken=1"),
                       on("call", Signal::kNearCalls, "call_return"),
+                      on("macro_fused", Signal::kConditional, "fused_branch",
+                         "first=cmp,condition=e,taken=1"),
+                      on("fused", Signal::kLoads, "fused_branch",
+                         "first=cmp,condition=e,form=mem_reg,taken=1"),
                   }),
-    clause::R12, clause::R5, clause::R9) {
+    clause::R12, clause::R5, clause::R9, clause::R72) {
   Case c(param());
   const arch::Event* event = precise_event(uarch(), c.signal, c.counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, absent(uarch(), c.signal));
   const Program& loop = program(c.kernel, c.parameters);
   Placing placing = need(place_samples(
       machine(), loop, c, *event, calibrated(calibrate::Quantity::kArmingCycles), Ring::kUser));
-  verify_skid(placing, false);
-  histogram("skid", "instructions", placing.skid, allowed_skids(false));
+  const bool pair = c.signal == Signal::kLoads && c.kernel == "fused_branch" &&
+                    first_of_fused_pair(uarch(), loop, *loop.at(loop.mark("first")));
+  verify_skid(placing, pair);
+  histogram("skid", "instructions", placing.skid, allowed_skids(pair));
+  evidence("event", event->name);
+}
+
+// Each repetition of a string store is an event; instructions retired, of which the whole is one (R60), no counter
+// samples sparsely. Between two repetitions the state is that before the instruction goes on, and the IP its own;
+// behind the last it is that of the next one.
+SKIDPROOF_TEST_OVER(PebsSkid, IsOneAtMostBehindARepeatedStore,
+                    over_counters({on("one", Signal::kStores, "string_fill", "elements=1,copies=1"),
+                                   on("many", Signal::kStores, "string_fill",
+                                      "elements=64,copies=1")}),
+                    clause::R12, clause::R5) {
+  Case c(param());
+  const arch::Event* event = precise_event(uarch(), c.signal, c.counter);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, absent(uarch(), c.signal));
+  const Program& loop = program(c.kernel, c.parameters);
+  const Placing placing = need(
+      place_samples(machine(), loop, c, *event, calibrated(calibrate::Quantity::kArmingCycles)));
+  // Counted along the path, the instruction itself lies a whole iteration behind itself.
+  const auto itself = static_cast<int64_t>(LoopPath::of(loop, c.taken).size());
+  verify_on_path(placing);
+  uint64_t between = 0;
+  for (auto [skid, count] : placing.skid) {
+    VERIFY_THAT(skid, ::testing::AnyOf(1, itself)) << count << " records lie there";
+    if (skid == itself) between += count;
+  }
+  histogram("skid", "instructions", placing.skid, {1, itself});
+  observe("between-repetitions", between);
   evidence("event", event->name);
 }
 
@@ -273,6 +306,36 @@ SKIDPROOF_TEST_OVER(PebsSkid, IsTwoAtMostBehindAMicroAndMacroFusedPair, fused_pa
   evidence("fuses", fuses);
   // Table 18-31 reads 1 for Westmere, whose pairs fuse as well: that it means 1 behind them, too, is a guess.
   if (fuses && uarch().fused_pair_skid == 1) observe("two-behind-a-fused-pair", placing.skid[2]);
+}
+
+// A pair that is macro-fused only holds one event of its own, the jump, and is behind when that is: the IP is the
+// jump's target or what follows it.
+SKIDPROOF_TEST_OVER(
+    PebsSkid, IsOneBehindAMacroFusedPair,
+    over_counters({
+        on("cmp.taken", Signal::kConditional, "fused_branch", "first=cmp,condition=e"),
+        on("cmp.falls", Signal::kConditional, "fused_branch", "first=cmp,condition=b,taken=0",
+           kFalls),
+        on("test.falls", Signal::kConditional, "fused_branch", "first=test,condition=s,taken=0",
+           kFalls),
+        on("and.taken", Signal::kConditional, "fused_branch", "first=and,condition=ne"),
+        on("sub.falls", Signal::kConditional, "fused_branch", "first=sub,condition=l,taken=0",
+           kFalls),
+        on("inc.taken", Signal::kConditional, "fused_branch", "first=inc,condition=ne"),
+    }),
+    clause::R12, clause::R9, clause::R72) {
+  Case c(param());
+  const arch::Event* event = precise_event(uarch(), c.signal, c.counter);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, absent(uarch(), c.signal));
+  const Program& loop = program(c.kernel, c.parameters);
+  Placing placing = need(
+      place_samples(machine(), loop, c, *event, calibrated(calibrate::Quantity::kArmingCycles)));
+  verify_skid(placing, false);
+  // The loop's own jump is sampled too.
+  const uint64_t behind = loop.mark(param().number(2) == kTaken ? "target" : "next");
+  VERIFY_GE(placing.hits[behind], kRecordsExpected / 10) << "few records of the pair";
+  histogram("skid", "instructions", placing.skid, allowed_skids(false));
+  evidence("fuses", first_of_fused_pair(uarch(), loop, *loop.at(loop.mark("first"))));
 }
 
 // The control: the same instructions with a no-operation between the two, and pairs that nothing
