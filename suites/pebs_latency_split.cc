@@ -23,6 +23,8 @@ using arch::EventKind;
 constexpr size_t kRecords = 50;
 constexpr char kResident[] = "bytes=8K";
 constexpr char kPages[] = "bytes=8M,granularity=4K,stagger=1";
+// 16384 pages, the lines in few sets of each cache: a load waits for hundreds of cycles.
+constexpr char kFarPages[] = "bytes=64M,granularity=4K";
 
 SessionPlan latency_plan(const arch::Microarch& microarch, unsigned counter) {
   return suites::latency_plan(microarch, counter, kRecords);
@@ -103,11 +105,14 @@ SKIDPROOF_TEST_OVER(PebsLatencySplit, NeedsNoOtherEnableBit,
 SKIDPROOF_TEST_OVER(PebsLatencySplit, RetireLatenciesAddUpToTheCycles,
                     (std::vector<Param>{
                         {.label = "division",
-                         .numbers = {arch::index(arch::Signal::kInstructions)},
+                         .numbers = {arch::index(arch::Signal::kInstructions), 2000},
                          .words = {"division_shadow", "operation=div", "div"}},
                         {.label = "chase",
-                         .numbers = {arch::index(arch::Signal::kLoads)},
+                         .numbers = {arch::index(arch::Signal::kLoads), 2000},
                          .words = {"pointer_chase", kPages, "load"}},
+                        {.label = "far_chase",
+                         .numbers = {arch::index(arch::Signal::kLoads), 16'384},
+                         .words = {"pointer_chase", kFarPages, "load"}},
                     }),
                     clause::R63) {
   SKIDPROOF_REQUIRE(capabilities_of(machine()).timing_info, SkipCategory::kMachineLimit,
@@ -118,21 +123,26 @@ SKIDPROOF_TEST_OVER(PebsLatencySplit, RetireLatenciesAddUpToTheCycles,
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, "no such precise event");
   const Program& loop = program(param().word(0), param().word(1));
   const LoopPath path = LoopPath::of(loop, forward_jumps(true));
-  constexpr uint64_t kIterations = 2000;
+  const uint64_t iterations = param().number(1);
   // Counted without a record, since each takes hundreds of cycles; the second time, as the sampled runs
   // meet what the one before left in the caches.
   SessionPlan counting;
   counting.fixed = {{.counter = 1}};
   uint64_t cycles = 0;
   for (int time = 0; time < 2; ++time) {
-    cycles = need(sample(machine(), counting, loop, kIterations)).run.fixed.at(0);
+    cycles = need(sample(machine(), counting, loop, iterations)).run.fixed.at(0);
   }
-  // A period of its own for each run: one for all could keep step with the loop.
+  // Records from all of the run, not of its beginning alone. A period of its own for each: one for all could
+  // keep step with the loop.
+  const bool loads = event->signal == arch::Signal::kLoads;
+  const Expectations all = loop.total(iterations);
+  const uint64_t events = loads ? all.loads : all.instructions;
   std::map<uint64_t, std::pair<double, double>> of;  // by instruction: cycles, records
   for (int run = 0; run < 8; ++run) {
-    const uint64_t period = usable_period(uarch(), counter, *event, 97 + random().below(64));
+    const uint64_t wish = std::max<uint64_t>(97, events * 9 / 8 / kRecords) + random().below(64);
+    const uint64_t period = usable_period(uarch(), counter, *event, wish);
     const Sampled sampled =
-        need(sample(machine(), one_counter(counter, *event, period, kRecords), loop, kIterations));
+        need(sample(machine(), one_counter(counter, *event, period, kRecords), loop, iterations));
     for (Record record : sampled.records()) {
       if (!path.position(record.eventing_ip())) continue;
       auto& [latency, times] = of[record.eventing_ip()];
@@ -146,7 +156,7 @@ SKIDPROOF_TEST_OVER(PebsLatencySplit, RetireLatenciesAddUpToTheCycles,
   VERIFY_TRUE(slow != of.end()) << "the instruction that the loop waits for was sampled";
   if (slow == of.end()) return;
   const double waited = slow->second.first / slow->second.second;
-  const double expected = static_cast<double>(cycles) / static_cast<double>(kIterations);
+  const double expected = static_cast<double>(cycles) / static_cast<double>(iterations);
   evidence("sum-of-retire-latencies", sum);
   evidence("of-the-slow-instruction", waited);
   evidence("cycles-an-iteration", expected);
