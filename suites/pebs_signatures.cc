@@ -34,6 +34,7 @@ SKIDPROOF_TEST(PebsSignatures, RecordLoadLatencyOnASharedCore, clause::P11) {
   evidence("records", sampled.recorded);
   SKIDPROOF_REQUIRE_TAGS(sampled);
   VERIFY_GE(sampled.recorded, sampled.wanted);
+  SKIDPROOF_REQUIRE(sampled.run.log.sibling_busy, SkipCategory::kMachineLimit, kSiblingIdle);
 }
 
 }  // namespace skidproof::check
