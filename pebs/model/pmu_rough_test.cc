@@ -428,6 +428,48 @@ TEST_F(PmuRoughTest, AnIdleSiblingAddsNothing) {
   EXPECT_EQ(both[1], 1000u);
 }
 
+// Which instruction a distributed fixed counter records, counted from the one that overflows it.
+TEST_F(PmuRoughTest, ADistributedFixedCounterRecordsTheOverflowingEventOrALaterOne) {
+  struct Case {
+    const char* microarch;
+    Change change;
+    std::set<uint64_t> behind;
+  };
+  const Case cases[] = {
+      {"ice-lake", [](Rough&) {}, {0}},
+      {"ice-lake", [](Rough& r) { r.pdir_next = 1; }, {1}},
+      {"ice-lake", [](Rough& r) { r.pdir_next = 0.5; }, {0, 1}},
+      {"ice-lake", [](Rough& r) { r.pdist_late = 1; }, {1}},
+      {"ice-lake", [](Rough& r) { r.pdist_late = 1, r.pdist_late_most = 3; }, {1, 2, 3}},
+      {"ice-lake", [](Rough& r) { r.pdist_late = 0.5; }, {0, 1}},
+      {"alder-lake-p", [](Rough&) {}, {1}},
+      {"alder-lake-p", [](Rough& r) { r.pdir_next = 1; }, {0}},
+      {"alder-lake-p", [](Rough& r) { r.pdist_late = 1; }, {2}},
+  };
+  for (const Case& one : cases) {
+    make(one.change, 1, one.microarch);
+    const Microarch& row = **find_microarch(one.microarch);
+    memory_.set_field(0x30, FlatMemory::kBuffer + 100 * adaptive::kBasicBytes);
+    memory_.set_field(0x38, FlatMemory::kBuffer + 101 * adaptive::kBasicBytes);
+    memory_.set_field(row.ds.fixed_counter_reset(0), low_bits(48) - 99);
+    set(IA32_FIXED_CTR_CTRL, 0x1);
+    set(IA32_PEBS_ENABLE, bit(32));
+    enable(bit(32));
+    std::set<uint64_t> behind;
+    for (int i = 0; i < 60; ++i) {
+      set(IA32_FIXED_CTR0, low_bits(48));
+      const uint64_t before = memory_.field(0x28);
+      uint64_t instructions = 0;
+      for (; instructions < 20; ++instructions) {
+        retire(Signal::kInstructions, 1);
+        if (memory_.field(0x28) != before) break;
+      }
+      behind.insert(instructions);
+    }
+    EXPECT_EQ(behind, one.behind) << one.microarch;
+  }
+}
+
 // Whether a qualifier that published encodings use records nothing, its own event, or as if it were not there.
 TEST_F(PmuRoughTest, DisputedQualifiersRecordOneOfThreeWays) {
   constexpr uint64_t kTwo = (uint64_t{2} << evtsel::kCmaskShift) | evtsel::kInvert;
