@@ -528,5 +528,34 @@ TEST(RowOf, APartMayLackWhatItsRowHas) {
   EXPECT_FALSE(row_of(older, {}).tsx || row_of(older, {}).la57);
 }
 
+// PDist with a shorter period than it takes is sampled like any other event: the one behind is recorded.
+TEST_F(PmuRoughTest, ACounterOfPdistBelowItsLeastReloadRecordsTheEventBehind) {
+  for (const uint64_t period : {255u, 256u}) {
+    make([](Rough& r) { r.pdist_least = 256; }, 1, "alder-lake-p");
+    memory_.set_field(0x30, FlatMemory::kBuffer + 100 * adaptive::kBasicBytes);
+    memory_.set_field(0x38, FlatMemory::kBuffer + 101 * adaptive::kBasicBytes);
+    sample(0, kStoreEvent, period);
+    enable(bit(0));
+    for (uint64_t i = 0; i < period; ++i) retire(Signal::kStores);
+    EXPECT_EQ(memory_.field(0x28) != FlatMemory::kBuffer, period == 256) << period;
+    retire(Signal::kStores);
+    EXPECT_EQ(memory_.field(0x28), FlatMemory::kBuffer + adaptive::kBasicBytes) << period;
+  }
+}
+
+TEST_F(PmuRoughTest, WithoutAShadowTheVeryNextEventIsRecorded) {
+  for (const bool shadow : {true, false}) {
+    if (shadow) {
+      make([](Rough& r) { r.arm_low = r.arm_high = 12; });
+    } else {
+      make([](Rough& r) { r.arm_low = r.arm_high = 12, r.shadowless = 1; });
+    }
+    sample(0, kStoreEvent, 3);
+    enable(bit(0));
+    for (int i = 0; i < 4; ++i) retire(Signal::kStores, 1);
+    EXPECT_EQ(records(), shadow ? 0u : 1u);
+  }
+}
+
 }  // namespace
 }  // namespace skidproof::model
