@@ -63,10 +63,11 @@ struct TaggedLoads {
   }
 };
 
-// The most iterations of a run that waits for records: a second of a slow machine.
-inline constexpr uint64_t kMostTaggedLoads = 4'000'000;
+// The longest run that waits for records, of any program and of a chase: a second of a slow machine.
+inline constexpr uint64_t kMostInstructions = 6'000'000;
+inline constexpr uint64_t kMostTaggedLoads = kMostInstructions / 3;
 // The same where the calibration found next to no tag: it ran longer than a test is worth.
-inline constexpr uint64_t kMostOfUnknown = 250'000;
+inline constexpr uint64_t kMostOfUnknown = kMostTaggedLoads / 8;
 
 // Runs the program until there are three quarters of the plan's records, longer each time, up to 64 times
 // as long as the calibration asks for. The plan's first counter is the one of load latency.
@@ -77,9 +78,10 @@ inline Expected<TaggedLoads> sample_tagged(Machine& machine, const SessionPlan& 
   const CounterSetup& counter = plan.counters.at(0);
   const size_t room = plan.buffer_records.value();
   const size_t wanted = room * 3 / 4;
-  uint64_t iterations = loads_for(room, counter.period, tagging);
-  const uint64_t most = std::max(
-      iterations, tagging.known() ? std::min(64 * iterations, kMostTaggedLoads) : kMostOfUnknown);
+  // Two instructions close the loop.
+  const uint64_t longest = kMostInstructions / (program.per_iteration.instructions + 2);
+  uint64_t iterations = std::min(loads_for(room, counter.period, tagging), longest);
+  const uint64_t most = std::min(tagging.known() ? 64 * iterations : kMostOfUnknown, longest);
   for (;;) {
     Sampled sampled = SKIDPROOF_TRY(sample(machine, plan, program, iterations));
     const size_t records = sampled.records().size();

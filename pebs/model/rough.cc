@@ -127,6 +127,7 @@ Rough draw_rough(const arch::Microarch& microarch, uint64_t seed) {
   // Distributed by instructions, a record is one late at the most; by cycles, a few. [SDM 089 21.9.6]
   if (microarch.pdist_counters != 0) rough.pdist_late_most = 1;
   rough.shadowless = 0;  // by hand alone
+  if (rough.tag_apart > 500) rough.tag_apart = 10 + rough.tag_apart % 491;
   settle(rough);
   return rough;
 }
