@@ -171,7 +171,7 @@ SKIDPROOF_TEST_OVER(PebsLoadLatency, RecordsLoadsThatAreSlowerThanTheThreshold,
   for (const Record& record : found) VERIFY_GT(record.latency(), param().number());
 }
 
-SKIDPROOF_TEST(PebsLoadLatency, CountsFewerLoadsAboveAHigherThreshold, clause::P11) {
+SKIDPROOF_TEST(PebsLoadLatency, CountsFewerLoadsAboveAHigherThreshold, clause::P11, clause::P15) {
   SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
                     kNoFacility);
   const Program& chase = program("pointer_chase", kResident);

@@ -314,11 +314,8 @@ SKIDPROOF_TEST_OVER(
     PebsSkid, IsOneBehindAMacroFusedPair,
     over_counters({
         on("cmp.taken", Signal::kConditional, "fused_branch", "first=cmp,condition=e"),
-        on("cmp.falls", Signal::kConditional, "fused_branch", "first=cmp,condition=b,taken=0",
-           kFalls),
         on("test.falls", Signal::kConditional, "fused_branch", "first=test,condition=s,taken=0",
            kFalls),
-        on("and.taken", Signal::kConditional, "fused_branch", "first=and,condition=ne"),
         on("sub.falls", Signal::kConditional, "fused_branch", "first=sub,condition=l,taken=0",
            kFalls),
         on("inc.taken", Signal::kConditional, "fused_branch", "first=inc,condition=ne"),
