@@ -32,8 +32,7 @@ class Reader {
     uint64_t accesses = 0;
     if (!get(entry.executed.ip) || !get(entry.executed.next_ip) ||
         !get_bool(entry.executed.taken) || !get_bool(entry.executed.writes_pmu) ||
-        !get(entry.executed.repetitions) || !get(accesses) ||
-        accesses > kMostAccesses)
+        !get(entry.executed.repetitions) || !get(accesses) || accesses > kMostAccesses)
       return false;
     entry.accesses.resize(accesses);
     for (engines::SeenAccess& a : entry.accesses) {

@@ -198,7 +198,8 @@ void Processor::after(uint64_t next_ip, bool repeats) {
   executed_.next_ip = next_ip;
   executed_.repetitions = repeats ? repetitions_ : 1;
   executed_.accesses = {accesses_.data(), seen_};
-  if (quiet_ == 0 && !executed_.writes_pmu) quiet_ = std::min(pmu_->quiet_instructions(), kLongestStretch);
+  if (quiet_ == 0 && !executed_.writes_pmu)
+    quiet_ = std::min(pmu_->quiet_instructions(), kLongestStretch);
   if (quiet_ == 0) {
     step();
   } else {

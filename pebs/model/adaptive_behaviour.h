@@ -75,16 +75,16 @@ struct AdaptiveBehaviour {
   bool fixed_enable_refused = false;          // A14
   FixedReset fixed_reset = FixedReset::kOwn;  // A15
   bool fixed_status_clears = true;            // with the record (A16)
-  uint8_t pdir_fixed{};                     // mask of fixed counters (A17)
-  uint16_t pdist_counters{};                // R62
-  bool pdist_on_fixed_next{};  // PDIR++: the event after the overflow, without a shadow (R62)
+  uint8_t pdir_fixed{};                       // mask of fixed counters (A17)
+  uint16_t pdist_counters{};                  // R62
+  bool pdist_on_fixed_next{};        // PDIR++: the event after the overflow, without a shadow (R62)
   uint8_t pdist_on_fixed_lag = 0;    // so many more instructions
-  uint16_t store_sample_counters{};      // A18
-  bool store_sample_address = true;        // A18
-  bool store_sample_latency = true;        // A18
-  bool store_sample_source = true;         // A18
+  uint16_t store_sample_counters{};  // A18
+  bool store_sample_address = true;  // A18
+  bool store_sample_latency = true;  // A18
+  bool store_sample_source = true;   // A18
   bool load_latency_needs_enable = false;  // IA32_PEBS_ENABLE[32 + n] as on older rows (A19)
-  bool any_event{};                  // R61
+  bool any_event{};                        // R61
 
   // Registers.
   bool data_cfg_answers = true;  // A13

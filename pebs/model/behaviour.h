@@ -117,7 +117,7 @@ struct Behaviour {
   bool legacy_write_sign_extends = true;  // R38
   bool legacy_write_takes_edx = false;    // EDX is ignored (R38)
   uint8_t legacy_extends_to = 64;         // bits, or to the counter's width if that is less (R38)
-  uint8_t full_width_bits{};           // of IA32_A_PMCx (R38)
+  uint8_t full_width_bits{};              // of IA32_A_PMCx (R38)
   bool full_width_sign_extends = false;   // as a legacy write does (R38)
   bool excess_bits_fault = true;          // IA32_A_PMCx, IA32_FIXED_CTRx above their width
   bool reserved_bits_fault = true;        // event selects and control registers
@@ -130,7 +130,7 @@ struct Behaviour {
   bool enable_needs_global = true;        // GLOBAL_CTRL AND EN
   uint8_t answering_counters = 8;         // of those that CPUID reports, how many answer
   uint8_t running_counters = 8;           // … and how many count
-  uint8_t answering_fixed{};            // of the fixed counters
+  uint8_t answering_fixed{};              // of the fixed counters
   bool counter_lists_hold = true;         // an event counts where it is published only (P18)
   bool fixed_counters_swapped = false;    // 0 counts cycles, 1 instructions (M18)
   bool lvt_status_read_only = true;       // delivery status (M26)
@@ -163,11 +163,11 @@ struct Behaviour {
   bool record_on_overflow = false;       // ordinary events recorded at N instead of N+1 (R2)
   bool record_without_event = false;     // the record comes with the next instruction (R3)
   bool pebs_without_enable = false;      // records although PEBS_EN_PMCn is clear
-  uint16_t pebs_counters{};         // R36
+  uint16_t pebs_counters{};              // R36
   uint8_t ignored_qualifiers = 0;  // arch::kQualifier… bits that do not invalidate PEBS (R33)
 
   // What is recorded.
-  uint8_t fused_pair_skid{};   // R12
+  uint8_t fused_pair_skid{};     // R12
   int8_t skid_instructions = 1;  // 0: the eventing instruction itself; 2: one too many
   uint32_t skid_jitter = 0;      // one record in this many lies one instruction further; 0: none
   uint8_t one_level_skid = 0;    // more for a memory event with OS or USR alone
@@ -184,8 +184,8 @@ struct Behaviour {
   uint8_t record_alignment = 1;        // records are written at a multiple of it (D1)
 
   // PDIR, precise store, load latency.
-  uint16_t pdir_counters{};              // Table 18-31
-  uint16_t precise_store_counters{};     // Table 18-31
+  uint16_t pdir_counters{};                // Table 18-31
+  uint16_t precise_store_counters{};       // Table 18-31
   bool precise_store_needs_enable = true;  // PS_EN
   int8_t precise_store_lag = 0;            // −1: address of the store before
   bool precise_store_address = true;
@@ -228,7 +228,7 @@ struct Behaviour {
   bool skip_clears_count = false;       // D15: it counts on
   bool skip_moves_index = false;        // D11
   bool skip_interrupts = false;         // D13
-  bool full_sets_ovf_buffer{};     // R45, D12
+  bool full_sets_ovf_buffer{};          // R45, D12
   bool full_interrupts = false;         // R45: no PMI for a full buffer
   bool full_clears_ovf_buffer = false;  // D12, R22
   bool wraps_when_full = false;         // R47a: not circular
@@ -258,9 +258,9 @@ struct Behaviour {
   bool threshold_interrupts_at_arming = false;  // R28: before the assist
   bool interrupt_repeats = false;               // the threshold's comes twice
   bool pebs_overflow_interrupts =
-      false;  // a PMI for each PEBS overflow although INT is clear (R35)
+      false;                         // a PMI for each PEBS overflow although INT is clear (R35)
   bool freeze_clears_global_ctrl{};  // R52, architectural version 2–3
-  bool freeze_always = false;             // without DEBUGCTL[12]
+  bool freeze_always = false;        // without DEBUGCTL[12]
   uint32_t interrupts_before_freeze = 0;  // R53: the freeze is not left out
 
   // A defect that shows rarely: in this share of the overflows. In the others the PMU does as

@@ -52,7 +52,7 @@ struct GenerationBehaviour {
   bool data_zero_latency = true;
 
   // Version 4.
-  bool streamlined_freeze{};     // a freeze sets CTR_Frz and leaves GLOBAL_CTRL (R52)
+  bool streamlined_freeze{};           // a freeze sets CTR_Frz and leaves GLOBAL_CTRL (R52)
   bool frozen_counters_stop = true;    // G9
   bool status_reset_unfreezes = true;  // G9
   bool status_set_sets = true;         // G7

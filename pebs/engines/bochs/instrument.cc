@@ -273,8 +273,7 @@ class Enumeration final : public bx_cpuid_t {
     }
     if (function == kVirtualLabLeaves + arch::cpuid::kFeatures) {
       const bool has = m.architectural_perfmon() && subfunction == 0;
-      const arch::Microarch part =
-          model::row_of(m, processor_.configuration().behaviour.rough);
+      const arch::Microarch part = model::row_of(m, processor_.configuration().behaviour.rough);
       answer(*leaf, has ? arch::features_leaf(part) : arch::CpuidLeaf{});
       return;
     }
