@@ -169,6 +169,7 @@ std::vector<Case> all_cases() {
   for (const auto& [name, kernel] : kernels()) out.push_back({name, ""});
   const Case more[] = {
       {"pointer_chase", "bytes=4K,order=forward,unroll=4"},
+      {"pointer_chase", "bytes=64K,granularity=4K,flush=1,unroll=3"},
       {"pointer_chase", "bytes=64K,granularity=4K,stagger=1,order=backward"},
       {"pointer_chase", "bytes=64,granularity=64,unroll=256"},
       {"pointer_chase", "bytes=1000,granularity=40"},

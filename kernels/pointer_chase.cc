@@ -54,6 +54,10 @@ SKIDPROOF_KERNEL(pointer_chase){
          {.name = "stagger",
           .brief = "1: each pointer in another line of its slot (granularity a multiple of 64)",
           .high = 1},
+         {.name = "flush",
+          .brief =
+              "1: each line is flushed behind its load, so that the next one comes from memory",
+          .high = 1},
          {.name = "unroll", .brief = "loads each iteration", .fallback = 1, .low = 1, .high = 256}},
     .check = [](const Params& p) -> Expected<void> {
       if (p["granularity"] % 8 != 0 || (p["stagger"] != 0 && p["granularity"] % 64 != 0)) {
@@ -75,14 +79,17 @@ SKIDPROOF_KERNEL(pointer_chase){
         },
     .per_iteration =
         [](const Params& p) {
-          return Expectations{.instructions = p["unroll"], .loads = p["unroll"]};
+          const uint64_t flushing = p["flush"] != 0 ? 2 : 0;  // MOV and CLFLUSH
+          return Expectations{.instructions = p["unroll"] * (1 + flushing), .loads = p["unroll"]};
         },
     .setup = [](Emitter& e, const Params&) { e.mov(x86::rax, kData); },
     .body =
         [](Emitter& e, const Params& p) {
           for (uint64_t i = 0; i < p["unroll"]; ++i) {
+            if (p["flush"] != 0) e.mov(x86::rdx, x86::rax);
             e.mark("load", i);
             e.mov(x86::rax, x86::ptr(x86::rax));
+            if (p["flush"] != 0) e.clflush(x86::ptr(x86::rdx));
           }
         },
 };

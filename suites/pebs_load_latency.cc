@@ -83,37 +83,23 @@ SKIDPROOF_TEST_OVER(PebsLoadLatency, RecordsOnlyLoadsAboveTheThreshold, threshol
   evidence("outcome", latencies.empty() ? "nothing recorded" : "records");
 }
 
-// Chases from near to far, the furthest beyond most second levels, and the same pages with a line of each. A run
-// of a whole round leaves its beginning, where the next one is recorded, further away than all that follows.
-struct Distance {
-  const char* chase;
-  uint64_t round;  // loads
-  const char* pages;
-};
-constexpr Distance kDistances[] = {
-    {kResident, (8 << 10) / 64, "bytes=8K,granularity=4K,stagger=1"},
-    {kSpread, (1 << 20) / 64, "bytes=1M,granularity=4K,stagger=1"},
-    {"bytes=4M", (4 << 20) / 64, "bytes=4M,granularity=4K,stagger=1"},
-    {"bytes=32M,granularity=256", (32 << 20) / 256, "bytes=32M,granularity=4K,stagger=1"},
-};
-// Every page of them twice.
-constexpr uint64_t kLoadsOfPages = 2 * (32 << 20) / 4096;
+// Chases from near to far: of lines in L1; of more lines of one L1 set than it has ways, which L2 has; of lines
+// that are flushed behind each load. Their few pages stay in the first-level TLB, so that what a load takes
+// are the caches and memory.
+constexpr const char* kDistances[] = {kResident, "bytes=96K,granularity=4K",
+                                      "bytes=64K,granularity=4K,flush=1"};
 
-// Cycles of an iteration. The second time: the first leaves in the caches what a later run of as many will meet.
+// Cycles of an iteration.
 Expected<double> cycles_a_load(Machine& machine, const Program& chase, uint64_t iterations) {
   SessionPlan counting;
   counting.fixed = {{.counter = 1}};  // core cycles
-  uint64_t cycles = 0;
-  for (int time = 0; time < 2; ++time) {
-    cycles = SKIDPROOF_TRY(sample(machine, counting, chase, iterations)).run.fixed.at(0);
-  }
-  return static_cast<double>(cycles) / static_cast<double>(iterations);
+  const Sampled sampled = SKIDPROOF_TRY(sample(machine, counting, chase, iterations));
+  return static_cast<double>(sampled.run.fixed.at(0)) / static_cast<double>(iterations);
 }
 
-// What of a recorded latency the caches took for certain, where `translation` cycles are the pages' part.
-double cache_share(const Record& record, double translation) {
-  if (record.cache_latency() != 0) return static_cast<double>(record.cache_latency());
-  return static_cast<double>(record.latency()) - translation;
+// What of a recorded latency the caches took.
+uint64_t cache_share(const Record& record) {
+  return record.cache_latency() != 0 ? record.cache_latency() : record.latency();
 }
 
 // Loads that the least threshold records as slower than a threshold are recorded above it, too. What the
@@ -130,33 +116,19 @@ SKIDPROOF_TEST_OVER(PebsLoadLatency, RecordsLoadsThatAreSlowerThanTheThreshold,
   const uint64_t least_loads = std::min(
       loads_for(kFewRecords, usable_period(uarch(), 32), SKIDPROOF_TAGGING), kMostTaggedLoads);
   uint64_t iterations = least_loads;
-  double near = -1;  // cycles of a load whose page the nearest translations hold; not measured yet
-  for (const Distance& distance : kDistances) {
-    chase = &program("pointer_chase", distance.chase);
+  for (const char* distance : kDistances) {
+    chase = &program("pointer_chase", distance);
     // A load waits for the one before: at this rate hardly one takes as long as the threshold.
-    const uint64_t loads = std::max(least_loads, distance.round);
-    if (need(cycles_a_load(machine(), *chase, loads)) < threshold / 2) continue;
+    if (need(cycles_a_load(machine(), *chase, least_loads)) < threshold / 2) continue;
     TaggedLoads control = need(sample_tagged(
         machine(), plan_above(uarch(), kLeastThreshold, kFewRecords), *chase, SKIDPROOF_TAGGING));
     SKIDPROOF_REQUIRE_TAGS(control);
-    // Behind a whole round, as the run above the threshold is.
-    iterations = std::max(control.iterations, distance.round);
-    need(control.session.run(*chase, iterations));
-    control.session.rewind();
-    need(control.session.run(*chase, iterations));
+    iterations = control.iterations;
     const std::vector<Record> found = chase_records(*chase, control.records());
     found_by_control = found.size();
     VERIFY_GE(found_by_control, kFewRecords / 2) << "the control, with the least threshold";
-    double translation = 0;
-    if (uarch().record->cache_latency_shift == 0) {
-      const auto cycles_of = [&](const Distance& of) {
-        return need(cycles_a_load(machine(), program("pointer_chase", of.pages), kLoadsOfPages));
-      };
-      if (near < 0) near = cycles_of(kDistances[0]);
-      translation = std::max(cycles_of(distance) - near, 0.0);
-    }
     slower = static_cast<size_t>(std::count_if(found.begin(), found.end(), [&](const Record& each) {
-      return cache_share(each, translation) > 1.25 * threshold;
+      return static_cast<double>(cache_share(each)) > 1.25 * threshold;
     }));
     need(control.session.close());
     if (2 * slower >= found_by_control) break;
@@ -187,15 +159,17 @@ SKIDPROOF_TEST(PebsLoadLatency, CountsFewerLoadsAboveAHigherThreshold, clause::P
     return need(sample(machine(), plan, chase, iterations)).run.counters.at(0);
   };
   uint64_t iterations = std::min(loads_for(kRecords, 1, SKIDPROOF_TAGGING), kMostTaggedLoads);
+  const uint64_t most =
+      SKIDPROOF_TAGGING.known() ? std::min(64 * iterations, kMostTaggedLoads) : kMostTaggedLoads;
   uint64_t above_least = counted(kLeastThreshold, iterations);
-  while (above_least < kRecords && iterations < kMostTaggedLoads) {
-    iterations = std::min(8 * iterations, kMostTaggedLoads);
+  while (above_least < kRecords && iterations < most) {
+    iterations = std::min(8 * iterations, most);
     above_least = counted(kLeastThreshold, iterations);
   }
   evidence("loads", iterations);
   evidence("above_3", above_least);
   if (above_least == 0) {
-    // How many are tagged is open; a facility that counts not one of two million counts none.
+    // How many are tagged is open; a facility that counts not one of so many counts none.
     VERIFY_GT(above_least, 0u) << "loads in the L1 cache take more than 3 cycles";
     return;
   }

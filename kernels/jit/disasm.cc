@@ -96,9 +96,10 @@ Flow flow_of(ZydisInstructionCategory category) {
 
 bool touches_memory(const ZydisDecodedInstruction& instruction,
                     const ZydisDecodedOperand& operand) {
-  // A multi-byte NOP carries a ModRM operand that the processor never reads.
+  // A multi-byte NOP carries a ModRM operand that the processor never reads, and a flush loads nothing.
   return operand.type == ZYDIS_OPERAND_TYPE_MEMORY && operand.mem.type == ZYDIS_MEMOP_TYPE_MEM &&
-         instruction.mnemonic != ZYDIS_MNEMONIC_NOP;
+         instruction.mnemonic != ZYDIS_MNEMONIC_NOP &&
+         instruction.mnemonic != ZYDIS_MNEMONIC_CLFLUSH;
 }
 
 GprMask written_by(const ZydisDecodedOperand& operand) {

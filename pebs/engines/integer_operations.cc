@@ -416,6 +416,12 @@ void store_stream(State& s, const Operation* op, uint64_t clock, uint64_t remain
   SKIDPROOF_NEXT(s, op, clock, remaining);
 }
 
+template <class M>
+void flush_line(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
+  if (M::flush(s, op, s.effective(op), clock + op->slots) == kFaulted) return;
+  SKIDPROOF_NEXT(s, op, clock, remaining);
+}
+
 template <template <typename, typename> class Sem>
 Handler extension(const model::Decoded& d, unsigned form, bool modelled) {
   unsigned to = d.operands[0].size, from = d.operands[1].size;
@@ -575,6 +581,8 @@ Handler select_other(const model::Decoded& d, bool modelled) {
       return change_carry<Carry::kFlip>;
     case ZYDIS_MNEMONIC_RDTSC:
       return read_time_stamp;
+    case ZYDIS_MNEMONIC_CLFLUSH:
+      return modelled ? flush_line<Modelled> : flush_line<Bare>;
     case ZYDIS_MNEMONIC_NOP:
     case ZYDIS_MNEMONIC_PAUSE:
     case ZYDIS_MNEMONIC_MFENCE:

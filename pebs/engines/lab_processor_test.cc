@@ -17,6 +17,7 @@
 #include "pebs/engines/guest_memory.h"
 #include "pebs/engines/interpreter.h"
 #include "pebs/engines/model_machine.h"
+#include "pebs/engines/retired_accesses.h"
 #include "pebs/engines/testing/random_code.h"
 #include "pebs/session.h"
 
@@ -159,6 +160,7 @@ class LabMachine final : public Machine {
     const bool modifies = r.load.valid && r.store.valid && r.load.address == r.store.address;
     if (r.load.valid) tell(r.load.address, load, true, modifies);
     if (r.store.valid && !modifies) tell(r.store.address, store, false, true);
+    if (f.flushes) tell(engines::address_of(f, *r.after), 1, true, false);
   }
   // As an emulator does it: page by page.
   void tell(uint64_t address, uint32_t bytes, bool load, bool store) {

@@ -175,6 +175,10 @@ void Observer::move_on() {
 // The accesses, in the order in which the interpreter does them; returns their stall. A quick access changes
 // nothing, so that it is left out, unless another one of the instruction is not quick.
 uint64_t Observer::reach(const InstructionFacts& facts, const Executed& executed, uint64_t now) {
+  if (facts.flushes) [[unlikely]] {
+    for (const SeenAccess& a : executed.accesses) core_.flush(a.address);
+    return 0;
+  }
   const bool stream = facts.non_temporal && facts.explicit_store;
   const bool chase = facts.dependent_load && !facts.explicit_store;
   auto each = [&](auto&& load, auto&& store) {

@@ -11,6 +11,7 @@
 #include "kernels/kernel.h"
 #include "pebs/engines/guest_memory.h"
 #include "pebs/engines/interpreter.h"
+#include "pebs/engines/retired_accesses.h"
 #include "pebs/engines/testing/random_code.h"
 
 namespace skidproof::engines {
@@ -51,6 +52,7 @@ struct Watched {
       add(retired.load.address, f.explicit_load ? f.address_of.bytes : 8, true);
     if (retired.store.valid)
       add(retired.store.address, f.explicit_store ? f.address_of.bytes : 8, false);
+    if (f.flushes) add(address_of(f, *retired.after), 1, true);
     executed.accesses = {accesses.data(), count};
   }
 

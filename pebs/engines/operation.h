@@ -205,6 +205,13 @@ struct Modelled {
       return refuse(s, op, Fault::kStore, address, now);
     return s.core->store_stream(address, bytes, now, false);
   }
+  // Ends with a fault where a load of the byte would; returns 0 or kFaulted.
+  static uint64_t flush(State& s, const Operation* op, uint64_t address, uint64_t now) {
+    if (!(rights_to(s, address, 1, GuestMemory::kMapped) & GuestMemory::kMapped)) [[unlikely]]
+      return refuse(s, op, Fault::kLoad, address, now);
+    s.core->flush(address);
+    return 0;
+  }
   static uint64_t conditional(State& s, const Operation* op, bool taken) {
     return s.core->conditional(op[1].slots, taken);
   }
@@ -235,6 +242,9 @@ struct Bare {
   static uint64_t stream(State& s, const Operation* op, uint64_t& address, unsigned bytes,
                          uint64_t now) {
     return store(s, op, address, bytes, now);
+  }
+  static uint64_t flush(State& s, const Operation* op, uint64_t address, uint64_t now) {
+    return load(s, op, address, 1, now);
   }
   static uint64_t conditional(State&, const Operation*, bool) { return 0; }
 };

@@ -103,6 +103,14 @@ inline uint64_t Core::take_buffer(uint32_t number, uint64_t now, uint64_t busy) 
   if (l1_.find(next) == l1_.kAbsent) l1_.insert(next);
 }
 
+void Core::flush(uint64_t address) {
+  const uint32_t number = line(address);
+  l1_.erase(number);
+  l2_.erase(number);
+  l3_.erase(number);
+  if (number == stream_line_) stream_line_ = kNoLine;
+}
+
 // Not among the most recent lines of L3.
 [[gnu::noinline]] Core::Level Core::look_far(uint32_t number) {
   if (l3_.touch(number)) return {kL3, geometry_.l3_latency};

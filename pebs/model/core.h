@@ -84,6 +84,8 @@ class Core {
   uint64_t load(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase, bool checked);
   uint64_t store(uint64_t address, unsigned bytes, uint64_t now, bool checked);
   uint64_t store_stream(uint64_t address, unsigned bytes, uint64_t now, bool checked);
+  // CLFLUSH: no level has the line any more. It takes no time.
+  void flush(uint64_t address);
 
   // Branches: each returns the stall in slots.
   uint64_t conditional(uint32_t key, bool taken) {

@@ -212,6 +212,23 @@ TEST(Core, NonTemporalStoresCombineInALineAndLeaveTheCaches) {
   EXPECT_FALSE(d.core.stream_is_quick(kBase + 8, 8));  // the load took the line back
 }
 
+TEST(Core, AFlushedLineComesFromMemoryAndItsNeighboursStay) {
+  Driver d;
+  for (uint64_t at : {0, 64, 128}) d.load(kBase + at);
+  d.clock += 10'000;
+  for (uint64_t at : {0, 64, 128}) d.load(kBase + at);
+  d.core.flush(kBase + 64 + 63);
+  EXPECT_FALSE(d.core.load_is_quick(kBase + 64, 8));
+  EXPECT_TRUE(d.core.load_is_quick(kBase, 8));
+  EXPECT_TRUE(d.core.load_is_quick(kBase + 128, 8));
+  d.gained(Signal::kLoadsL3Miss);
+  d.load(kBase + 64);
+  EXPECT_EQ(d.gained(Signal::kLoadsL3Miss), 1u);
+  d.stream(kBase + 256);
+  d.core.flush(kBase + 256);
+  EXPECT_FALSE(d.core.stream_is_quick(kBase + 264, 8));
+}
+
 // Loads and stores alike, each line by itself; what L2 has the last level is not asked for.
 TEST(Core, TheLastLevelIsAskedForWhatL2Lacks) {
   arch::CacheGeometry geometry;

@@ -102,7 +102,6 @@ bool is_prefetch(ZydisMnemonic mnemonic) {
     case ZYDIS_MNEMONIC_PREFETCHT2:
     case ZYDIS_MNEMONIC_PREFETCHNTA:
     case ZYDIS_MNEMONIC_PREFETCHW:
-    case ZYDIS_MNEMONIC_CLFLUSH:
       return true;
     default:
       return false;
@@ -214,11 +213,17 @@ void note_memory(const ZydisDecodedOperand& operand, InstructionFacts& f) {
 
 void note_operands(const Decoded& d, InstructionFacts& f) {
   bool touches_memory = !f.nop && !is_prefetch(d.instruction.mnemonic);
+  f.flushes = d.instruction.mnemonic == ZYDIS_MNEMONIC_CLFLUSH;
   for (unsigned n = 0; n < d.instruction.operand_count; ++n) {
     const ZydisDecodedOperand& o = d.operands[n];
     if (o.type == ZYDIS_OPERAND_TYPE_MEMORY && o.mem.type == ZYDIS_MEMOP_TYPE_MEM &&
         touches_memory) {
-      note_memory(o, f);
+      if (f.flushes) {
+        f.has_address = true;
+        f.address_of = resolve(o, f.end());
+      } else {
+        note_memory(o, f);
+      }
     } else if (o.type == ZYDIS_OPERAND_TYPE_REGISTER) {
       f.simd |= is_vector(o.reg.value);
       uint8_t number = dependency_number(o.reg.value);

@@ -62,7 +62,9 @@ struct InstructionFacts {
   bool nop = false;
   bool simd = false;          // uses xmm or ymm
   bool non_temporal = false;  // store
-  bool has_address = false;   // `address_of` names an explicit memory operand that is accessed
+  bool flushes = false;       // CLFLUSH: neither a load nor a store
+  bool has_address =
+      false;  // `address_of` names an explicit memory operand that is accessed or flushed
   bool explicit_load = false, explicit_store = false;  // that operand is read, written
   bool stack_load = false, stack_store = false;        // POP, RET; PUSH, CALL
   bool dependent_load = false;  // its destination is its own base or index: a pointer chase

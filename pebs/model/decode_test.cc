@@ -92,6 +92,16 @@ TEST(Decode, KnowsAPointerChase) {
   EXPECT_FALSE(decoded({0x48, 0x8B, 0x04, 0xCE}).facts.dependent_load);  // mov rax, [rsi+rcx*8]
 }
 
+TEST(Decode, AFlushHasAnAddressAndNeitherLoadsNorStores) {
+  const InstructionFacts flush = decoded({0x0F, 0xAE, 0x7A, 0x40}).facts;  // clflush [rdx+64]
+  EXPECT_TRUE(flush.flushes);
+  EXPECT_TRUE(flush.has_address);
+  EXPECT_EQ(flush.address_of.base, 2);
+  EXPECT_EQ(flush.address_of.displacement, 64);
+  EXPECT_EQ(flush.loads + flush.stores, 0);
+  EXPECT_FALSE(decoded({0x0F, 0x18, 0x0A}).facts.flushes);  // prefetcht0 [rdx]
+}
+
 TEST(Decode, KnowsTheRegisterThatChainsAnInstructionToTheOneBefore) {
   struct Chain {
     const char* text;

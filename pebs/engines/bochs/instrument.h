@@ -64,7 +64,11 @@ void skidproof_lab_output(unsigned port, unsigned bytes, unsigned value);
     if (skidproof_lab_metering) skidproof_lab_hardware_interrupt(cpu_id, vector); \
   } while (0)
 
-#define BX_INSTR_CLFLUSH(cpu_id, laddr, paddr)
+// Its own check of the address is no access that Bochs shows.
+#define BX_INSTR_CLFLUSH(cpu_id, laddr, paddr)                                           \
+  do {                                                                                   \
+    if (skidproof_lab_watching[cpu_id]) skidproof_lab_access(cpu_id, laddr, 1, BX_READ); \
+  } while (0)
 #define BX_INSTR_CACHE_CNTRL(cpu_id, what)
 #define BX_INSTR_TLB_CNTRL(cpu_id, what, new_cr3) skidproof_lab_code_changed(cpu_id)
 #define BX_INSTR_PREFETCH_HINT(cpu_id, what, seg, offset)
