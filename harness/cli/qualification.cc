@@ -35,6 +35,13 @@ struct Run {
   bool listed = false;        // the defect is an erratum of the part that is played
   bool until_caught = false;  // stop at the first property that fails
   size_t verdict = 0;         // index in Qualification::defects
+  std::string test = {};      // the only one, by its id; empty: all that `which` says
+};
+
+// What caught a defect.
+struct Catch {
+  std::string test;
+  bool sibling = true;
 };
 
 bool cites(const check::TestInfo& info, const Clause* clause) {
@@ -48,6 +55,7 @@ bool picks(const Run& run, const Accusers& accusers, const check::TestInfo& info
   if (run.defect == nullptr) return true;
   const auto found = accusers.find(run.microarch);
   if (found != accusers.end() && found->second.contains(info.id())) return false;
+  if (!run.test.empty()) return info.id() == run.test;
   if (run.which == Which::kAll) return true;
   if (run.which == Which::kItsOwn) {
     const arch::Erratum& erratum = *arch::find_erratum(run.defect->id);
@@ -138,6 +146,7 @@ class Qualifier {
   void plan_conforming();
   void plan_broken();
   void plan_verdict(Run run);
+  void start_verdict(const model::Defect* defect);
   void plan_next(size_t verdict);
   void finished(const Run& run, const WorkDone& done);
   void finished_conforming(const Run& run, const std::vector<results::TestRow>& rows);
@@ -153,6 +162,9 @@ class Qualifier {
   std::deque<Run> queue_;
   std::map<size_t, Run> under_way_;
   std::vector<std::deque<Run>> still_to_try_;  // for each verdict
+  // One verdict on a defect after the other: the test that caught it last is met first on the next machine.
+  std::map<const model::Defect*, std::deque<size_t>> verdicts_to_come_;
+  std::map<const model::Defect*, Catch> last_catch_;
   Accusers accusers_;
   std::set<std::string> ran_on_broken_, caught_something_;
   size_t next_id_ = 0, units_ = 0, units_done_ = 0;  // units: conforming runs and verdicts
@@ -193,6 +205,23 @@ void Qualifier::plan_broken() {
       }
     }
   }
+  for (const model::Defect* defect : plan_.defects) start_verdict(defect);
+}
+
+void Qualifier::start_verdict(const model::Defect* defect) {
+  std::deque<size_t>& to_come = verdicts_to_come_[defect];
+  if (to_come.empty()) return;
+  const size_t verdict = to_come.front();
+  to_come.pop_front();
+  std::deque<Run>& attempts = still_to_try_[verdict];
+  const auto caught = last_catch_.find(defect);
+  if (caught != last_catch_.end() && attempts.front().until_caught) {
+    Run again = attempts.front();
+    again.sibling = caught->second.sibling;
+    again.test = caught->second.test;
+    attempts.push_front(std::move(again));
+  }
+  plan_next(verdict);
 }
 
 void Qualifier::plan_verdict(Run run) {
@@ -218,8 +247,8 @@ void Qualifier::plan_verdict(Run run) {
                             .failed = {},
                             .explained = {}});
   still_to_try_.push_back(std::move(attempts));
+  verdicts_to_come_[run.defect].push_back(run.verdict);
   ++units_;
-  plan_next(run.verdict);
 }
 
 // The next attempt that has any test; without one the verdict stands.
@@ -253,6 +282,7 @@ void Qualifier::close_verdict(size_t verdict) {
   row.tests_run = known.tests_run;
   row.duration_s = known.seconds;
   write(row);
+  start_verdict(known.defect);
 }
 
 void Qualifier::write(const results::Row& row) {
@@ -321,8 +351,10 @@ void Qualifier::finished(const Run& run, const WorkDone& done) {
   finished_broken(run, rows);
   DefectVerdict& verdict = found_.defects[run.verdict];
   verdict.seconds += done.seconds;
-  const bool settled =
-      std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return settles(run, row); });
+  const auto settling =
+      std::find_if(rows.begin(), rows.end(), [&](const auto& row) { return settles(run, row); });
+  const bool settled = settling != rows.end();
+  if (settled) last_catch_[run.defect] = {.test = settling->id, .sibling = run.sibling};
   if (plan_.all || !settled) {
     plan_next(run.verdict);
   } else {
