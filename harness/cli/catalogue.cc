@@ -266,17 +266,19 @@ std::vector<Entry> rough_entries() {
   for (const model::RoughField& field : model::rough_fields()) {
     const std::string id(field.name);
     const std::string range = fmt::format("{} to {}", field.low, field.high);
+    const std::string said = fmt::format("{} to {}", field.least, field.most);
     entries.push_back({.id = id,
                        .columns = {range, std::string(field.unit), std::string(field.brief)},
                        .brief = std::string(field.brief),
                        .details = {{"drawn from", {range}},
+                                   {"by hand", {said}},
                                    {"unit", {std::string(field.unit)}},
                                    {"noiseless", {fmt::format("{}", field.neutral)}},
                                    {"source of the range", {std::string(field.source)}},
                                    {"see it",
                                     {fmt::format("skidproof run --machine model:sandy-bridge "
                                                  "--rough {}={}",
-                                                 id, field.high)}}}});
+                                                 id, field.most)}}}});
   }
   return entries;
 }

@@ -4,52 +4,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <memory>
 #include <vector>
 
 #include "pebs/arch/msr.h"
 #include "pebs/model/pmu.h"
+#include "pebs/model/testing/flat_memory.h"
 
 namespace skidproof::model {
 namespace {
 
 using namespace arch;
 
-constexpr uint64_t kArea = 0xffff'8880'0001'0000;
-constexpr uint64_t kBuffer = kArea + 0x1000;
+constexpr uint64_t kArea = FlatMemory::kBase;
+constexpr uint64_t kBuffer = FlatMemory::kBuffer;
 constexpr uint64_t kTrace = bit(6) | bit(7);  // TR, BTS
 constexpr uint64_t kInterrupt = bit(8);       // BTINT
-
-class FlatMemory : public Bus {
- public:
-  explicit FlatMemory(uint64_t area = kArea) : area_(area) {}
-  bool read(uint64_t address, std::span<std::byte> into) override {
-    if (!inside(address, into.size())) return false;
-    std::memcpy(into.data(), bytes_.data() + (address - area_), into.size());
-    return true;
-  }
-  bool write(uint64_t address, std::span<const std::byte> from) override {
-    if (!inside(address, from.size())) return false;
-    std::memcpy(bytes_.data() + (address - area_), from.data(), from.size());
-    return true;
-  }
-  uint64_t word(uint64_t address) {
-    uint64_t value = 0;
-    read(address, std::as_writable_bytes(std::span(&value, 1)));
-    return value;
-  }
-  void set_word(uint64_t address, uint64_t value) {
-    write(address, std::as_bytes(std::span(&value, 1)));
-  }
-
- private:
-  bool inside(uint64_t address, size_t bytes) const {
-    return address >= area_ && address - area_ + bytes <= bytes_.size();
-  }
-  uint64_t area_;
-  std::vector<std::byte> bytes_ = std::vector<std::byte>(16 << 10);
-};
 
 class BtsTest : public ::testing::Test {
  protected:
@@ -64,10 +34,10 @@ class BtsTest : public ::testing::Test {
   }
   // So many records, by the manual's "multiple plus 1", and the threshold behind so many.
   void buffer(uint64_t records, uint64_t threshold) {
-    memory_.set_word(kArea + 0x00, kBuffer);
-    memory_.set_word(kArea + 0x08, kBuffer);
-    memory_.set_word(kArea + 0x10, kBuffer + 24 * records + 1);
-    memory_.set_word(kArea + 0x18, kBuffer + 24 * threshold);
+    memory_.set_field(0x00, kBuffer);
+    memory_.set_field(0x08, kBuffer);
+    memory_.set_field(0x10, kBuffer + 24 * records + 1);
+    memory_.set_field(0x18, kBuffer + 24 * threshold);
   }
   void set(uint32_t msr, uint64_t value) {
     auto done = pmu_->wrmsr(msr, value);
@@ -138,7 +108,7 @@ TEST_F(BtsTest, StopsAtTheMaximumWithBtintAndResumesWhenRewound) {
   EXPECT_EQ(from(2), 0x102u);
   EXPECT_EQ(from(3), 0u) << "nothing behind the maximum";
   EXPECT_EQ(get(IA32_DEBUGCTL), kTrace | kInterrupt);
-  memory_.set_word(kArea + 0x08, kBuffer);
+  memory_.set_field(0x08, kBuffer);
   branch(0x200);
   EXPECT_EQ(stored(), 1u);
   EXPECT_EQ(from(0), 0x200u);

@@ -16,12 +16,34 @@
 namespace skidproof::model {
 namespace {
 
+// The most that may be said of a field that is drawn from less.
+constexpr struct {
+  std::string_view name;
+  double most;
+} kByHand[] = {
+#define ROUGH_FIELD(type, name, neutral, low, high, unit, source, brief)
+#define ROUGH_BY_HAND(name, most) {#name, most},
+#include "pebs/model/rough_fields.inc"
+#undef ROUGH_BY_HAND
+#undef ROUGH_FIELD
+};
+
+constexpr double most_of(std::string_view name, double otherwise) {
+  for (const auto& field : kByHand) {
+    if (field.name == name) return field.most;
+  }
+  return otherwise;
+}
+
 constexpr RoughField kFields[] = {
+#define ROUGH_BY_HAND(name, most)
 #define ROUGH_FIELD(type, name, neutral, low, high, unit, source, brief)      \
   {#name,                                                                     \
    neutral,                                                                   \
    low,                                                                       \
    high,                                                                      \
+   std::min<double>(low, neutral),                                            \
+   most_of(#name, std::max<double>(high, neutral)),                           \
    unit,                                                                      \
    source,                                                                    \
    brief,                                                                     \
@@ -30,6 +52,7 @@ constexpr RoughField kFields[] = {
    std::is_integral_v<type>},
 #include "pebs/model/rough_fields.inc"
 #undef ROUGH_FIELD
+#undef ROUGH_BY_HAND
 };
 
 constexpr uint32_t kLineBytes = 64;
@@ -70,9 +93,8 @@ void settle(Rough& rough) {
 }
 
 std::string range_of(const RoughField& field) {
-  const double least = std::min(field.low, field.neutral);
-  return fmt::format("{} to {}{}{}", least, std::max(field.high, field.neutral),
-                     field.unit.empty() ? "" : " ", field.unit);
+  return fmt::format("{} to {}{}{}", field.least, field.most, field.unit.empty() ? "" : " ",
+                     field.unit);
 }
 
 Expected<void> set_field(Rough& rough, std::string_view word) {
@@ -96,8 +118,7 @@ Expected<void> set_field(Rough& rough, std::string_view word) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool number = error == std::errc() && end == text.data() + text.size() && !text.empty();
-  if (!number || !(value >= std::min(field->low, field->neutral)) ||
-      !(value <= std::max(field->high, field->neutral))) {
+  if (!number || !(value >= field->least) || !(value <= field->most)) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("'{}' is no value of {}", text, field->name),
                 fmt::format("it goes from {}", range_of(*field)));
@@ -126,8 +147,6 @@ Rough draw_rough(const arch::Microarch& microarch, uint64_t seed) {
   }
   // Distributed by instructions, a record is one late at the most; by cycles, a few. [SDM 089 21.9.6]
   if (microarch.pdist_counters != 0) rough.pdist_late_most = 1;
-  rough.shadowless = 0;  // by hand alone
-  if (rough.tag_apart > 500) rough.tag_apart = 10 + rough.tag_apart % 491;
   settle(rough);
   return rough;
 }

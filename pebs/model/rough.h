@@ -15,7 +15,9 @@ namespace skidproof::model {
 
 struct Rough {
 #define ROUGH_FIELD(type, name, neutral, low, high, unit, source, brief) type name = neutral;
+#define ROUGH_BY_HAND(name, most)
 #include "pebs/model/rough_fields.inc"
+#undef ROUGH_BY_HAND
 #undef ROUGH_FIELD
 
   bool operator==(const Rough&) const = default;
@@ -25,7 +27,8 @@ struct Rough {
 struct RoughField {
   std::string_view name;
   double neutral = 0;
-  double low = 0, high = 0;  // what is drawn
+  double low = 0, high = 0;    // what is drawn
+  double least = 0, most = 0;  // what may be said
   std::string_view unit;
   std::string_view source;  // of the range; "open" where no document gives a figure
   std::string_view brief;

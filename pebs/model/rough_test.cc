@@ -35,7 +35,7 @@ TEST(Rough, DrawsEachFieldFromItsRange) {
     for (const RoughField& field : rough_fields()) seen[field.name].insert(field.get(rough));
   }
   for (const RoughField& field : rough_fields()) {
-    if (field.name == "shadowless") continue;  // by hand alone
+    if (field.low == field.high) continue;  // by hand alone
     EXPECT_GT(seen[field.name].size(), 1u) << field.name << " is never drawn";
     EXPECT_TRUE(seen[field.name].contains(field.neutral)) << field.name;
     for (double value : seen[field.name]) {
