@@ -43,7 +43,6 @@ SKIDPROOF_TEST_OVER(PebsPrivilege, RecordsTheEventsOfItsLevelAlone,
   const auto counter = static_cast<unsigned>(param().number(0));
   const arch::Event* event = sparse_event(uarch(), param().word(), counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  SKIDPROOF_REQUIRE_EXACT(param().word());
   const Program& code = program("sparse_event", sparse_parameters(uarch(), param().word()));
   const uint64_t period = usable_period(uarch(), counter, *event, kWishedPeriod);
   const uint64_t iterations = iterations_for_exactly(8, period);
@@ -71,8 +70,12 @@ SKIDPROOF_TEST_OVER(PebsPrivilege, RecordsTheEventsOfItsLevelAlone,
 
   const Exact expected = exact(uarch(), events, period, period, counter);
   evidence("records", sampled.records().size());
-  VERIFY_EQ(sampled.records().size(), expected.records);
-  VERIFY_EQ(sampled.run.counters[0], expected.counter);
+  if (!counts || SKIDPROOF_EXACT(param().word())) {
+    VERIFY_EQ(sampled.records().size(), expected.records);
+    VERIFY_EQ(sampled.run.counters[0], expected.counter);
+  } else {
+    VERIFY_GE(sampled.records().size(), 1u);
+  }
   LoopPath path = LoopPath::of(code, forward_jumps(true));
   const Instruction* eventing = code.at(code.mark("event"));
   SKIDPROOF_REQUIRE(eventing != nullptr && !path.empty(), SkipCategory::kMachineLimit,
