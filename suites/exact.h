@@ -108,13 +108,13 @@ inline bool records_count(const calibrate::Figure& accesses) {
   return accesses.known() && accesses.high > 0;
 }
 // In a test: whether the loads or stores of a word are counted exactly for all that.
-#define SKIDPROOF_EXACT(word)                                                                  \
-  (!((word) == "load" && records_count(calibrated(calibrate::Quantity::kRecordLoads))) &&      \
+#define SKIDPROOF_EXACT(word)                                                             \
+  (!((word) == "load" && records_count(calibrated(calibrate::Quantity::kRecordLoads))) && \
    !((word) == "store" && records_count(calibrated(calibrate::Quantity::kRecordStores))))
 // Ends a test of them as skipped where they are not.
-#define SKIDPROOF_REQUIRE_EXACT(word)                         \
-  SKIDPROOF_REQUIRE(                                          \
-      SKIDPROOF_EXACT(word), SkipCategory::kNoPromise,        \
+#define SKIDPROOF_REQUIRE_EXACT(word)                  \
+  SKIDPROOF_REQUIRE(                                   \
+      SKIDPROOF_EXACT(word), SkipCategory::kNoPromise, \
       "the assist's own accesses are counted as such events here, which nothing forbids")
 
 // --- Buffers

@@ -33,8 +33,8 @@ bool BranchTraceStore::fits(const Fields& fields) const {
     return false;
   }
   if (!behaviour_.maximum_checked) return true;
-  const bool unaligned = (fields.maximum - fields.base) % layout().bytes > 1;
-  if (!behaviour_.record_must_fit || (unaligned && behaviour_.unaligned_overrun)) {
+  if (!behaviour_.record_must_fit) return fields.index < fields.maximum;
+  if (behaviour_.unaligned_overrun && (fields.maximum - fields.base) % layout().bytes > 1) {
     return fields.index < fields.maximum;
   }
   return fields.index <= fields.maximum &&

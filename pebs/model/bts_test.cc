@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "pebs/arch/msr.h"
@@ -112,6 +113,22 @@ TEST_F(BtsTest, StopsAtTheMaximumWithBtintAndResumesWhenRewound) {
   branch(0x200);
   EXPECT_EQ(stored(), 1u);
   EXPECT_EQ(from(0), 0x200u);
+}
+
+// B8: a whole number of records below the maximum, or that and one byte; behind any other a record may go on.
+TEST_F(BtsTest, OnlyAnUnalignedMaximumIsOverrun) {
+  for (const bool overrun : {false, true}) {
+    Behaviour behaviour = behaviour_of(uarch());
+    behaviour.bts.unaligned_overrun = overrun;
+    for (const auto& [more, fit] :
+         {std::pair{0, 2u}, {1, 2u}, {2, 2u + overrun}, {23, 2u + overrun}, {24, 3u}}) {
+      make(behaviour);
+      memory_.set_field(0x10, kBuffer + 2 * 24 + static_cast<uint64_t>(more));
+      set(IA32_DEBUGCTL, kTrace | kInterrupt);
+      for (uint64_t i = 0; i < 5; ++i) branch(0x100 + i);
+      EXPECT_EQ(stored(), fit) << more << (overrun ? ", overrun" : "");
+    }
+  }
 }
 
 TEST_F(BtsTest, BeginsAnewWithoutBtint) {

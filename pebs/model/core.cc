@@ -36,7 +36,6 @@ Core::Core(const arch::CacheGeometry& geometry, uint64_t seed, const CoreBehavio
   stall_bound_ = uint64_t{kMaximumAccessStall} * width_;
   geometry_.l1_latency = l1_latency_;
   geometry_.slots = std::min<uint32_t>(geometry_.slots, kMaxSlotsPerCycle);
-  geometry_.bus_ratio = std::max(1u, geometry_.bus_ratio);
   near_latency_ = {geometry_.l3_latency, geometry_.l2_latency};
   near_translation_ = {geometry_.stlb_latency, 0};
   reset();

@@ -44,7 +44,7 @@ void Pmu::State::set_mode(Mode next) {
   if (mode == next) return;
   mode = next;
   const bool enters = mode == Mode::kLong;
-  if (ia32e && !enters) left_by_64_bit_code = any_registers(random);
+  if (!enters) left_by_64_bit_code = any_registers(random);
   ia32e = enters && (ia32e || !behaviour.legacy_mode_sticks);
   modes.real_mode = mode == Mode::kReal;
   tracer.set_mode(mode);

@@ -83,6 +83,24 @@ class PmuTest : public ::testing::Test {
   uint64_t cycle_ = 0;
 };
 
+TEST_F(PmuTest, IsActiveWhereverSomethingCounts) {
+  EXPECT_FALSE(pmu_->active());
+  for (unsigned n = 0; n < 4; ++n) {
+    set(IA32_PERFEVTSEL0 + n, 0xC0 | evtsel::kOs | evtsel::kEnable);
+    set(IA32_PERF_GLOBAL_CTRL, bit(n));
+    EXPECT_TRUE(pmu_->active()) << "PMC" << n;
+    set(IA32_PERF_GLOBAL_CTRL, 0);
+    EXPECT_FALSE(pmu_->active()) << "PMC" << n;
+  }
+  for (unsigned n = 0; n < 3; ++n) {
+    set(IA32_FIXED_CTR_CTRL, bit(4 * n));
+    set(IA32_PERF_GLOBAL_CTRL, bit(32 + n));
+    EXPECT_TRUE(pmu_->active()) << "fixed counter " << n;
+    set(IA32_PERF_GLOBAL_CTRL, 0);
+    EXPECT_FALSE(pmu_->active()) << "fixed counter " << n;
+  }
+}
+
 TEST_F(PmuTest, LegacyWriteSignExtendsAndIgnoresEdx) {
   set(IA32_PMC0, 0x12345678'80000000);
   EXPECT_EQ(get(IA32_PMC0), 0xFFFF80000000);
