@@ -390,6 +390,23 @@ TEST(Core, IndirectBranchesRepeatTheirLastTarget) {
   EXPECT_EQ(d.gained(Signal::kMispredictsConditional), 0u);
 }
 
+TEST(Core, TimePassesInWhichNothingRetires) {
+  Driver d;
+  d.clock += 100 * d.core.width();
+  d.settle();
+  const uint64_t cycle = d.core.cycle(), tsc = d.core.tsc();
+  const auto before = d.core.totals();
+  d.core.stall(0);
+  EXPECT_EQ(d.core.totals(), before);
+  d.core.stall(900);
+  EXPECT_EQ(d.core.cycle() - cycle, 900u);
+  EXPECT_EQ(d.core.tsc() - tsc, 900u);
+  EXPECT_EQ(d.core.clock(), (cycle + 900) * d.core.width());
+  const auto& after = d.core.totals();
+  EXPECT_EQ(after[arch::index(Signal::kCycles)] - before[arch::index(Signal::kCycles)], 900u);
+  EXPECT_EQ(after[arch::index(Signal::kInstructions)], before[arch::index(Signal::kInstructions)]);
+}
+
 TEST(Core, ResetBringsBackTheBeginning) {
   auto play = [](Driver& d) {
     Random random(5);

@@ -302,6 +302,50 @@ TEST_F(PmuRoughTest, AnInterruptMayCountAsAnInstruction) {
   }
 }
 
+// Golden Cove's load latency counts on PMC1; the event beside it on PMC0 to PMC3.
+TEST_F(PmuRoughTest, LoadLatencyMayNeedTheEventBesideIt) {
+  constexpr uint64_t kLatencyEvent = 0x01CD, kAuxiliary = 0x8203;
+  const auto tagged = [&](uint64_t running) {
+    set(IA32_PMC0 + 1, 0);
+    enable(bit(1) | running);
+    for (int i = 0; i < 20; ++i) {
+      Retired r;
+      r.ip = 0x1000;
+      r.length = 4;
+      r.counts[index(Signal::kInstructions)] = r.counts[index(Signal::kLoads)] = 1;
+      r.load = {.valid = true, .latency = 40, .cache_latency = 40, .address = 0x7000};
+      r.cycle = clock_ += 100;
+      r.after = &registers_;
+      pmu_->retire(r);
+    }
+    enable(0);
+    return get(IA32_PMC0 + 1);
+  };
+  for (const bool needed : {false, true}) {
+    make(
+        needed ? [](Rough& r) { r.auxiliary_needed = 1, r.tagging = 1; }
+               : [](Rough& r) { r.tagging = 1; },
+        1, "alder-lake-p");
+    set(MSR_PEBS_LD_LAT_THRESHOLD, 3);
+    select(1, kLatencyEvent);
+    EXPECT_EQ(tagged(0), needed ? 0u : 20u) << "no such event";
+    select(0, kAuxiliary);
+    EXPECT_EQ(tagged(bit(0)), 20u);
+    EXPECT_EQ(tagged(0), needed ? 0u : 20u) << "not enabled globally";
+    set(IA32_PERFEVTSEL0, kAuxiliary | evtsel::kOs);
+    EXPECT_EQ(tagged(bit(0)), needed ? 0u : 20u) << "not enabled by its own bit";
+    select(0, kAuxiliary ^ 0x0100);
+    EXPECT_EQ(tagged(bit(0)), needed ? 0u : 20u) << "another event";
+    select(0, kInstructions);
+    select(4, kAuxiliary);
+    EXPECT_EQ(tagged(bit(0) | bit(4)), needed ? 0u : 20u) << "on a counter that does not count it";
+    select(3, kAuxiliary);
+    EXPECT_EQ(tagged(bit(3)), 20u);
+    set(IA32_PERFEVTSEL0 + 3, 0);
+    set(IA32_PERFEVTSEL0 + 4, 0);
+  }
+}
+
 TEST_F(PmuRoughTest, FieldsOfNoFacilityHoldAnything) {
   std::set<uint64_t> addresses, sources, latencies;
   make([](Rough& r) { r.stale_fields = 1; });
