@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "pebs/arch/names.h"
+#include "pebs/model/general_protection.h"
 
 namespace skidproof::model {
 
@@ -31,11 +31,6 @@ int in_range(uint32_t msr, uint32_t first) {
 bool architectural(uint32_t msr) {
   return msr == IA32_PMC0 || msr == IA32_PERFEVTSEL0 || msr == IA32_FIXED_CTR_CTRL ||
          (msr >= IA32_PERF_GLOBAL_STATUS && msr <= IA32_PERF_GLOBAL_OVF_CTRL);
-}
-
-tl::unexpected<Error> refused(const char* instruction, uint32_t msr, uint64_t value) {
-  return fail(ErrorCode::kGeneralProtection, fmt::format("#GP from {} of {} ({:X}H) with {:#x}",
-                                                         instruction, msr_name(msr), msr, value));
 }
 
 }  // namespace
@@ -148,7 +143,7 @@ Expected<uint64_t> NetBurst::rdmsr(uint32_t msr) const {
       return lvt_pmi_;
     default:
       if (behaviour_.netburst.architectural_registers && architectural(msr)) return uint64_t{0};
-      return refused("RDMSR", msr, 0);
+      return refused_read(msr);
   }
 }
 
@@ -162,7 +157,7 @@ Expected<void> NetBurst::wrmsr(uint32_t msr, uint64_t value) {
 Expected<void> NetBurst::write(uint32_t msr, uint64_t value) {
   auto assign = [&](uint64_t& target, uint64_t writable) -> Expected<void> {
     if (behaviour_.reserved_bits_fault && (value & ~writable) != 0) {
-      return refused("WRMSR", msr, value);
+      return refused_write(msr, value);
     }
     target = value & writable;
     refresh();
@@ -188,7 +183,7 @@ Expected<void> NetBurst::write(uint32_t msr, uint64_t value) {
     case nb::MSR_TC_PRECISE_EVENT:
       return assign(precise_event_, 0xFFFFFFFF);
     case IA32_DS_AREA:
-      if (behaviour_.reserved_bits_fault && !canonical(value)) return refused("WRMSR", msr, value);
+      if (behaviour_.reserved_bits_fault && !canonical(value)) return refused_write(msr, value);
       ds_area_ = value;
       return {};
     case nb::MSR_DEBUGCTLA:
@@ -200,7 +195,7 @@ Expected<void> NetBurst::write(uint32_t msr, uint64_t value) {
       return assign(lvt_pmi_, kWritableLvt);
     default:
       if (behaviour_.netburst.architectural_registers && architectural(msr)) return {};
-      return refused("WRMSR", msr, value);
+      return refused_write(msr, value);
   }
 }
 

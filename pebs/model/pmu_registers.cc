@@ -4,18 +4,13 @@
 #include <utility>
 
 #include "pebs/arch/msr.h"
-#include "pebs/arch/names.h"
 #include "pebs/arch/reserved.h"
+#include "pebs/model/general_protection.h"
 #include "pebs/model/pmu_state.h"
 
 namespace skidproof::model {
 
 namespace {
-
-tl::unexpected<Error> general_protection(const char* instruction, uint32_t msr, uint64_t value) {
-  return fail(ErrorCode::kGeneralProtection, fmt::format("#GP from {} of {} ({:X}H) with {:#x}",
-                                                         instruction, msr_name(msr), msr, value));
-}
 
 // Which counter of an MSR range of eight, or -1.
 int in_range(uint32_t msr, uint32_t first) {
@@ -143,13 +138,13 @@ Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
     case IA32_MISC_ENABLE:
       return misc_enable;
     case IA32_PERF_GLOBAL_STATUS_SET:
-      if (!uarch.streamlined_freeze()) return general_protection("RDMSR", msr, 0);
+      if (!uarch.streamlined_freeze()) return refused_read(msr);
       return 0;
     case IA32_PERF_GLOBAL_INUSE:
-      if (!uarch.streamlined_freeze()) return general_protection("RDMSR", msr, 0);
+      if (!uarch.streamlined_freeze()) return refused_read(msr);
       return in_use();
     case MSR_PEBS_FRONTEND:
-      if (uarch.frontend_defined == 0) return general_protection("RDMSR", msr, 0);
+      if (uarch.frontend_defined == 0) return refused_read(msr);
       return frontend;
     case IA32_PERF_CAPABILITIES:
       return (perf_capabilities(uarch) & ~behaviour.hidden_capabilities) |
@@ -159,7 +154,7 @@ Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
     default:
       break;
   }
-  return general_protection("RDMSR", msr, 0);
+  return refused_read(msr);
 }
 
 // What a write to a select does besides, on broken CPUs.
@@ -172,7 +167,7 @@ void Pmu::State::note_select(unsigned n, uint64_t value) {
 }
 
 Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
-  auto refuse = [&] { return general_protection("WRMSR", msr, value); };
+  auto refuse = [&] { return refused_write(msr, value); };
   // Takes a register whose reserved bits fault.
   auto assign = [&](uint64_t& target, uint64_t writable) -> Expected<void> {
     writable = with_defects(msr, writable);
