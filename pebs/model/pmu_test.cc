@@ -83,6 +83,22 @@ class PmuTest : public ::testing::Test {
   uint64_t cycle_ = 0;
 };
 
+// R34 gives a PEBS counter's own interrupt behind its record; it is no less due where the record finds no room.
+TEST_F(PmuTest, InterruptsForACounterWhoseRecordFindsNoRoom) {
+  for (const bool interrupts : {false, true}) {
+    make("sandy-bridge");
+    set_up_ds(0, 8);
+    set(IA32_X2APIC_LVT_PMI, lvt::kNmi);
+    sample_stores(2, 0, interrupts ? evtsel::kInt : 0);
+    retire(Signal::kStores);
+    retire(Signal::kStores);
+    EXPECT_FALSE(pmu_->interrupt_pending()) << "armed";
+    retire(Signal::kStores);
+    EXPECT_EQ(records(), 0u);
+    EXPECT_EQ(pmu_->interrupt_pending(), interrupts);
+  }
+}
+
 TEST_F(PmuTest, IsActiveWhereverSomethingCounts) {
   EXPECT_FALSE(pmu_->active());
   for (unsigned n = 0; n < 4; ++n) {
