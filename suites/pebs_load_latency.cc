@@ -216,10 +216,14 @@ Expected<Sources> sources(Machine& machine, const Program& chase, const calibrat
   Sources out{.loads = SKIDPROOF_TRY(
                   sample_tagged(machine, plan_above(microarch, kLeastThreshold), chase, tagging))};
   Session& session = out.loads.session;
-  if (before == Before::kTheSame && out.loads.enough()) {
+  // What is near takes less time, and where tags come by time it has fewer of them.
+  for (uint64_t times = 1; before == Before::kTheSame && out.loads.enough() && times <= 64;
+       times *= 4) {
     session.rewind();
-    SKIDPROOF_TRY(session.run(chase, out.loads.iterations));
+    SKIDPROOF_TRY(session.run(chase, std::min(times * out.loads.iterations, kMostTaggedLoads)));
+    if (session.records().size() >= out.loads.wanted) break;
   }
+  out.loads.recorded = session.records().size();
   uint64_t stlb_misses = 0, locked = 0;
   for (const Record& record : chase_records(chase, session.records())) {
     ++out.records;

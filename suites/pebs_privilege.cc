@@ -70,11 +70,11 @@ SKIDPROOF_TEST_OVER(PebsPrivilege, RecordsTheEventsOfItsLevelAlone,
 
   const Exact expected = exact(uarch(), events, period, period, counter);
   evidence("records", sampled.records().size());
-  if (!counts || SKIDPROOF_EXACT(param().word())) {
+  // Where the assist's accesses are counted too the number is open, and the last record may come behind the loop.
+  const bool exactly = !counts || SKIDPROOF_EXACT(param().word());
+  if (exactly) {
     VERIFY_EQ(sampled.records().size(), expected.records);
     VERIFY_EQ(sampled.run.counters[0], expected.counter);
-  } else {
-    VERIFY_GE(sampled.records().size(), 1u);
   }
   LoopPath path = LoopPath::of(code, forward_jumps(true));
   const Instruction* eventing = code.at(code.mark("event"));
@@ -82,13 +82,20 @@ SKIDPROOF_TEST_OVER(PebsPrivilege, RecordsTheEventsOfItsLevelAlone,
                     "the kernel marks no event");
   // The loop's own pair of SUB and JNZ fuses; nothing else of these programs does.
   const bool fused = first_of_fused_pair(uarch(), code, *eventing);
+  size_t inside = 0;
   for (Record record : sampled.records()) {
     std::optional<size_t> skid = path.skid(
         record.ip(), [&](const Instruction& i) { return i.address == eventing->address; });
+    if (!skid && !exactly) continue;
     VERIFY_TRUE(skid.has_value()) << "a record outside the loop";
+    ++inside;
     if (skid) {
       VERIFY_LE(*skid, fused ? 2u : 1u);
     }
+  }
+  if (!exactly) {
+    VERIFY_GE(inside, 1u);
+    VERIFY_LE(sampled.records().size() - inside, 1u) << "records outside the loop";
   }
 }
 
