@@ -61,11 +61,12 @@ struct Qualification {
   std::optional<Error> write_error;
 };
 
-// The conforming models come first: a test that accuses one of them does not count as catching anything
-// on that microarch. Each broken model, with and without a sibling thread, first meets the test that caught its defect on
-// the machine before, then those that cite its clause and, where none of them fails, the others, with the errata of the part that it plays in force: a failure that one of
-// them explains catches nothing. A model of an erratum that is listed for that part meets every test, and all that fail
-// have to be explained. Writes a `defect` row for each and a `test` row for each accusation as they come.
+// The conforming models come first: a test that accuses one of them does not count as catching anything on that
+// microarch. Each broken model, with and without a sibling thread, first meets the test that caught its defect on
+// the machine before, then those that cite its clause and, where none of them fails, the others, with the errata of
+// the part that it plays in force: a failure that one of them explains catches nothing. A model of an erratum that
+// is listed for that part meets every test, and all that fail have to be explained. Writes a `defect` row for each
+// and a `test` row for each accusation as they come.
 Qualification run_qualification(const QualifyPlan& plan, const check::RowSink& sink);
 
 // The matrix as one document: {"microarchs", "defects": [{"id", "clause", "promise", "brief", "microarch",

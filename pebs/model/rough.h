@@ -15,7 +15,7 @@ namespace skidproof::model {
 
 struct Rough {
 #define ROUGH_FIELD(type, name, neutral, low, high, unit, source, brief) type name = neutral;
-#define ROUGH_BY_HAND(name, most)
+#define ROUGH_BY_HAND(name, most) static_assert(sizeof(name) != 0, "names a field");
 #include "pebs/model/rough_fields.inc"
 #undef ROUGH_BY_HAND
 #undef ROUGH_FIELD

@@ -35,7 +35,10 @@ TEST(Rough, DrawsEachFieldFromItsRange) {
     for (const RoughField& field : rough_fields()) seen[field.name].insert(field.get(rough));
   }
   for (const RoughField& field : rough_fields()) {
-    if (field.low == field.high) continue;  // by hand alone
+    if (field.low == field.high) {  // by hand alone
+      EXPECT_EQ(seen[field.name], std::set<double>{field.neutral}) << field.name;
+      continue;
+    }
     EXPECT_GT(seen[field.name].size(), 1u) << field.name << " is never drawn";
     EXPECT_TRUE(seen[field.name].contains(field.neutral)) << field.name;
     for (double value : seen[field.name]) {
@@ -45,6 +48,16 @@ TEST(Rough, DrawsEachFieldFromItsRange) {
       EXPECT_LE(value, field.high) << field.name;
     }
   }
+}
+
+TEST(Rough, TakesByHandWhatIsNeverDrawn) {
+  EXPECT_EQ(rough_of(row("haswell"), "shadowless=1").value().shadowless, 1u);
+  EXPECT_EQ(rough_of(row("haswell"), "tag_apart=1000000").value().tag_apart, 1'000'000u);
+  const auto beyond = rough_of(row("haswell"), "tag_apart=1000001");
+  ASSERT_FALSE(beyond);
+  EXPECT_EQ(beyond.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_FALSE(rough_of(row("haswell"), "shadowless=2"));
+  EXPECT_FALSE(rough_of(row("haswell"), "pmi_high=302")) << "drawn from all that may be said";
 }
 
 TEST(Rough, KeepsTheLeastBelowTheMost) {
