@@ -162,17 +162,6 @@ TEST_F(CountingTest, AnyThreadIsOwnWithoutASibling) {
   EXPECT_EQ(get(IA32_PMC0), 500u);
 }
 
-// What a promise of quiet instructions covers cannot overflow, the sibling's events included.
-TEST_F(CountingTest, QuietInstructionsAllowForTheSibling) {
-  start(0, evtsel::kAnyThread);
-  set(IA32_PMC0, 0xFFFF'0000);
-  const uint64_t quiet = pmu_->quiet_instructions();
-  ASSERT_GT(quiet, 0u);
-  pmu_->advance(counts(quiet, quiet * kMaxCyclesPerInstruction), quiet);
-  EXPECT_EQ(get(IA32_PERF_GLOBAL_STATUS), 0u);
-  EXPECT_GE(get(IA32_PMC0), 0xFFFF'FFFF'0000u) << "it did not wrap";
-}
-
 // CMASK 1 and its inverse split the cycles between them from the first on.
 TEST_F(CountingTest, CmaskAndItsInverseSplitTheCycles) {
   start(0, uint64_t{1} << evtsel::kCmaskShift);

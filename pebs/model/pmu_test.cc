@@ -306,17 +306,6 @@ TEST_F(PmuTest, LegacyFreezeClearsGlobalCtrl) {
   EXPECT_EQ(get(IA32_PERF_GLOBAL_CTRL), 0);
 }
 
-TEST_F(PmuTest, QuietInstructionsStopShortOfTheOverflow) {
-  sample_stores(1000);
-  uint64_t quiet = pmu_->quiet_instructions();
-  EXPECT_GE(quiet, 1);
-  EXPECT_LE(quiet * max_per_instruction(Signal::kStores), 999);
-  SignalCounts most{};
-  most[index(Signal::kStores)] = quiet * max_per_instruction(Signal::kStores);
-  pmu_->advance(most, quiet);
-  EXPECT_EQ(get(IA32_PERF_GLOBAL_STATUS), 0);
-}
-
 TEST_F(PmuTest, UnmappedDebugStoreRecordsNothingAndDoesNotCrash) {
   sample_stores(1);
   set(IA32_DS_AREA, 0x1000);
