@@ -1,11 +1,18 @@
 #include "pebs/model/rough.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "pebs/model/behaviour.h"
 
@@ -15,6 +22,10 @@ namespace {
 using ::testing::HasSubstr;
 
 const arch::Microarch& row(std::string_view name) { return **arch::find_microarch(name); }
+
+auto numbers_of(const arch::CacheGeometry& geometry) {
+  return std::bit_cast<std::array<uint32_t, sizeof(geometry) / sizeof(uint32_t)>>(geometry);
+}
 
 TEST(Rough, IsNeutralUnlessSaid) {
   for (const RoughField& field : rough_fields()) EXPECT_EQ(field.get(Rough{}), field.neutral);
@@ -90,6 +101,8 @@ TEST(Rough, SaysWhatIsWrong) {
       {"asist_cycles=9", "no field 'asist_cycles'", "assist_cycles"},
       {"assist_cycles=5000", "'5000' is no value of assist_cycles", "0 to 1500 cycles"},
       {"assist_cycles=", "'' is no value", "0 to 1500"},
+      {"assist_cycles=9x", "'9x' is no value", "0 to 1500"},
+      {"assist_cycles=x", "'x' is no value", "0 to 1500"},
       {"tagging=nan", "'nan' is no value", "0.01 to 0.5"},
       {"tagging", "'' is no value", "0.01 to 0.5"},
       {"l2_kib=300", "l2_kib cannot be 300", "256"},
@@ -106,15 +119,139 @@ TEST(Rough, SaysWhatIsWrong) {
   }
 }
 
+// Each field of the caches changes what it names and nothing else. Sets of L1 are the row's: 64 of 64 bytes.
 TEST(Rough, ChangesTheRowsCachesOnlyWhereItSaysSo) {
-  const arch::Microarch& skylake = row("skylake");
-  EXPECT_EQ(geometry_of(skylake, {}).l1_bytes, skylake.caches.l1_bytes);
-  const arch::CacheGeometry other =
-      geometry_of(skylake, rough_of(skylake, "l1_kib=48,retire_width=6").value());
-  EXPECT_EQ(other.l1_bytes, 48u << 10);
-  EXPECT_EQ(other.l1_ways, 12u);
-  EXPECT_EQ(other.retire_width, 6u);
-  EXPECT_EQ(other.l2_bytes, skylake.caches.l2_bytes);
+  using G = arch::CacheGeometry;
+  struct Case {
+    const char* words;
+    std::vector<std::pair<uint32_t G::*, uint32_t>> changes;
+  };
+  const Case cases[] = {
+      {"assist_cycles=900", {}},
+      {"l1_kib=48", {{&G::l1_bytes, 48 << 10}, {&G::l1_ways, 12}}},
+      {"l2_kib=512", {{&G::l2_bytes, 512 << 10}, {&G::l2_ways, 8}}},
+      {"l3_kib=4096", {{&G::l3_bytes, 4096 << 10}, {&G::l3_ways, 16}}},
+      {"l2_latency=17", {{&G::l2_latency, 17}}},
+      {"l3_latency=77", {{&G::l3_latency, 77}}},
+      {"memory_latency=333", {{&G::memory_latency, 333}}},
+      {"stlb_entries=2048", {{&G::stlb_entries, 2048}}},
+      {"bus_ratio=25", {{&G::bus_ratio, 25}}},
+      {"retire_width=6", {{&G::retire_width, 6}}},
+      {"mispredict_penalty=11", {{&G::mispredict_penalty, 11}}},
+  };
+  for (const arch::Microarch* part : {&row("skylake"), &row("sapphire-rapids"), &row("core2")}) {
+    for (const Case& c : cases) {
+      G expected = part->caches;
+      for (const auto& [field, value] : c.changes) expected.*field = value;
+      EXPECT_EQ(numbers_of(geometry_of(*part, rough_of(*part, c.words).value())),
+                numbers_of(expected))
+          << c.words;
+    }
+  }
+}
+
+// What a cache or a border cannot have is neither drawn nor taken.
+TEST(Rough, ValuesHaveTheShapeThatHardwareHas) {
+  struct Case {
+    const char* field;
+    std::vector<unsigned> taken, refused;
+  };
+  const Case cases[] = {
+      {"l1_kib", {24, 28, 32, 64}, {25, 26, 27, 31, 63}},
+      {"l2_kib", {256, 512, 1024, 2048}, {257, 384, 2047}},
+      {"l3_kib", {2048, 32768}, {2049, 3072}},
+      {"stlb_entries", {512, 1024, 2048}, {513, 1536}},
+      {"fusion_border", {0, 16, 32, 64}, {1, 8, 15, 17, 48, 63}},
+  };
+  for (const Case& c : cases) {
+    for (unsigned value : c.taken) {
+      EXPECT_TRUE(rough_of(row("haswell"), fmt::format("{}={}", c.field, value)))
+          << c.field << "=" << value;
+    }
+    for (unsigned value : c.refused) {
+      EXPECT_FALSE(rough_of(row("haswell"), fmt::format("{}={}", c.field, value)))
+          << c.field << "=" << value;
+    }
+    const auto field = std::ranges::find(rough_fields(), c.field, &RoughField::name);
+    for (uint64_t seed = 0; seed < 100; ++seed) {
+      const double drawn = field->get(draw_rough(row("haswell"), seed));
+      if (drawn == field->neutral) continue;
+      EXPECT_TRUE(rough_of(row("haswell"), fmt::format("{}={}", c.field, drawn)))
+          << c.field << "=" << drawn;
+    }
+  }
+}
+
+// A range is drawn from end to end: evenly, and by its logarithm where it spans a power of ten.
+TEST(Rough, DrawsFromEndToEnd) {
+  constexpr unsigned kSeeds = 4000;
+  std::vector<Rough> machines;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed)
+    machines.push_back(draw_rough(row("haswell"), seed));
+  for (const RoughField& field : rough_fields()) {
+    if (field.low == field.high || field.name == "arm_high" || field.name == "pmi_high") continue;
+    unsigned neutral = 0, below = 0, drawn = 0;
+    double least = field.high, most = field.low;
+    const bool wide = field.low > 0 && field.high >= 10 * field.low;
+    const double middle = wide ? std::sqrt(field.low * field.high) : (field.low + field.high) / 2;
+    for (const Rough& machine : machines) {
+      const double value = field.get(machine);
+      if (value == field.neutral) {
+        ++neutral;
+        continue;
+      }
+      ++drawn;
+      below += value < middle;
+      least = std::min(least, value);
+      most = std::max(most, value);
+    }
+    // A third is left as it is. A small whole number may be drawn neutral, too.
+    const double whole_values = field.whole ? field.high - field.low + 1 : 1e9;
+    EXPECT_GT(neutral, 0.30 * kSeeds) << field.name;
+    const bool shaped = field.name.ends_with("_kib") || field.name == "stlb_entries" ||
+                        field.name == "fusion_border";
+    if (shaped || whole_values < 100) continue;
+    const bool drawn_too = field.neutral >= field.low && field.neutral <= field.high;
+    EXPECT_LT(neutral, (drawn_too ? 0.45 : 0.37) * kSeeds) << field.name;
+    EXPECT_NEAR(below, drawn / 2.0, 0.04 * drawn) << field.name;
+    EXPECT_LE(least, field.low + 0.02 * (field.high - field.low)) << field.name;
+    EXPECT_GE(most, field.high - 0.02 * (field.high - field.low)) << field.name;
+  }
+}
+
+// A record of PDist by instructions is one late at the most; where nothing is distributed, the field says
+// nothing, and is drawn.
+TEST(Rough, APartThatDistributesIsOneInstructionLateAtTheMost) {
+  std::set<uint32_t> by_instructions, otherwise;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    by_instructions.insert(draw_rough(row("sapphire-rapids"), seed).pdist_late_most);
+    otherwise.insert(draw_rough(row("ice-lake"), seed).pdist_late_most);
+  }
+  EXPECT_EQ(by_instructions, std::set<uint32_t>{1});
+  EXPECT_EQ(otherwise, (std::set<uint32_t>{1, 2, 3, 4, 5, 6, 7, 8}));
+}
+
+TEST(Rough, ByHandTheMostIsNoLessThanTheLeast) {
+  const Rough rough =
+      rough_of(row("haswell"), "arm_low=12,pmi_low=40,pmi_high=40,arm_high=8").value();
+  EXPECT_EQ(rough.arm_high, 12u);
+  EXPECT_EQ(rough.pmi_high, 40u);
+  const Rough late = rough_of(row("haswell"), "pmi_low=40").value();
+  EXPECT_EQ(late.pmi_high, 48u);
+}
+
+// What later parts of Golden Cove's formats announce, no earlier part can.
+TEST(Rough, RetireLatencyComesWithRecordsThatSplitTheLatency) {
+  for (const char* name : {"sandy-bridge", "skylake", "ice-lake"}) {
+    const arch::Microarch part = row_of(row(name), rough_of(row(name), "retire_latency=1").value());
+    EXPECT_EQ(part.pebs_timing_info, row(name).pebs_timing_info) << name;
+    EXPECT_EQ(part.record, row(name).record) << name;
+  }
+  const arch::Microarch& golden = row("sapphire-rapids");
+  EXPECT_FALSE(row_of(golden, {}).pebs_timing_info);
+  const arch::Microarch part = row_of(golden, rough_of(golden, "retire_latency=1").value());
+  EXPECT_TRUE(part.pebs_timing_info);
+  EXPECT_TRUE(part.record->retire_latency);
 }
 
 TEST(Rough, TakesTheSideOfADisputedClause) {
