@@ -22,7 +22,8 @@ class QuietTest : public ::testing::Test {
   // How far the counters are from the overflow. No divisor of it is the most that an instruction adds.
   static constexpr uint64_t kLeft = 1'000'003;
 
-  void make(std::string_view name, bool sibling, void (*change)(Behaviour&) = [](Behaviour&) {}) {
+  void make(
+      std::string_view name, bool sibling, void (*change)(Behaviour&) = [](Behaviour&) {}) {
     const Microarch& uarch = **find_microarch(name);
     Behaviour behaviour = behaviour_of(uarch);
     change(behaviour);
@@ -43,8 +44,8 @@ class QuietTest : public ::testing::Test {
   }
   void count_fixed(unsigned i, uint64_t left = kLeft, uint64_t bits = 0) {
     set(IA32_FIXED_CTR0 + i, low_bits(48) - left);
-    set(IA32_FIXED_CTR_CTRL,
-        pmu_->rdmsr(IA32_FIXED_CTR_CTRL).value() | (fixed_ctrl::kOs | bits) << (4 * i));
+    set(IA32_FIXED_CTR_CTRL, pmu_->rdmsr(IA32_FIXED_CTR_CTRL).value() | (fixed_ctrl::kOs | bits)
+                                                                            << (4 * i));
     enable(bit(32 + i));
   }
   void sample_stores(uint64_t period) {
@@ -81,8 +82,11 @@ TEST_F(QuietTest, WithoutCountersThereIsNoEnd) { EXPECT_EQ(quiet(), UINT64_MAX);
 TEST_F(QuietTest, ACounterIsQuietForAsLongAsItCannotOverflow) {
   const struct {
     uint64_t event, most;
-  } events[] = {{0x00C0, 1}, {0x003C, kMaxCyclesPerInstruction}, {0x81D0, 2}, {0x82D0, 2},
-                {0x01C2, 64}, {0x41D0, 2}, {0x4F2E, 8}, {0x412E, 8}, {0x00C4, 1}, {0x01D1, 2}};
+  } events[] = {{0x00C0, 1},  {0x003C, kMaxCyclesPerInstruction},
+                {0x81D0, 2},  {0x82D0, 2},
+                {0x01C2, 64}, {0x41D0, 2},
+                {0x4F2E, 8},  {0x412E, 8},
+                {0x00C4, 1},  {0x01D1, 2}};
   for (unsigned n = 0; n < 4; ++n) {
     for (const auto& [event, most] : events) {
       make("sandy-bridge", false);
@@ -144,7 +148,8 @@ TEST_F(QuietTest, NoStretchOfTheSiblingBringsMoreThanItsMost) {
   for (uint64_t cycles : {1u, 2u, 7u, 1024u}) {
     uint64_t seen = 0;
     for (uint64_t from = 0; from < 64; ++from) {
-      for (Signal signal : {Signal::kCycles, Signal::kInstructions, Signal::kUops, Signal::kLoads}) {
+      for (Signal signal :
+           {Signal::kCycles, Signal::kInstructions, Signal::kUops, Signal::kLoads}) {
         seen = std::max(seen, Sibling::events(signal, from, from + cycles));
       }
     }
@@ -260,9 +265,9 @@ TEST_F(NetBurstQuietTest, ACounterIsQuietForAsLongAsItCannotOverflow) {
   const struct {
     const char* name;
     uint64_t most;
-  } metrics[] = {{"instr_retired", 1},          {"branch_retired", 1},
-                 {"memory_stores", 2},          {"2nd_level_load_miss_retired", 4},
-                 {"DTLB_all_miss_retired", 4},  {"1st_level_load_miss_retired", 8},
+  } metrics[] = {{"instr_retired", 1},         {"branch_retired", 1},
+                 {"memory_stores", 2},         {"2nd_level_load_miss_retired", 4},
+                 {"DTLB_all_miss_retired", 4}, {"1st_level_load_miss_retired", 8},
                  {"uops_retired", 64}};
   for (const unsigned n : {12u, 16u, 17u}) {
     for (const auto& [name, most] : metrics) {

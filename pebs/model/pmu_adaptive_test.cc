@@ -1,0 +1,424 @@
+// Which counters sample what, and what came with adaptive records: fixed counters, groups, store samples, branches.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "pebs/arch/data_source.h"
+#include "pebs/arch/generations.h"
+#include "pebs/arch/msr.h"
+#include "pebs/arch/reserved.h"
+#include "pebs/model/branch_ring.h"
+#include "pebs/model/pmu.h"
+#include "pebs/model/testing/flat_memory.h"
+#include "pebs/record.h"
+
+namespace skidproof::model {
+namespace {
+
+using namespace arch;
+
+class PmuSamplingTest : public ::testing::Test {
+ protected:
+  void make(const Microarch& row, const Rough& rough = {}) {
+    uarch_ = row_of(row, rough);
+    memory_ = {};
+    pmu_ = std::make_unique<Pmu>(row, Topology{.sibling_thread = false}, memory_,
+                                 behaviour_of(row, rough), 1);
+    memory_.set_field(row.ds.pebs_base, FlatMemory::kBuffer);
+    memory_.set_field(row.ds.pebs_index, FlatMemory::kBuffer);
+    memory_.set_field(row.ds.pebs_maximum, FlatMemory::kBuffer + 0x8000);
+    memory_.set_field(row.ds.pebs_threshold, FlatMemory::kBuffer + 0x9000);
+    set(IA32_DS_AREA, FlatMemory::kBase);
+    ip_ = 0x1000;
+    cycle_ = 0;
+  }
+  void make(std::string_view name, const Rough& rough = {}) { make(**find_microarch(name), rough); }
+  void set(uint32_t msr, uint64_t value) {
+    auto done = pmu_->wrmsr(msr, value);
+    ASSERT_TRUE(done) << std::hex << msr << ": " << done.error().text();
+  }
+  uint64_t get(uint32_t msr) { return pmu_->rdmsr(msr).value(); }
+  // Samples an event on PMCn with this period; the slot says `reset` from the overflow.
+  void sample(unsigned n, uint64_t select, uint64_t period, uint64_t reset = 1000) {
+    memory_.set_field(uarch_.ds.gp_reset(n), (uint64_t{0} - reset) & gp_counter_mask(uarch_));
+    set(IA32_PMC0 + n, uint64_t{0} - period);
+    set(IA32_PERFEVTSEL0 + n, select | evtsel::kOs | evtsel::kEnable);
+    start(bit(n));
+  }
+  void sample_fixed(unsigned i, uint64_t period, uint64_t reset = 1000, uint64_t bits = 0) {
+    memory_.set_field(uarch_.ds.fixed_counter_reset(i), (uint64_t{0} - reset) & low_bits(48));
+    set(IA32_FIXED_CTR0 + i, (uint64_t{0} - period) & low_bits(48));
+    set(IA32_FIXED_CTR_CTRL,
+        get(IA32_FIXED_CTR_CTRL) | fixed_ctrl::field(i, fixed_ctrl::kOs) | bits);
+    start(bit(status::kFixedShift + i));
+  }
+  void start(uint64_t bits) {
+    const uint64_t able = uarch_.pebs_counters | uint64_t{uarch_.pebs_fixed_counters}
+                                                     << pebs_enable::kFixedShift;
+    set(IA32_PEBS_ENABLE, get(IA32_PEBS_ENABLE) | (bits & able));
+    set(IA32_PERF_GLOBAL_CTRL, get(IA32_PERF_GLOBAL_CTRL) | bits);
+  }
+  // One instruction of four bytes with one event of the signal, a hundred cycles after the last.
+  void retire(Signal signal, const Access& load = {}, const Access& store = {},
+              uint64_t events = 1) {
+    Retired r;
+    r.ip = ip_;
+    r.length = 4;
+    r.counts[index(Signal::kInstructions)] = 1;
+    r.counts[index(Signal::kCycles)] = 100;
+    r.counts[index(signal)] = events;
+    r.load = load;
+    r.store = store;
+    r.cycle = r.tsc = cycle_ += 100;
+    registers_.ip = ip_ += 4;
+    r.after = &registers_;
+    pmu_->retire(r);
+  }
+  uint64_t recorded_bytes() { return memory_.field(uarch_.ds.pebs_index) - FlatMemory::kBuffer; }
+  std::vector<Record> records() {
+    std::vector<Record> all;
+    for (const Record& r :
+         Records({memory_.at(FlatMemory::kBuffer), recorded_bytes()}, uarch_.record)) {
+      all.push_back(r);
+    }
+    return all;
+  }
+  uint64_t groups_of(const Record& r) { return r.header() & adaptive::kGroups; }
+
+  Microarch uarch_;
+  FlatMemory memory_;
+  std::unique_ptr<Pmu> pmu_;
+  Registers registers_;
+  uint64_t ip_ = 0x1000, cycle_ = 0;
+};
+
+// Every published event on every counter: where it counts, and where PEBS takes it.
+TEST_F(PmuSamplingTest, EachEventCountsAndIsSampledWhereItIsPublished) {
+  for (const Microarch* row : microarchs()) {
+    if (!row->architectural_perfmon()) continue;
+    for (const Event& event : row->events) {
+      if (event.signal == Signal::kNone || event.kind == EventKind::kLoadLatency) continue;
+      if (event.cmask != 0 || event.invert || event.kind == EventKind::kFrontend) continue;
+      if (event.counters == 0) continue;  // fixed counters alone
+      for (unsigned n = 0; n < row->gp_counters_alone; ++n) {
+        make(*row);
+        const bool of_stores = event.kind == EventKind::kPreciseStore;
+        const bool sampled_store = event.kind == EventKind::kStoreSample;
+        sample(n, event.select(), 1);
+        if (of_stores) set(IA32_PEBS_ENABLE, get(IA32_PEBS_ENABLE) | pebs_enable::kPreciseStore);
+        const uint16_t store_counters = of_stores       ? row->precise_store_counter
+                                        : sampled_store ? row->store_sample_counter
+                                                        : 0;
+        const bool counts = ((event.counters | store_counters) >> n & 1) != 0;
+        retire(event.signal);
+        EXPECT_EQ(get(IA32_PMC0 + n) != gp_counter_mask(*row), counts)
+            << row->name << " " << event.name << " PMC" << n;
+        for (int i = 0; i < 3; ++i) retire(event.signal);
+        if (!counts) {
+          EXPECT_EQ(recorded_bytes(), 0u) << row->name << " " << event.name << " PMC" << n;
+          continue;
+        }
+        const uint16_t taken =
+            of_stores || sampled_store
+                ? store_counters
+                : static_cast<uint16_t>(event.pebs_counters & row->pebs_counters);
+        const bool records_it = (row->pebs_any_event && (row->pebs_counters >> n & 1) != 0) ||
+                                (event.precise() && (taken >> n & 1) != 0);
+        EXPECT_EQ(recorded_bytes() != 0, records_it)
+            << row->name << " " << event.name << " PMC" << n;
+      }
+    }
+  }
+}
+
+// A counter of PDIR records the overflowing event itself, any other the one behind. [R13, R62]
+TEST_F(PmuSamplingTest, PdirRecordsTheOverflowingEvent) {
+  for (const Microarch* row : microarchs()) {
+    if (!row->architectural_perfmon() || row->pebs_any_event) continue;
+    for (const Event& event : row->events) {
+      if (event.kind != EventKind::kPdir || event.signal != Signal::kInstructions) continue;
+      for (unsigned n = 0; n < 4; ++n) {
+        if ((event.counters >> n & 1) == 0) continue;
+        make(*row);
+        sample(n, event.select(), 2);
+        retire(Signal::kInstructions);
+        retire(Signal::kInstructions);
+        EXPECT_EQ(recorded_bytes() != 0, (row->pdir_counter >> n & 1) != 0) << row->name << n;
+      }
+    }
+  }
+}
+
+TEST_F(PmuSamplingTest, APrivilegeLevelThatDoesNotCountIsNotSampled) {
+  make("sandy-bridge");
+  sample(0, 0x82D0, 1);
+  pmu_->set_user(true);
+  for (int i = 0; i < 5; ++i) retire(Signal::kStores);
+  EXPECT_EQ(recorded_bytes(), 0u);
+  EXPECT_EQ(get(IA32_PMC0), low_bits(48));
+}
+
+// --- Fixed counters (R36, R60)
+
+TEST_F(PmuSamplingTest, EachFixedCounterThatCanIsSampledAndReloadedFromItsOwnSlot) {
+  constexpr Signal kSignals[] = {Signal::kInstructions, Signal::kCycles, Signal::kReferenceCycles,
+                                 Signal::kSlots};
+  for (const char* name : {"ice-lake", "alder-lake-p", "sapphire-rapids"}) {
+    const Microarch& row = **find_microarch(name);
+    for (unsigned i = 0; i < row.fixed_counters; ++i) {
+      if ((row.pebs_fixed_counters >> i & 1) == 0) continue;
+      make(row);
+      for (unsigned other = 0; other < row.ds.fixed_resets; ++other) {
+        memory_.set_field(row.ds.fixed_counter_reset(other), 0x1000 + other);
+      }
+      sample_fixed(i, 1, 5000 + i);
+      for (int k = 0; k < 8 && recorded_bytes() == 0; ++k) retire(kSignals[i], {}, {}, 1);
+      ASSERT_EQ(records().size(), 1u) << name << " fixed counter " << i;
+      EXPECT_EQ(records()[0].applicable_counters(), bit(32 + i)) << name;
+      EXPECT_GE(get(IA32_FIXED_CTR0 + i), low_bits(48) - (5000 + i)) << name;
+      EXPECT_LE(get(IA32_FIXED_CTR0 + i), low_bits(48) - 3000) << name;
+      EXPECT_EQ(get(IA32_PERF_GLOBAL_STATUS) & ~status::kOvfBuffer, 0u) << "cleared by the record";
+      for (unsigned other = 0; other < row.fixed_counters; ++other) {
+        if (other == i) continue;
+        EXPECT_EQ(get(IA32_FIXED_CTR0 + other), 0u) << name << other;
+      }
+      const uint64_t bytes = recorded_bytes();
+      for (int k = 0; k < 4; ++k) retire(kSignals[i], {}, {}, 1);
+      EXPECT_EQ(recorded_bytes(), bytes) << "not armed again: " << name << i;
+    }
+  }
+}
+
+TEST_F(PmuSamplingTest, AFixedCounterWithoutPebsCountsAndRecordsNothing) {
+  make("ice-lake");
+  set(IA32_FIXED_CTR0, low_bits(48));
+  set(IA32_FIXED_CTR_CTRL, 1);
+  set(IA32_PERF_GLOBAL_CTRL, bit(32));
+  for (int k = 0; k < 5; ++k) retire(Signal::kInstructions);
+  EXPECT_EQ(recorded_bytes(), 0u);
+  EXPECT_EQ(get(IA32_FIXED_CTR0), 4u);
+  EXPECT_EQ(get(IA32_PERF_GLOBAL_STATUS), bit(32));
+}
+
+TEST_F(PmuSamplingTest, AFixedCounterInterruptsWhereItIsAskedTo) {
+  for (const bool asked : {false, true}) {
+    for (unsigned i = 0; i < 3; ++i) {
+      make("sandy-bridge");
+      set(IA32_X2APIC_LVT_PMI, lvt::kNmi);
+      set(IA32_FIXED_CTR0 + i, low_bits(48));
+      set(IA32_FIXED_CTR_CTRL,
+          fixed_ctrl::field(i, fixed_ctrl::kOs | (asked ? fixed_ctrl::kPmi : 0)));
+      set(IA32_PERF_GLOBAL_CTRL, bit(32 + i));
+      retire(Signal::kReferenceCycles);
+      EXPECT_EQ(get(IA32_PERF_GLOBAL_STATUS), bit(32 + i));
+      EXPECT_EQ(pmu_->interrupt_pending(), asked) << i;
+    }
+  }
+}
+
+TEST_F(PmuSamplingTest, ReferenceCyclesCountOneForOne) {
+  make("sandy-bridge");
+  set(IA32_FIXED_CTR_CTRL, 0x111);
+  set(IA32_PERF_GLOBAL_CTRL, bit(32) | bit(33) | bit(34));
+  for (int k = 0; k < 7; ++k) retire(Signal::kReferenceCycles, {}, {}, 13);
+  EXPECT_EQ(get(IA32_FIXED_CTR0), 7u);
+  EXPECT_EQ(get(IA32_FIXED_CTR0 + 1), 700u);
+  EXPECT_EQ(get(IA32_FIXED_CTR0 + 2), 91u);
+}
+
+// --- Groups (A4)
+
+TEST_F(PmuSamplingTest, ARecordHasTheGroupsWhereItsCountersAdaptiveBitIsSet) {
+  constexpr uint64_t kAsked = adaptive::kMemory | adaptive::kGprs;
+  make("ice-lake");
+  const unsigned counters = uarch_.gp_counters_alone;
+  for (unsigned n = 0; n < counters; ++n) {
+    for (const bool own : {false, true}) {
+      make("ice-lake");
+      set(MSR_PEBS_DATA_CFG, kAsked);
+      // The bits of the others say nothing.
+      for (unsigned other = 0; other < counters; ++other) {
+        set(IA32_PERFEVTSEL0 + other, own ? 0 : evtsel::kAdaptive);
+      }
+      set(IA32_FIXED_CTR_CTRL, own ? 0 : fixed_ctrl::adaptive(0) | fixed_ctrl::adaptive(1));
+      sample(n, 0x00C4 | (own ? evtsel::kAdaptive : 0), 1);
+      retire(Signal::kBranches);
+      retire(Signal::kBranches);
+      ASSERT_EQ(records().size(), 1u) << "PMC" << n;
+      EXPECT_EQ(groups_of(records()[0]), own ? kAsked : 0u) << "PMC" << n;
+      EXPECT_EQ(recorded_bytes(), adaptive::record_bytes(own ? kAsked : 0)) << "PMC" << n;
+      EXPECT_EQ(records()[0].applicable_counters(), bit(n));
+    }
+  }
+  for (unsigned i = 0; i < 2; ++i) {
+    for (const bool own : {false, true}) {
+      make("ice-lake");
+      set(MSR_PEBS_DATA_CFG, kAsked);
+      sample_fixed(i, 1, 100000, own ? fixed_ctrl::adaptive(i) : fixed_ctrl::adaptive(1 - i));
+      for (int k = 0; k < 4; ++k) retire(Signal::kStores);
+      ASSERT_GE(records().size(), 1u) << i;
+      EXPECT_EQ(groups_of(records()[0]), own ? kAsked : 0u) << i;
+    }
+  }
+}
+
+TEST_F(PmuSamplingTest, OneCounterOfARecordIsEnoughForItsGroups) {
+  for (unsigned with = 0; with < 2; ++with) {
+    make("ice-lake");
+    set(MSR_PEBS_DATA_CFG, adaptive::kGprs);
+    for (unsigned n = 0; n < 2; ++n) sample(n, 0x82D0 | (n == with ? evtsel::kAdaptive : 0), 1);
+    retire(Signal::kStores);
+    retire(Signal::kStores);
+    ASSERT_EQ(records().size(), 1u);
+    EXPECT_EQ(groups_of(records()[0]), adaptive::kGprs);
+    EXPECT_EQ(records()[0].applicable_counters(), 3u);
+  }
+}
+
+TEST_F(PmuSamplingTest, ARecordHoldsTheRegistersBehindTheSampledInstruction) {
+  make("ice-lake");
+  set(MSR_PEBS_DATA_CFG, adaptive::kGprs);
+  registers_.flags = 0x246;
+  for (unsigned g = 0; g < kGprs; ++g) registers_.gpr[g] = 0x1111 * (g + 1);
+  sample(0, 0x82D0 | evtsel::kAdaptive, 1);
+  retire(Signal::kStores);
+  const uint64_t sampled = ip_;
+  retire(Signal::kStores);
+  ASSERT_EQ(records().size(), 1u);
+  const Record r = records()[0];
+  EXPECT_EQ(r.flags(), 0x246u);
+  EXPECT_EQ(r.ip(), sampled + 4);
+  EXPECT_EQ(r.eventing_ip(), sampled);
+  EXPECT_EQ(r.tsc(), cycle_);
+  for (unsigned g = 0; g < kGprs; ++g) EXPECT_EQ(r.gpr(static_cast<Gpr>(g)), 0x1111 * (g + 1)) << g;
+}
+
+TEST_F(PmuSamplingTest, ARecordOfGoldenCoveMayHoldTheRetireLatency) {
+  Rough rough;
+  rough.retire_latency = 1;
+  make("sapphire-rapids", rough);
+  set(MSR_PEBS_DATA_CFG, 0);
+  sample(1, 0x82D0, 1);
+  retire(Signal::kStores);
+  retire(Signal::kStores);
+  ASSERT_EQ(records().size(), 1u);
+  EXPECT_EQ(records()[0].retire_latency(), 100u);
+}
+
+// --- Store samples
+
+TEST_F(PmuSamplingTest, AStoreSampleSaysWhereTheStoreWentAndHowLongItTook) {
+  const Microarch& row = **find_microarch("sapphire-rapids");
+  const auto event = std::ranges::find(row.events, EventKind::kStoreSample, &Event::kind);
+  ASSERT_NE(event, row.events.end());
+  const auto n = static_cast<unsigned>(__builtin_ctz(row.store_sample_counter));
+  for (const bool missed : {false, true}) {
+    for (const bool locked : {false, true}) {
+      make(row);
+      set(MSR_PEBS_DATA_CFG, adaptive::kMemory);
+      sample(n, event->select() | evtsel::kAdaptive, 1);
+      const Access store{.valid = true,
+                         .stlb_miss = missed,
+                         .locked = locked,
+                         .source = 3,
+                         .latency = 77,
+                         .cache_latency = 55,
+                         .address = 0x7FFF'1234'5678};
+      for (int k = 0; k < 3; ++k) retire(event->signal, {}, store);
+      ASSERT_EQ(records().size(), 1u);
+      const Record r = records()[0];
+      EXPECT_EQ(r.data_address(), store.address);
+      EXPECT_EQ(r.data_source(),
+                3u | (missed ? data_source::kStlbMiss : 0) | (locked ? data_source::kLocked : 0));
+      EXPECT_EQ(r.latency(), 77u);
+      EXPECT_EQ(r.cache_latency(), 55u);
+    }
+  }
+}
+
+// --- Branches
+
+TEST_F(PmuSamplingTest, ARecordHoldsTheLastBranchesTakenWhileLbrsRecord) {
+  for (const char* name : {"ice-lake", "sapphire-rapids"}) {
+    for (const bool recording : {true, false}) {
+      make(name);
+      const uint32_t control = uarch_.architectural_lbr() ? MSR_ARCH_LBR_CTL : IA32_DEBUGCTL;
+      set(MSR_PEBS_DATA_CFG, adaptive::kBranches | uint64_t{3} << adaptive::kBranchEntriesShift);
+      set(control, recording ? 1 : 0);
+      sample(0, 0x82D0 | evtsel::kAdaptive, 1);
+      const uint64_t first = ip_;
+      retire(Signal::kNearTaken);
+      retire(Signal::kConditionalNotTaken);
+      Retired r;
+      r.ip = ip_;
+      r.length = 4;
+      r.counts[index(Signal::kNearTaken)] = r.counts[index(Signal::kMispredicts)] = 1;
+      r.cycle = cycle_ += 40;
+      registers_.ip = 0x9000;
+      r.after = &registers_;
+      pmu_->retire(r);
+      const uint64_t second = ip_;
+      ip_ = 0x9000;
+      retire(Signal::kStores);
+      retire(Signal::kStores);
+      ASSERT_EQ(records().size(), 1u) << name;
+      const Record record = records()[0];
+      ASSERT_EQ(record.branches(), 4u);
+      const BranchEntry newest = record.branch(0), older = record.branch(1);
+      EXPECT_EQ(newest.from, recording ? second : 0u) << name;
+      EXPECT_EQ(newest.to, recording ? 0x9000u : 0u) << name;
+      EXPECT_EQ(newest.info, recording ? branch_info::kMispredicted | 140 : 0u) << name;
+      EXPECT_EQ(older.from, recording ? first : 0u) << name;
+      EXPECT_EQ(older.to, recording ? first + 4 : 0u) << name;
+      EXPECT_EQ(older.info, 0u) << "the first: nothing came before";
+      EXPECT_EQ(record.branch(2).from, 0u);
+    }
+  }
+}
+
+TEST_F(PmuSamplingTest, BranchesOfARecordNeedEachInstruction) {
+  make("ice-lake");
+  set(MSR_PEBS_DATA_CFG, adaptive::kBranches);
+  set(IA32_DEBUGCTL, 1);
+  sample(0, 0x82D0, 100000);
+  EXPECT_EQ(pmu_->quiet_instructions(), 0u);
+  set(IA32_DEBUGCTL, 0);
+  EXPECT_GT(pmu_->quiet_instructions(), 0u) << "no LBRs";
+  set(IA32_DEBUGCTL, 1);
+  set(MSR_PEBS_DATA_CFG, adaptive::kGprs);
+  EXPECT_GT(pmu_->quiet_instructions(), 0u) << "no branches in the record";
+  set(MSR_PEBS_DATA_CFG, adaptive::kBranches);
+  set(IA32_PEBS_ENABLE, 0);
+  EXPECT_GT(pmu_->quiet_instructions(), 0u) << "no record";
+  set(IA32_PERF_GLOBAL_CTRL, 0);
+  set(IA32_PEBS_ENABLE, 1);
+  EXPECT_EQ(pmu_->quiet_instructions(), UINT64_MAX) << "nothing counts";
+  set(IA32_FIXED_CTR_CTRL, 1);
+  set(IA32_PERF_GLOBAL_CTRL, bit(32));
+  EXPECT_EQ(pmu_->quiet_instructions(), 0u) << "a fixed counter alone";
+}
+
+TEST_F(PmuSamplingTest, TheRingKeepsTheLastThirtyTwo) {
+  BranchRing ring;
+  EXPECT_EQ(ring.back(0).from, 0u);
+  for (uint64_t i = 1; i <= 100; ++i) ring.add(i, 2 * i, i % 3 == 0, 10 * i * i);
+  for (unsigned i = 0; i < BranchRing::kDepth; ++i) {
+    const uint64_t which = 100 - i;
+    EXPECT_EQ(ring.back(i).from, which);
+    EXPECT_EQ(ring.back(i).to, 2 * which);
+    EXPECT_EQ(ring.back(i).info & branch_info::kMostCycles, 10 * (2 * which - 1));
+    EXPECT_EQ((ring.back(i).info & branch_info::kMispredicted) != 0, which % 3 == 0);
+  }
+  ring.add(1, 2, false, 10 * 100 * 100 + 0x12345);
+  EXPECT_EQ(ring.back(0).info, branch_info::kMostCycles) << "it saturates";
+  ring.clear();
+  EXPECT_EQ(ring.back(0).from, 0u);
+  ring.add(7, 8, false, 500);
+  EXPECT_EQ(ring.back(0).info, 0u) << "the first";
+  EXPECT_EQ(ring.back(1).from, 0u);
+}
+
+}  // namespace
+}  // namespace skidproof::model
