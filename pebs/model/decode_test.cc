@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "pebs/model/retired.h"
 
 namespace skidproof::model {
@@ -259,6 +261,92 @@ TEST(Place, ADependentChainTakesItsLatency) {
   auto chase = block({{0x48, 0x8B, 0x00}});
   EXPECT_EQ(chase[0].stall + chase[0].slots, 4 * 4);
   EXPECT_GT(block({{0x48, 0xF7, 0xF1}})[0].stall, 4 * 80);  // div rcx
+}
+
+// What an instruction adds by itself, wherever it stands; the rest depends on what it meets.
+TEST(Place, AnInstructionAddsItsOwnEvents) {
+  struct Case {
+    const char* text;
+    Bytes bytes;
+    std::map<Signal, uint64_t> counts;
+  };
+  const Case cases[] = {
+      {"nop", {0x90}, {{Signal::kNops, 1}, {Signal::kUops, 1}}},
+      {"xor rax, rax", {0x48, 0x31, 0xC0}, {{Signal::kUops, 1}}},
+      {"mov rax, [rax]", {0x48, 0x8B, 0x00}, {{Signal::kLoads, 1}, {Signal::kUops, 1}}},
+      {"mov [rax], rax", {0x48, 0x89, 0x00}, {{Signal::kStores, 1}, {Signal::kUops, 1}}},
+      {"addps xmm0, xmm1", {0x0F, 0x58, 0xC1}, {{Signal::kSimd, 1}, {Signal::kUops, 1}}},
+      {"vaddps ymm0, ymm0, ymm1",
+       {0xC5, 0xFC, 0x58, 0xC1},
+       {{Signal::kSimd, 1}, {Signal::kUops, 1}}},
+      {"jnz", kJnz, {{Signal::kBranches, 1}, {Signal::kConditional, 1}, {Signal::kUops, 1}}},
+      {"jmp", {0xEB, 0x00}, {{Signal::kBranches, 1}, {Signal::kNearTaken, 1}, {Signal::kUops, 1}}},
+      {"jmp rax",
+       {0xFF, 0xE0},
+       {{Signal::kBranches, 1}, {Signal::kNearTaken, 1}, {Signal::kUops, 1}}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.text);
+    arch::SignalCounts counts{}, expected{};
+    add_static_counts(block({c.bytes})[0], counts);
+    expected[arch::index(Signal::kInstructions)] = 1;
+    for (const auto& [signal, n] : c.counts) expected[arch::index(signal)] = n;
+    EXPECT_EQ(counts, expected);
+  }
+  auto added = [](const Bytes& bytes, Signal signal) {
+    arch::SignalCounts counts{};
+    add_static_counts(block({bytes})[0], counts);
+    return counts[arch::index(signal)];
+  };
+  const Bytes kCall = {0xE8, 0, 0, 0, 0}, kCallRax = {0xFF, 0xD0}, kRet = {0xC3};
+  for (const Bytes& call : {kCall, kCallRax}) {
+    EXPECT_EQ(added(call, Signal::kNearCalls), 1u);
+    EXPECT_EQ(added(call, Signal::kNearReturns), 0u);
+    EXPECT_EQ(added(call, Signal::kStores), 1u);
+    EXPECT_EQ(added(call, Signal::kNearTaken), 1u);
+  }
+  EXPECT_EQ(added(kRet, Signal::kNearReturns), 1u);
+  EXPECT_EQ(added(kRet, Signal::kNearCalls), 0u);
+  EXPECT_EQ(added(kRet, Signal::kLoads), 1u);
+  EXPECT_EQ(added({0xF0, 0x48, 0x01, 0x06}, Signal::kLockedLoads), 1u);  // lock add [rsi], rax
+  EXPECT_EQ(added({0x48, 0x01, 0x06}, Signal::kLockedLoads), 0u);
+  EXPECT_EQ(added({0x48, 0x01, 0x06}, Signal::kLoads), 1u);
+  EXPECT_EQ(added({0x48, 0x01, 0x06}, Signal::kStores), 1u);
+}
+
+// A pair on either side of a border does not fuse; without a border every pair does.
+TEST(Place, ABorderKeepsAPairApart) {
+  for (const uint32_t border : {0u, 16u, 64u}) {
+    for (uint64_t address : {0x0FFBu, 0x100Du, 0x103Du, 0x1005u}) {
+      std::vector<InstructionFacts> facts;
+      for (const Bytes& bytes : {Bytes{0x48, 0x39, 0xC8}, kJnz})
+        facts.push_back(decoded(bytes).facts);
+      facts[0].address = address;
+      facts[1].address = address + 3;
+      CoreBehaviour behaviour = core_behaviour_of(microarch());
+      behaviour.fusion_border = border;
+      place(facts, behaviour);
+      const bool across = border != 0 && address / border != (address + 3) / border;
+      EXPECT_EQ(facts[0].fused_with_next, !across) << std::hex << address << ", " << border;
+      EXPECT_EQ(facts[1].fused_with_previous, !across);
+      EXPECT_EQ(facts[1].slots, across ? 1 : 0);
+      place(facts, core_behaviour_of(microarch()));
+      EXPECT_TRUE(facts[0].fused_with_next) << "placed anew";
+      behaviour.fusion = {};
+      place(facts, behaviour);
+      EXPECT_FALSE(facts[0].fused_with_next || facts[1].fused_with_previous) << "placed anew";
+    }
+  }
+}
+
+// A wait for what the instruction before makes is in whole widths of retirement, and has a bound.
+TEST(Place, OnlyTheInstructionBeforeIsWaitedFor) {
+  const Bytes kAdd = {0x48, 0x01, 0xC0},
+              kAddRcx = {0x48, 0x01, 0xC9};  // add rax, rax; add rcx, rcx
+  EXPECT_EQ(block({kAdd, kAdd})[1].stall + 1, 4);
+  EXPECT_EQ(block({kAdd, kAddRcx})[1].stall, 0) << "another register";
+  EXPECT_EQ(block({kAddRcx, kAddRcx, kAdd, kAddRcx})[3].stall, 0) << "two before";
+  EXPECT_EQ(block({kAdd})[0].stall, 0) << "nothing before";
 }
 
 TEST(Place, NoInstructionExceedsTheModelsBounds) {
