@@ -131,6 +131,47 @@ TEST_F(BtsTest, OnlyAnUnalignedMaximumIsOverrun) {
   }
 }
 
+// Jumps, calls and returns alike. [SDM 17.4.5 "Branch Trace Store (BTS)"]
+TEST_F(BtsTest, StoresEveryKindOfTakenBranchAndNoOther) {
+  set(IA32_DEBUGCTL, kTrace);
+  uint64_t expected = 0;
+  for (const Signal kind : {Signal::kNearCalls, Signal::kNearReturns, Signal::kConditional,
+                            Signal::kConditionalTaken, Signal::kBranches}) {
+    for (const bool taken : {true, false}) {
+      Retired r;
+      r.ip = 0x1000 + expected;
+      r.length = 2;
+      r.counts[index(kind)] = 1;
+      r.counts[index(Signal::kNearTaken)] = taken ? 1 : 0;
+      r.cycle = ++cycle_;
+      registers_.ip = 0x2000;
+      r.after = &registers_;
+      pmu_->retire(r);
+      expected += taken ? 1 : 0;
+      EXPECT_EQ(stored(), expected);
+    }
+    EXPECT_EQ(from(expected - 1), 0x1000 + expected - 1);
+  }
+}
+
+// With either overrun a full buffer is full: nothing is stored at the maximum itself.
+TEST_F(BtsTest, NothingIsStoredAtTheMaximum) {
+  for (const bool overrun : {false, true}) {
+    for (const bool must_fit : {false, true}) {
+      Behaviour behaviour = behaviour_of(uarch());
+      behaviour.bts.unaligned_overrun = overrun;
+      behaviour.bts.record_must_fit = must_fit;
+      make(behaviour);
+      const uint64_t maximum = kBuffer + 24 * 3 + 12;
+      memory_.set_field(0x10, maximum);
+      memory_.set_field(0x08, maximum);
+      set(IA32_DEBUGCTL, kTrace | kInterrupt);
+      branch();
+      EXPECT_EQ(memory_.field(0x08), maximum) << overrun << must_fit;
+    }
+  }
+}
+
 TEST_F(BtsTest, BeginsAnewWithoutBtint) {
   buffer(3, 100);
   set(IA32_DEBUGCTL, kTrace);

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
 #include <set>
 
@@ -444,6 +445,76 @@ TEST_F(PmuRoughTest, OnlyAnUnalignedMaximumIsOverrun) {
     enable(bit(0));
     for (int i = 0; i < 20; ++i) retire(Signal::kStores);
     EXPECT_EQ(records(), one.fit) << one.more;
+  }
+}
+
+TEST_F(PmuRoughTest, NothingIsRecordedAtAnUnalignedMaximum) {
+  make([](Rough& r) { r.unaligned_overrun = 1; });
+  const uint64_t maximum = FlatMemory::kBuffer + 2 * kRecordBytes + 40;
+  memory_.set_field(0x30, maximum);
+  memory_.set_field(0x28, maximum);
+  sample(0, kStoreEvent, 1);
+  enable(bit(0));
+  for (int i = 0; i < 5; ++i) retire(Signal::kStores);
+  EXPECT_EQ(memory_.field(0x28), maximum);
+}
+
+// Sparse tagging leaves the least time between two tagged loads; the threshold is of all of the latency or of the
+// caches' share.
+TEST_F(PmuRoughTest, TaggedLoadsLieApart) {
+  constexpr uint64_t kLatencyEvent = 0x100B;
+  const auto load = [&](uint16_t latency, uint16_t in_caches, uint64_t cycles) {
+    Retired r;
+    r.ip = 0x1000;
+    r.length = 4;
+    r.counts[index(Signal::kInstructions)] = r.counts[index(Signal::kLoads)] = 1;
+    r.load = {.valid = true, .latency = latency, .cache_latency = in_caches, .address = 0x7000};
+    r.cycle = clock_ += cycles;
+    r.after = &registers_;
+    pmu_->retire(r);
+    return get(IA32_PMC0 + 3);
+  };
+  make([](Rough& r) { r.tagging = 1, r.tag_apart = 100; }, 1, "nehalem");
+  set(IA32_PEBS_ENABLE, bit(32 + 3) | bit(3));
+  set(MSR_PEBS_LD_LAT_THRESHOLD, 30);
+  select(3, kLatencyEvent);
+  enable(bit(3));
+  EXPECT_EQ(load(31, 31, 1000), 1u);
+  EXPECT_EQ(load(31, 31, 99), 1u) << "too soon";
+  EXPECT_EQ(load(31, 31, 1), 2u);
+  EXPECT_EQ(load(30, 31, 1000), 2u) << "no slower than the threshold";
+  EXPECT_EQ(load(31, 31, 50), 2u) << "one that was tagged and too fast keeps the next away";
+  make([](Rough& r) { r.tagging = 1, r.threshold_of_caches = 1; }, 1, "nehalem");
+  set(IA32_PEBS_ENABLE, bit(32 + 3) | bit(3));
+  set(MSR_PEBS_LD_LAT_THRESHOLD, 30);
+  select(3, kLatencyEvent);
+  enable(bit(3));
+  EXPECT_EQ(load(90, 30, 100), 0u);
+  EXPECT_EQ(load(90, 31, 100), 1u);
+}
+
+TEST_F(PmuRoughTest, TaggingIsAShareOfTheLoads) {
+  for (const double share : {0.02, 0.25, 0.5}) {
+    make([](Rough&) {}, 1, "nehalem");
+    Rough rough;
+    rough.tagging = share;
+    const Microarch& row = **find_microarch("nehalem");
+    pmu_ = std::make_unique<Pmu>(row, Topology{}, memory_, behaviour_of(row, rough), 7);
+    set(IA32_PEBS_ENABLE, bit(32 + 3) | bit(3));
+    set(MSR_PEBS_LD_LAT_THRESHOLD, 3);
+    select(3, 0x100B);
+    enable(bit(3));
+    for (int i = 0; i < 20000; ++i) {
+      Retired r;
+      r.length = 4;
+      r.counts[index(Signal::kLoads)] = 1;
+      r.load = {.valid = true, .latency = 40, .address = 0x7000};
+      r.cycle = clock_ += 10;
+      r.after = &registers_;
+      pmu_->retire(r);
+    }
+    EXPECT_NEAR(static_cast<double>(get(IA32_PMC0 + 3)), 20000 * share,
+                5 * std::sqrt(20000 * share));
   }
 }
 
