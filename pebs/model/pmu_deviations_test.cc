@@ -1,0 +1,868 @@
+// Every decision of Behaviour shows where it is taken, and nothing of it where it is not: one row each, with what a
+// conforming processor does beside it.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "pebs/arch/msr.h"
+#include "pebs/arch/reserved.h"
+#include "pebs/model/pmu.h"
+#include "pebs/model/testing/flat_memory.h"
+#include "pebs/record.h"
+
+namespace skidproof::model {
+namespace {
+
+using namespace arch;
+
+constexpr uint64_t kBoth = evtsel::kOs | evtsel::kUsr;
+
+class Cpu {
+ public:
+  Cpu(std::string_view name, void (*change)(Behaviour&), bool sibling = false)
+      : uarch_(**find_microarch(name)) {
+    Behaviour behaviour = behaviour_of(uarch_);
+    if (change != nullptr) change(behaviour);
+    pmu_ =
+        std::make_unique<Pmu>(uarch_, Topology{.sibling_thread = sibling}, memory_, behaviour, 1);
+    memory_.set_field(uarch_.ds.pebs_base, FlatMemory::kBuffer);
+    memory_.set_field(uarch_.ds.pebs_index, FlatMemory::kBuffer);
+    buffer(100, 101);
+    set(IA32_DS_AREA, FlatMemory::kBase);
+    set(IA32_X2APIC_LVT_PMI, lvt::kNmi);
+  }
+  // So many records, and the threshold behind so many.
+  void buffer(uint64_t records, uint64_t threshold) {
+    memory_.set_field(uarch_.ds.pebs_maximum, FlatMemory::kBuffer + records * bytes());
+    memory_.set_field(uarch_.ds.pebs_threshold, FlatMemory::kBuffer + threshold * bytes());
+  }
+  uint64_t bytes() const { return uarch_.record->bytes; }
+  void set(uint32_t msr, uint64_t value) {
+    auto done = pmu_->wrmsr(msr, value);
+    EXPECT_TRUE(done) << std::hex << msr << ": " << done.error().text();
+  }
+  uint64_t get(uint32_t msr) { return pmu_->rdmsr(msr).value(); }
+  void count(unsigned n, uint64_t event, uint64_t bits = kBoth | evtsel::kEnable) {
+    set(IA32_PERFEVTSEL0 + n, event | bits);
+    set(IA32_PERF_GLOBAL_CTRL, get(IA32_PERF_GLOBAL_CTRL) | bit(n));
+  }
+  void count_fixed(unsigned i, uint64_t field = 3) {
+    set(IA32_FIXED_CTR_CTRL, get(IA32_FIXED_CTR_CTRL) | fixed_ctrl::field(i, field));
+    set(IA32_PERF_GLOBAL_CTRL, get(IA32_PERF_GLOBAL_CTRL) | bit(32 + i));
+  }
+  void sample(unsigned n, uint64_t event, uint64_t period, uint64_t bits = kBoth) {
+    memory_.set_field(uarch_.ds.gp_reset(n), (uint64_t{0} - period) & gp_counter_mask(uarch_));
+    set(IA32_PMC0 + n, uint64_t{0} - period);
+    set(IA32_PEBS_ENABLE, get(IA32_PEBS_ENABLE) | bit(n));
+    count(n, event, bits | evtsel::kEnable);
+  }
+  void sample_stores(uint64_t period = 1) { sample(0, 0x82D0, period); }
+  void retire(Signal signal = Signal::kInstructions, uint64_t events = 1, Access load = {},
+              Access store = {}) {
+    Retired r;
+    r.ip = ip_;
+    r.length = 4;
+    r.counts[index(Signal::kInstructions)] = 1;
+    r.counts[index(signal)] = events;
+    r.load = load;
+    r.store = store;
+    r.cycle = r.tsc = cycle_ += 100;
+    registers_.ip = ip_ += 4;
+    r.after = &registers_;
+    pmu_->retire(r);
+  }
+  void stores(int n) {
+    for (int i = 0; i < n; ++i) retire(Signal::kStores);
+  }
+  void instructions(int n) {
+    for (int i = 0; i < n; ++i) retire();
+  }
+  uint64_t records() {
+    return (memory_.field(uarch_.ds.pebs_index) - FlatMemory::kBuffer) / bytes();
+  }
+  Record record(size_t i = 0) {
+    return {memory_.at(FlatMemory::kBuffer + i * bytes()), uarch_.record};
+  }
+  Pmu& pmu() { return *pmu_; }
+  uint64_t ip() const { return ip_; }
+
+ private:
+  const Microarch& uarch_;
+  FlatMemory memory_;
+  std::unique_ptr<Pmu> pmu_;
+  Registers registers_;
+  uint64_t ip_ = 0x1000, cycle_ = 0;
+};
+
+struct Decision {
+  const char* name;
+  void (*change)(Behaviour&);
+  uint64_t (*shows)(Cpu&);
+  uint64_t conforming, deviating;
+  const char* row = "sandy-bridge";
+  bool sibling = false;
+};
+
+void check(std::span<const Decision> decisions) {
+  for (const Decision& d : decisions) {
+    SCOPED_TRACE(d.name);
+    Cpu conforming(d.row, nullptr, d.sibling), deviating(d.row, d.change, d.sibling);
+    EXPECT_EQ(d.shows(conforming), d.conforming);
+    EXPECT_EQ(d.shows(deviating), d.deviating);
+  }
+}
+
+TEST(Decisions, OfEnablesAndPrivilege) {
+  const Decision decisions[] = {
+      {"EN is needed", [](Behaviour& b) { b.counting.own_enable_needed = false; },
+       [](Cpu& c) {
+         c.count(0, 0xC0, kBoth);
+         c.instructions(3);
+         return c.get(IA32_PMC0);
+       },
+       0, 3},
+      {"bit n enables counter n", [](Behaviour& b) { b.counting.global_ctrl_crossed = true; },
+       [](Cpu& c) {
+         c.set(IA32_PERFEVTSEL0 + 2, 0xC0 | kBoth | evtsel::kEnable);
+         c.set(IA32_PERF_GLOBAL_CTRL, bit(3));
+         c.instructions(3);
+         return c.get(IA32_PMC0 + 2);
+       },
+       0, 3},
+      {"GLOBAL_CTRL is needed", [](Behaviour& b) { b.enable_needs_global = false; },
+       [](Cpu& c) {
+         c.set(IA32_PERFEVTSEL0 + 2, 0xC0 | kBoth | evtsel::kEnable);
+         c.instructions(3);
+         return c.get(IA32_PMC0 + 2);
+       },
+       0, 3},
+      {"OS does not count users", [](Behaviour& b) { b.privilege_filters = false; },
+       [](Cpu& c) {
+         c.count(0, 0xC0, evtsel::kOs | evtsel::kEnable);
+         c.pmu().set_user(true);
+         c.instructions(3);
+         return c.get(IA32_PMC0);
+       },
+       0, 3},
+      {"nor of a PEBS counter", [](Behaviour& b) { b.pebs_privilege_filters = false; },
+       [](Cpu& c) {
+         c.sample(0, 0xC0, 100, evtsel::kOs);
+         c.count(1, 0xC0, evtsel::kOs | evtsel::kEnable);
+         c.pmu().set_user(true);
+         c.instructions(3);
+         return (c.get(IA32_PMC0) - (low_bits(48) - 99)) * 10 + c.get(IA32_PMC0 + 1);
+       },
+       0, 30},
+      {"USR counts users", [](Behaviour& b) { b.counting.privilege_swapped = true; },
+       [](Cpu& c) {
+         c.count(0, 0xC0, evtsel::kUsr | evtsel::kEnable);
+         c.count_fixed(0, fixed_ctrl::kUsr);
+         c.instructions(3);
+         return c.get(IA32_PMC0) * 10 + c.get(IA32_FIXED_CTR0);
+       },
+       0, 33},
+      {"each counter has its select", [](Behaviour& b) { b.counting.selects_shared = true; },
+       [](Cpu& c) {
+         c.count(0, 0x82D0);
+         c.count(1, 0xC0);
+         c.instructions(3);
+         return c.get(IA32_PMC0 + 1);
+       },
+       3, 0},
+      {"a change of level loses nothing", [](Behaviour& b) { b.counting.lost_at_privilege = 2; },
+       [](Cpu& c) {
+         c.count(0, 0xC0);
+         c.pmu().set_user(true);
+         c.instructions(5);
+         return c.get(IA32_PMC0);
+       },
+       5, 3},
+      {"USR alone counts above PMC3", [](Behaviour& b) { b.counting.upper_usr_only_dead = 0xF0; },
+       [](Cpu& c) {
+         c.count(4, 0xC0, evtsel::kUsr | evtsel::kEnable);
+         c.pmu().set_user(true);
+         c.instructions(3);
+         return c.get(IA32_PMC0 + 4);
+       },
+       3, 0},
+  };
+  check(decisions);
+}
+
+TEST(Decisions, OfCounting) {
+  const Decision decisions[] = {
+      {"none is counted twice", [](Behaviour& b) { b.counting.extra_events = 3; },
+       [](Cpu& c) {
+         c.count(0, 0xC0);
+         c.instructions(9);
+         return c.get(IA32_PMC0);
+       },
+       9, 12},
+      {"none is lost", [](Behaviour& b) { b.lost_events = 3; },
+       [](Cpu& c) {
+         c.count(0, 0xC0);
+         c.instructions(9);
+         return c.get(IA32_PMC0);
+       },
+       9, 6},
+      {"none is lost on fixed counter 0", [](Behaviour& b) { b.counting.fixed_lost_events = 3; },
+       [](Cpu& c) {
+         c.count_fixed(0);
+         c.count_fixed(1);
+         for (int i = 0; i < 9; ++i) c.retire(Signal::kCycles);
+         return c.get(IA32_FIXED_CTR0) * 100 + c.get(IA32_FIXED_CTR0 + 1);
+       },
+       909, 609},
+      {"reference cycles run at the TSC's rate",
+       [](Behaviour& b) { b.counting.reference_clock_percent = 50; },
+       [](Cpu& c) {
+         c.count_fixed(1);
+         c.count_fixed(2);
+         for (int i = 0; i < 10; ++i) c.retire(Signal::kReferenceCycles);
+         for (int i = 0; i < 10; ++i) c.retire(Signal::kCycles);
+         return c.get(IA32_FIXED_CTR0 + 2) * 100 + c.get(IA32_FIXED_CTR0 + 1);
+       },
+       1010, 510},
+      {"fixed counter 3 counts slots", [](Behaviour& b) { b.counting.slots = false; },
+       [](Cpu& c) {
+         c.count_fixed(0);
+         c.count_fixed(3);
+         c.retire(Signal::kSlots, 40);
+         return c.get(IA32_FIXED_CTR0 + 3) * 10 + c.get(IA32_FIXED_CTR0);
+       },
+       401, 1, "ice-lake"},
+      {"a start beside a sibling gains nothing",
+       [](Behaviour& b) { b.counting.fixed_start_extra = 7; },
+       [](Cpu& c) {
+         c.count_fixed(1);
+         const uint64_t before = c.get(IA32_FIXED_CTR0);
+         c.count_fixed(0);
+         return before * 100 + c.get(IA32_FIXED_CTR0);
+       },
+       0, 7, "sandy-bridge", true},
+      {"and without one it never does", [](Behaviour& b) { b.counting.fixed_start_extra = 7; },
+       [](Cpu& c) {
+         c.count_fixed(0);
+         return c.get(IA32_FIXED_CTR0);
+       },
+       0, 0},
+      {"a list of counters holds", [](Behaviour& b) { b.counter_lists_hold = false; },
+       [](Cpu& c) {
+         c.count(5, 0x01CD | 0x0200);
+         c.count(2, 0x02CD);
+         c.count(3, 0x02CD);
+         c.stores(3);
+         return c.get(IA32_PMC0 + 2) * 10 + c.get(IA32_PMC0 + 3);
+       },
+       3, 33},
+      {"an event is counted as itself",
+       [](Behaviour& b) {
+         b.counting.mistake = {Signal::kLoads, Signal::kStores};
+       },
+       [](Cpu& c) {
+         c.count(0, 0x81D0);
+         c.count(1, 0x82D0);
+         c.stores(3);
+         c.retire(Signal::kLoads);
+         return c.get(IA32_PMC0) * 10 + c.get(IA32_PMC0 + 1);
+       },
+       13, 33},
+      {"D0H-D3H keep the sibling out", [](Behaviour& b) { b.counting.sibling_leaks = 1; },
+       [](Cpu& c) {
+         c.count(0, 0x82D0);
+         c.count(1, 0x01D1);
+         SignalCounts counts{};
+         counts[index(Signal::kCycles)] = 1000;
+         c.pmu().advance(counts, 0);
+         return uint64_t{c.get(IA32_PMC0) > 0} * 10 + (c.get(IA32_PMC0 + 1) > 0);
+       },
+       0, 10, "ivy-bridge", true},
+  };
+  check(decisions);
+}
+
+// What a counter of both threads has behind a thousand cycles without an event of its own.
+template <uint64_t kLevels, bool kFixed, uint64_t kAny>
+uint64_t of_the_sibling(Cpu& c) {
+  if (kFixed) {
+    c.count_fixed(0, kLevels / evtsel::kUsr % 2 * fixed_ctrl::kUsr +
+                         kLevels / evtsel::kOs % 2 * fixed_ctrl::kOs +
+                         (kAny != 0 ? fixed_ctrl::kAnyThread : 0));
+  } else {
+    c.count(0, 0xC0, kLevels | kAny | evtsel::kEnable);
+  }
+  const uint32_t counter = kFixed ? IA32_FIXED_CTR0 : IA32_PMC0;
+  SignalCounts counts{};
+  counts[index(Signal::kCycles)] = 1000;
+  c.pmu().advance(counts, 0);
+  const bool seen = c.get(counter) > 0;
+  const uint64_t so_far = c.get(counter);
+  for (int i = 0; i < 10; ++i) c.retire(Signal::kCycles, 100);
+  return uint64_t{seen} * 10 + (c.get(counter) > so_far + 10);
+}
+
+TEST(Decisions, OfAnyThread) {
+  constexpr auto kAny = evtsel::kAnyThread;
+  const auto one_level = [](Behaviour& b) {
+    b.counting.any_thread_one_level = AnyThread::kOwn;
+    b.counting.any_thread = AnyThread::kBoth;
+  };
+  const Decision decisions[] = {
+      {"it counts the sibling", [](Behaviour& b) { b.counting.any_thread = AnyThread::kOwn; },
+       of_the_sibling<kBoth, false, kAny>, 11, 0, "sandy-bridge", true},
+      {"on fixed counters too", [](Behaviour& b) { b.counting.any_thread_on_fixed = false; },
+       of_the_sibling<kBoth, true, kAny>, 11, 0, "sandy-bridge", true},
+      {"not without the bit", [](Behaviour& b) { b.counting.any_thread_always = true; },
+       of_the_sibling<kBoth, false, 0>, 0, 11, "sandy-bridge", true},
+      {"not without the bit on fixed counters",
+       [](Behaviour& b) { b.counting.any_thread_always = true; }, of_the_sibling<kBoth, true, 0>, 0,
+       11, "sandy-bridge", true},
+      {"not without a sibling", [](Behaviour& b) { b.counting.any_thread_always = true; },
+       of_the_sibling<kBoth, false, kAny>, 0, 0},
+      {"at both levels, whatever one level does", one_level, of_the_sibling<kBoth, false, kAny>, 11,
+       11, "sandy-bridge", true},
+      {"at both levels on fixed counters", one_level, of_the_sibling<kBoth, true, kAny>, 11, 11,
+       "sandy-bridge", true},
+  };
+  check(decisions);
+}
+
+// With one of USR and OS the sibling may be counted otherwise than with both. (BDM62)
+TEST(Decisions, OfAnyThreadAtOneLevel) {
+  const auto sibling_alone = [](Behaviour& b) {
+    b.counting.any_thread_one_level = AnyThread::kSibling;
+  };
+  for (const bool fixed : {false, true}) {
+    for (const uint64_t levels : {evtsel::kOs, evtsel::kUsr, kBoth}) {
+      for (const bool broken : {false, true}) {
+        Cpu c("broadwell", broken ? +sibling_alone : nullptr, true);
+        if (levels == evtsel::kUsr) c.pmu().set_user(true);
+        if (fixed) {
+          c.count_fixed(0, (levels & evtsel::kOs ? fixed_ctrl::kOs : 0) |
+                               (levels & evtsel::kUsr ? fixed_ctrl::kUsr : 0) |
+                               fixed_ctrl::kAnyThread);
+        } else {
+          c.count(0, 0xC0, levels | evtsel::kAnyThread | evtsel::kEnable);
+        }
+        SignalCounts counts{};
+        counts[index(Signal::kInstructions)] = 5000;
+        counts[index(Signal::kCycles)] = 8;
+        c.pmu().advance(counts, 5000);
+        const bool own = c.get(fixed ? IA32_FIXED_CTR0 : IA32_PMC0) >= 5000;
+        EXPECT_EQ(own, !broken || levels == kBoth) << fixed << levels << broken;
+      }
+    }
+  }
+}
+
+TEST(Decisions, OfStatusAndInterrupts) {
+  const Decision decisions[] = {
+      {"an overflow sets its bit", [](Behaviour& b) { b.overflow_sets_status = false; },
+       [](Cpu& c) {
+         c.set(IA32_PMC0 + 2, ~uint64_t{0});
+         c.count(2, 0xC0);
+         c.set(IA32_FIXED_CTR0 + 1, low_bits(48));
+         c.count_fixed(1);
+         c.retire(Signal::kCycles);
+         return c.get(IA32_PERF_GLOBAL_STATUS);
+       },
+       bit(2) | bit(33), 0},
+      {"under PEBS too", [](Behaviour& b) { b.pebs_overflow_sets_status = false; },
+       [](Cpu& c) {
+         c.sample_stores();
+         c.set(IA32_PMC0 + 2, ~uint64_t{0});
+         c.count(2, 0xC0);
+         c.stores(1);
+         return c.get(IA32_PERF_GLOBAL_STATUS);
+       },
+       5, 4},
+      {"only INT interrupts", [](Behaviour& b) { b.counting.interrupts_without_int = true; },
+       [](Cpu& c) {
+         c.set(IA32_PMC0, ~uint64_t{0});
+         c.count(0, 0xC0);
+         c.instructions(1);
+         return uint64_t{c.pmu().interrupt_pending()};
+       },
+       0, 1},
+      {"INT interrupts", [](Behaviour& b) { b.overflow_interrupts = false; },
+       [](Cpu& c) {
+         c.set(IA32_PMC0, ~uint64_t{0});
+         c.count(0, 0xC0, kBoth | evtsel::kEnable | evtsel::kInt);
+         c.instructions(1);
+         return uint64_t{c.pmu().interrupt_pending()};
+       },
+       1, 0},
+      {"only PMI interrupts of a fixed counter",
+       [](Behaviour& b) { b.counting.fixed_interrupts_without_pmi = true; },
+       [](Cpu& c) {
+         c.set(IA32_FIXED_CTR0, low_bits(48));
+         c.count_fixed(0);
+         c.instructions(1);
+         return uint64_t{c.pmu().interrupt_pending()};
+       },
+       0, 1},
+      {"a fixed counter's PMI interrupts", [](Behaviour& b) { b.overflow_interrupts = false; },
+       [](Cpu& c) {
+         c.set(IA32_FIXED_CTR0, low_bits(48));
+         c.count_fixed(0, 3 | fixed_ctrl::kPmi);
+         c.instructions(1);
+         return uint64_t{c.pmu().interrupt_pending()};
+       },
+       1, 0},
+      {"an overflow under PEBS does not", [](Behaviour& b) { b.pebs_overflow_interrupts = true; },
+       [](Cpu& c) {
+         c.sample_stores();
+         c.stores(2);
+         return uint64_t{c.pmu().interrupt_pending()};
+       },
+       0, 1},
+      {"the first interrupt freezes", [](Behaviour& b) { b.interrupts_before_freeze = 1; },
+       [](Cpu& c) {
+         c.set(IA32_DEBUGCTL, debugctl::kFreezePerfmonOnPmi);
+         c.set(IA32_PMC0, ~uint64_t{0});
+         c.count(0, 0xC0, kBoth | evtsel::kEnable | evtsel::kInt);
+         c.instructions(1);
+         return c.get(IA32_PERF_GLOBAL_CTRL);
+       },
+       0, 1},
+      {"it freezes where it is asked to", [](Behaviour& b) { b.freeze_always = true; },
+       [](Cpu& c) {
+         c.set(IA32_PMC0, ~uint64_t{0});
+         c.count(0, 0xC0, kBoth | evtsel::kEnable | evtsel::kInt);
+         c.instructions(1);
+         return c.get(IA32_PERF_GLOBAL_CTRL);
+       },
+       1, 0},
+      {"each comes once", [](Behaviour& b) { b.counting.interrupts_twice = true; },
+       [](Cpu& c) {
+         c.set(IA32_PMC0, ~uint64_t{0});
+         c.count(0, 0xC0, kBoth | evtsel::kEnable | evtsel::kInt);
+         uint64_t taken = 0;
+         for (int i = 0; i < 500; ++i) {
+           c.instructions(1);
+           if (!c.pmu().take_interrupt()) continue;
+           ++taken;
+           c.set(IA32_X2APIC_LVT_PMI, lvt::kNmi);
+         }
+         return taken;
+       },
+       1, 2},
+      {"the threshold interrupts behind the record",
+       [](Behaviour& b) { b.threshold_interrupts_at_arming = true; },
+       [](Cpu& c) {
+         c.buffer(9, 1);
+         c.sample_stores();
+         c.stores(1);
+         return uint64_t{c.pmu().interrupt_pending()};
+       },
+       0, 1},
+  };
+  check(decisions);
+}
+
+TEST(Decisions, OfArming) {
+  const Decision decisions[] = {
+      {"the very next event", [](Behaviour& b) { b.extra_events = 2; },
+       [](Cpu& c) {
+         c.sample_stores();
+         uint64_t n = 0;
+         for (; c.records() == 0 && n < 20; ++n) c.stores(1);
+         return n;
+       },
+       2, 4},
+      {"of each overflow", [](Behaviour& b) { b.late_armings = 2; },
+       [](Cpu& c) {
+         c.sample_stores();
+         c.stores(20);
+         return c.records();
+       },
+       10, 8},
+      {"each overflow arms", [](Behaviour& b) { b.lost_armings = 2; },
+       [](Cpu& c) {
+         c.sample_stores();
+         c.stores(20);
+         return c.records();
+       },
+       10, 1},
+      {"whatever the period is", [](Behaviour& b) { b.least_period = 5; },
+       [](Cpu& c) {
+         c.sample_stores(4);
+         c.stores(20);
+         return c.records();
+       },
+       4, 0},
+      {"and a longer one", [](Behaviour& b) { b.least_period = 5; },
+       [](Cpu& c) {
+         c.sample_stores(5);
+         c.stores(20);
+         return c.records();
+       },
+       3, 3},
+      {"disabling PEBS disarms", [](Behaviour& b) { b.arming_survives_disable = true; },
+       [](Cpu& c) {
+         c.sample_stores();
+         c.stores(1);
+         c.set(IA32_PEBS_ENABLE, 0);
+         c.set(IA32_PEBS_ENABLE, 1);
+         c.stores(1);
+         return c.records();
+       },
+       0, 1},
+      {"stopping records nothing", [](Behaviour& b) { b.record_at_disable = true; },
+       [](Cpu& c) {
+         c.sample_stores();
+         c.stores(1);
+         c.set(IA32_PERF_GLOBAL_CTRL, 0);
+         return c.records();
+       },
+       0, 1},
+      {"a counter that stands stays as it is", [](Behaviour& b) { b.record_at_disable = true; },
+       [](Cpu& c) {
+         c.sample_stores(5);
+         c.stores(1);
+         c.set(IA32_PERF_GLOBAL_CTRL, 0);
+         return c.records();
+       },
+       0, 0},
+      {"the event behind the overflow", [](Behaviour& b) { b.record_on_overflow = true; },
+       [](Cpu& c) {
+         c.sample_stores();
+         c.stores(1);
+         return c.records();
+       },
+       0, 1},
+      {"the event, not the next instruction", [](Behaviour& b) { b.record_without_event = true; },
+       [](Cpu& c) {
+         c.sample_stores();
+         c.stores(1);
+         c.instructions(1);
+         return c.records();
+       },
+       0, 1},
+      {"where PEBS is enabled", [](Behaviour& b) { b.pebs_without_enable = true; },
+       [](Cpu& c) {
+         c.sample_stores();
+         c.set(IA32_PEBS_ENABLE, 0);
+         c.stores(2);
+         return c.records();
+       },
+       0, 1},
+      {"without qualifiers", [](Behaviour& b) { b.ignored_qualifiers = 0xF; },
+       [](Cpu& c) {
+         c.sample(0, 0x82D0 | evtsel::kEdge | uint64_t{1} << evtsel::kCmaskShift, 1);
+         c.stores(1);
+         c.instructions(3);
+         c.stores(1);
+         c.instructions(3);
+         c.stores(1);
+         c.instructions(3);
+         return uint64_t{c.records() > 0};
+       },
+       0, 1},
+      {"PDIR with a freeze", [](Behaviour& b) { b.pdir_with_freeze = false; },
+       [](Cpu& c) {
+         c.set(IA32_DEBUGCTL, debugctl::kFreezePerfmonOnPmi);
+         c.sample(1, 0x01C0, 3);
+         c.instructions(3);
+         return c.records();
+       },
+       1, 0},
+      {"PDIR without one", [](Behaviour& b) { b.pdir_with_freeze = false; },
+       [](Cpu& c) {
+         c.sample(1, 0x01C0, 3);
+         c.instructions(3);
+         return c.records();
+       },
+       1, 1},
+      {"PDIR without PMC0", [](Behaviour& b) { b.pdir_needs_pmc0 = true; },
+       [](Cpu& c) {
+         c.sample(1, 0x01C0, 3);
+         c.instructions(3);
+         return c.records();
+       },
+       1, 0},
+      {"PDIR whatever the period is", [](Behaviour& b) { b.pdir_least_period = 4; },
+       [](Cpu& c) {
+         c.sample(1, 0x01C0, 3);
+         c.instructions(3);
+         return c.records();
+       },
+       1, 0},
+      {"two of one event in one record", [](Behaviour& b) { b.status_of_lowest_only = true; },
+       [](Cpu& c) {
+         c.sample(0, 0x82D0, 1);
+         c.sample(1, 0x82D0, 1);
+         c.stores(2);
+         return c.records() * 100 + c.record().global_status();
+       },
+       103, 101},
+  };
+  check(decisions);
+}
+
+TEST(Decisions, OfRecords) {
+  const Decision decisions[] = {
+      {"IP is behind the instruction", [](Behaviour& b) { b.skid_instructions = 0; },
+       [](Cpu& c) {
+         c.sample_stores();
+         c.stores(2);
+         return c.record().ip();
+       },
+       0x1008, 0x1004},
+      {"one behind", [](Behaviour& b) { b.skid_instructions = 2; },
+       [](Cpu& c) {
+         c.sample_stores();
+         c.stores(3);
+         return c.record().ip();
+       },
+       0x1008, 0x100C},
+      {"at one level too", [](Behaviour& b) { b.one_level_skid = 1; },
+       [](Cpu& c) {
+         c.sample(0, 0x82D0, 1, evtsel::kOs);
+         c.stores(3);
+         return c.record().ip();
+       },
+       0x1008, 0x100C},
+      {"and at both", [](Behaviour& b) { b.one_level_skid = 1; },
+       [](Cpu& c) {
+         c.sample_stores();
+         c.stores(3);
+         return c.record().ip();
+       },
+       0x1008, 0x1008},
+      {"the status before the record", [](Behaviour& b) { b.status_before_assist = false; },
+       [](Cpu& c) {
+         c.sample_stores();
+         c.stores(2);
+         return c.record().global_status();
+       },
+       1, 0},
+      {"of all counters", [](Behaviour& b) { b.status_all_counters = false; },
+       [](Cpu& c) {
+         c.set(IA32_PMC0 + 2, ~uint64_t{0});
+         c.count(2, 0xC0);
+         c.sample_stores();
+         c.stores(2);
+         return c.record().global_status();
+       },
+       5, 1},
+      {"fixed ones, too", [](Behaviour& b) { b.status_fixed_counters = false; },
+       [](Cpu& c) {
+         c.set(IA32_FIXED_CTR0, low_bits(48));
+         c.count_fixed(0);
+         c.sample_stores();
+         c.stores(2);
+         return c.record().global_status();
+       },
+       1 | bit(32), 1},
+      {"a record clears its bit", [](Behaviour& b) { b.record_clears_status = false; },
+       [](Cpu& c) {
+         c.set(IA32_PMC0 + 2, ~uint64_t{0});
+         c.count(2, 0xC0);
+         c.sample_stores();
+         c.stores(2);
+         return c.get(IA32_PERF_GLOBAL_STATUS);
+       },
+       4, 5},
+      {"and no other", [](Behaviour& b) { b.record_clears_all_status = true; },
+       [](Cpu& c) {
+         c.set(IA32_PMC0 + 2, ~uint64_t{0});
+         c.count(2, 0xC0);
+         c.sample_stores();
+         c.stores(2);
+         return c.get(IA32_PERF_GLOBAL_STATUS);
+       },
+       4, 0},
+      {"the index moves by a record", [](Behaviour& b) { b.index_step = 0xB0; },
+       [](Cpu& c) {
+         c.sample_stores();
+         c.stores(2);
+         return c.records();
+       },
+       1, 2},
+      {"the index moves", [](Behaviour& b) { b.index_updates = false; },
+       [](Cpu& c) {
+         c.sample_stores();
+         c.stores(2);
+         return c.records() * 10 + (c.record().ip() == 0x1008);
+       },
+       11, 1},
+      {"it is reloaded", [](Behaviour& b) { b.reload = Reload::kNone; },
+       [](Cpu& c) {
+         c.sample_stores(7);
+         c.stores(8);
+         return c.get(IA32_PMC0);
+       },
+       low_bits(48) - 6, 1},
+      {"from its own slot", [](Behaviour& b) { b.reload_single_slot = true; },
+       [](Cpu& c) {
+         c.sample(1, 0x82D0, 7);
+         c.stores(8);
+         return c.get(IA32_PMC0 + 1);
+       },
+       low_bits(48) - 6, 0},
+      {"with zero, too", [](Behaviour& b) { b.reload_skips_zero = true; },
+       [](Cpu& c) {
+         c.sample(1, 0x82D0, 0);
+         c.set(IA32_PMC0 + 1, ~uint64_t{0});
+         c.stores(2);
+         return c.get(IA32_PMC0 + 1);
+       },
+       0, 1},
+      {"a full buffer reloads nothing", [](Behaviour& b) { b.skip_reloads = true; },
+       [](Cpu& c) {
+         c.buffer(0, 9);
+         c.sample_stores(7);
+         c.stores(8);
+         return c.get(IA32_PMC0);
+       },
+       1, low_bits(48) - 6},
+      {"nor clears it anything", [](Behaviour& b) { b.skip_clears_status = true; },
+       [](Cpu& c) {
+         c.buffer(0, 9);
+         c.sample_stores(7);
+         c.stores(8);
+         return c.get(IA32_PERF_GLOBAL_STATUS) & 1;
+       },
+       1, 0},
+      {"it interrupts no more", [](Behaviour& b) { b.skip_interrupts = true; },
+       [](Cpu& c) {
+         c.buffer(0, 9);
+         c.sample_stores(7);
+         c.stores(8);
+         return uint64_t{c.pmu().interrupt_pending()};
+       },
+       0, 1},
+      {"rewound, it records again", [](Behaviour& b) { b.latched = true; },
+       [](Cpu& c) {
+         c.buffer(1, 9);
+         c.sample_stores(1);
+         c.stores(2);
+         c.buffer(3, 9);
+         c.stores(6);
+         return c.records();
+       },
+       3, 1},
+  };
+  check(decisions);
+}
+
+// The model of a precise store, on the counter that has it.
+uint64_t precise_store(Cpu& c, uint64_t (*shows)(Cpu&), bool enabled = true) {
+  c.sample(3, 0x02CD, 1);
+  if (enabled) c.set(IA32_PEBS_ENABLE, c.get(IA32_PEBS_ENABLE) | pebs_enable::kPreciseStore);
+  for (uint64_t i = 0; i < 2; ++i) {
+    c.retire(Signal::kStores, 1, {},
+             {.valid = true,
+              .l1_hit = true,
+              .stlb_miss = true,
+              .latency = 9,
+              .address = 0x7000 + 8 * i});
+  }
+  return shows(c);
+}
+
+TEST(Decisions, OfPreciseStores) {
+  const Decision decisions[] = {
+      {"PS_EN is needed", [](Behaviour& b) { b.precise_store_needs_enable = false; },
+       [](Cpu& c) {
+         return precise_store(
+             c, [](Cpu& d) { return d.records(); }, false);
+       },
+       0, 1},
+      {"with it there is a record", [](Behaviour& b) { b.precise_store_needs_enable = false; },
+       [](Cpu& c) { return precise_store(c, [](Cpu& d) { return d.records(); }); }, 1, 1},
+      {"the address is its own", [](Behaviour& b) { b.precise_store_lag = -1; },
+       [](Cpu& c) { return precise_store(c, [](Cpu& d) { return d.record().data_address(); }); },
+       0x7008, 0x7000},
+      {"there is an address", [](Behaviour& b) { b.precise_store_address = false; },
+       [](Cpu& c) { return precise_store(c, [](Cpu& d) { return d.record().data_address(); }); },
+       0x7008, 0},
+      {"there is a status", [](Behaviour& b) { b.precise_store_status = false; },
+       [](Cpu& c) { return precise_store(c, [](Cpu& d) { return d.record().data_source(); }); },
+       0x11, 0},
+      {"and it is the right way round",
+       [](Behaviour& b) { b.precise_store_status_inverted = true; },
+       [](Cpu& c) { return precise_store(c, [](Cpu& d) { return d.record().data_source(); }); },
+       0x11, 0x10},
+      {"there is no latency", [](Behaviour& b) { b.precise_store_zero_latency = false; },
+       [](Cpu& c) { return precise_store(c, [](Cpu& d) { return d.record().latency(); }); }, 0, 9},
+  };
+  check(decisions);
+}
+
+// A load that is slower than the threshold, on the counter that has load latency. Every load is tagged.
+uint64_t slow_load(Cpu& c, uint64_t (*shows)(Cpu&), uint64_t enable = bit(32 + 3)) {
+  c.sample(3, 0x100B, 1);
+  c.set(MSR_PEBS_LD_LAT_THRESHOLD, 20);
+  c.set(IA32_PEBS_ENABLE, bit(3) | enable);
+  for (uint64_t i = 0; i < 400 && c.records() == 0; ++i) {
+    c.retire(Signal::kLoads, 1,
+             {.valid = true, .source = 5, .latency = 60, .address = 0x7000 + 8 * i});
+  }
+  return shows(c);
+}
+
+TEST(Decisions, OfLoadLatency) {
+  const Decision decisions[] = {
+      {"LL_EN of its counter is needed", [](Behaviour& b) { b.load_latency_needs_enable = false; },
+       [](Cpu& c) {
+         return slow_load(
+             c, [](Cpu& d) { return d.records(); }, bit(32 + 2));
+       },
+       0, 1, "nehalem"},
+      {"with it there is a record", [](Behaviour& b) { b.load_latency_needs_enable = false; },
+       [](Cpu& c) { return slow_load(c, [](Cpu& d) { return d.records(); }); }, 1, 1, "nehalem"},
+      {"CMASK may be 0", [](Behaviour& b) { b.load_latency_wants_cmask = true; },
+       [](Cpu& c) { return slow_load(c, [](Cpu& d) { return d.records(); }); }, 1, 0, "nehalem"},
+      {"there is a source", [](Behaviour& b) { b.load_latency_source = false; },
+       [](Cpu& c) { return slow_load(c, [](Cpu& d) { return d.record().data_source(); }); }, 5, 0,
+       "nehalem"},
+      {"there is a latency", [](Behaviour& b) { b.load_latency_value = false; },
+       [](Cpu& c) { return slow_load(c, [](Cpu& d) { return d.record().latency(); }); }, 60, 0,
+       "nehalem"},
+      {"the threshold holds", [](Behaviour& b) { b.load_latency_threshold = false; },
+       [](Cpu& c) {
+         c.set(MSR_PEBS_LD_LAT_THRESHOLD, 100);
+         c.sample(3, 0x100B, 1);
+         c.set(IA32_PEBS_ENABLE, bit(3) | bit(35));
+         for (int i = 0; i < 400; ++i) {
+           c.retire(Signal::kLoads, 1, {.valid = true, .latency = 60, .address = 0x7000});
+         }
+         return uint64_t{c.records() > 0};
+       },
+       0, 1, "nehalem"},
+      {"a sibling takes nothing from it", [](Behaviour& b) { b.load_latency_needs_core = true; },
+       [](Cpu& c) { return slow_load(c, [](Cpu& d) { return d.records(); }); }, 1, 0, "nehalem",
+       true},
+      {"nor from other events", [](Behaviour& b) { b.load_latency_needs_core = true; },
+       [](Cpu& c) {
+         c.sample(0, 0x020B, 1);
+         c.stores(2);
+         return c.records();
+       },
+       1, 1, "nehalem", true},
+  };
+  check(decisions);
+}
+
+// A select that is written anew is read anew.
+TEST(Decisions, ASelectIsReadWithEachWrite) {
+  Cpu c("sandy-bridge", nullptr);
+  for (unsigned n = 0; n < 4; ++n) {
+    c.count(n, 0x82D0);
+    c.stores(2);
+    EXPECT_EQ(c.get(IA32_PMC0 + n), 2u) << n;
+    c.count(n, 0x81D0);
+    c.stores(2);
+    c.retire(Signal::kLoads);
+    EXPECT_EQ(c.get(IA32_PMC0 + n), 3u) << n;
+    c.count(n, 0xFFFF);
+    c.stores(1);
+    EXPECT_EQ(c.get(IA32_PMC0 + n), 3u) << "no such event";
+  }
+}
+
+}  // namespace
+}  // namespace skidproof::model
