@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -285,6 +286,280 @@ TEST_F(BtsTest, MachineCheckInitAndResetClearTheEnables) {
     branch();
     EXPECT_EQ(stored(), 0u) << which;
   }
+}
+
+// Every decision shows where it is taken, and nothing of it where it is not.
+TEST_F(BtsTest, EachDecisionShows) {
+  struct Decision {
+    const char* name;
+    void (*change)(BtsBehaviour&);
+    std::function<uint64_t()> shows;
+    uint64_t conforming, deviating;
+  };
+  auto branches = [this](uint64_t n) {
+    for (uint64_t i = 0; i < n; ++i) branch(0x100 + i, 0x2000 + i);
+    return stored();
+  };
+  const uint64_t kStop = kTrace | kInterrupt;
+  const Decision decisions[] = {
+      {"the threshold stops nothing", [](BtsBehaviour& b) { b.stops_at_threshold = true; },
+       [&] {
+         buffer(5, 2);
+         set(IA32_DEBUGCTL, kStop);
+         return branches(8);
+       },
+       5, 2},
+      {"nor does it end a circular buffer", [](BtsBehaviour& b) { b.wraps_at_threshold = true; },
+       [&] {
+         buffer(5, 2);
+         set(IA32_DEBUGCTL, kTrace);
+         return branches(4);
+       },
+       4, 2},
+      {"nor one that interrupts", [](BtsBehaviour& b) { b.wraps_at_threshold = true; },
+       [&] {
+         buffer(5, 2);
+         set(IA32_DEBUGCTL, kStop);
+         return branches(4);
+       },
+       4, 4},
+      {"a small buffer is one", [](BtsBehaviour& b) { b.least_records = 3; },
+       [&] {
+         buffer(2, 9);
+         set(IA32_DEBUGCTL, kStop);
+         return branches(4);
+       },
+       2, 0},
+      {"and three are enough", [](BtsBehaviour& b) { b.least_records = 3; },
+       [&] {
+         buffer(3, 9);
+         set(IA32_DEBUGCTL, kStop);
+         return branches(4);
+       },
+       3, 3},
+      {"a full buffer is not begun anew", [](BtsBehaviour& b) { b.wraps_with_interrupt = true; },
+       [&] {
+         buffer(3, 9);
+         set(IA32_DEBUGCTL, kStop);
+         return branches(4);
+       },
+       3, 1},
+      {"a circular one is", [](BtsBehaviour& b) { b.wraps_circular = false; },
+       [&] {
+         buffer(3, 9);
+         set(IA32_DEBUGCTL, kTrace);
+         return branches(4);
+       },
+       1, 3},
+      {"rewound, it goes on", [](BtsBehaviour& b) { b.resumes_after_rewind = false; },
+       [&] {
+         buffer(3, 9);
+         set(IA32_DEBUGCTL, kStop);
+         branches(4);
+         memory_.set_field(0x08, kBuffer);
+         return branches(2);
+       },
+       2, 0},
+      {"a buffer that is not full never stands",
+       [](BtsBehaviour& b) { b.resumes_after_rewind = false; },
+       [&] {
+         buffer(3, 9);
+         set(IA32_DEBUGCTL, kStop);
+         branches(3);
+         memory_.set_field(0x08, kBuffer);
+         return branches(2);
+       },
+       2, 2},
+      {"a full buffer keeps the enables", [](BtsBehaviour& b) { b.full_disables = true; },
+       [&] {
+         buffer(3, 9);
+         set(IA32_DEBUGCTL, kStop);
+         branches(4);
+         return get(IA32_DEBUGCTL);
+       },
+       kStop, kInterrupt},
+      {"one with room always does", [](BtsBehaviour& b) { b.full_disables = true; },
+       [&] {
+         buffer(3, 9);
+         set(IA32_DEBUGCTL, kStop);
+         branches(3);
+         return get(IA32_DEBUGCTL);
+       },
+       kStop, kStop},
+      {"from is the branch", [](BtsBehaviour& b) { b.from_is_branch = false; },
+       [&] {
+         set(IA32_DEBUGCTL, kTrace);
+         branches(1);
+         return from(0);
+       },
+       0x100, 0x102},
+      {"to is the target", [](BtsBehaviour& b) { b.to_is_target = false; },
+       [&] {
+         set(IA32_DEBUGCTL, kTrace);
+         branches(1);
+         return to(0);
+       },
+       0x2000, 0x102},
+      {"with a filter, too", [](BtsBehaviour& b) { b.filtered_from_stale = true; },
+       [&] {
+         set(IA32_DEBUGCTL, kTrace | bit(10));
+         branches(2);
+         return from(1);
+       },
+       0x101, 0x100},
+      {"and without one", [](BtsBehaviour& b) { b.filtered_from_stale = true; },
+       [&] {
+         set(IA32_DEBUGCTL, kTrace);
+         branches(2);
+         return from(1);
+       },
+       0x101, 0x101},
+      {"a branch not taken is none", [](BtsBehaviour& b) { b.not_taken = true; },
+       [&] {
+         set(IA32_DEBUGCTL, kTrace);
+         retire(Signal::kConditionalNotTaken, 0x1000, 0x1002);
+         retire(Signal::kNops, 0x1000, 0x1002);
+         return stored();
+       },
+       0, 1},
+      {"the threshold interrupts when it is reached",
+       [](BtsBehaviour& b) { b.threshold = BranchThreshold::kOneLate; },
+       [&] {
+         buffer(8, 2);
+         set(IA32_DEBUGCTL, kStop);
+         uint64_t n = 0;
+         for (; n < 8 && !pmu_->interrupt_pending(); ++n) branch();
+         return n;
+       },
+       2, 3},
+      {"not before", [](BtsBehaviour& b) { b.threshold = BranchThreshold::kOneEarly; },
+       [&] {
+         buffer(8, 2);
+         set(IA32_DEBUGCTL, kStop);
+         uint64_t n = 0;
+         for (; n < 8 && !pmu_->interrupt_pending(); ++n) branch();
+         return n;
+       },
+       2, 1},
+      {"and not never", [](BtsBehaviour& b) { b.threshold = BranchThreshold::kNever; },
+       [&] {
+         buffer(8, 2);
+         set(IA32_DEBUGCTL, kStop);
+         branches(5);
+         return uint64_t{pmu_->interrupt_pending()};
+       },
+       1, 0},
+      {"beginning anew interrupts nothing", [](BtsBehaviour& b) { b.wrap_interrupts = true; },
+       [&] {
+         buffer(3, 9);
+         set(IA32_DEBUGCTL, kTrace);
+         branches(3);
+         const bool early = pmu_->interrupt_pending();
+         branches(1);
+         return uint64_t{early} * 10 + pmu_->interrupt_pending();
+       },
+       0, 1},
+      {"a mispredicted branch is marked so", [](BtsBehaviour& b) { b.predicted = false; },
+       [&] {
+         set(IA32_DEBUGCTL, kTrace);
+         branches(1);
+         return flags(0);
+       },
+       kBranchPredicted, 0},
+      {"branches of 32-bit code are stored", [](BtsBehaviour& b) { b.legacy_stores = false; },
+       [&] {
+         pmu_->set_mode(Mode::kProtected32);
+         set(IA32_DEBUGCTL, kTrace);
+         return branches(2);
+       },
+       2, 0},
+      {"with 24 bytes each", [](BtsBehaviour& b) { b.legacy_index_step = 24; },
+       [&] {
+         pmu_->set_mode(Mode::kProtected32);
+         set(IA32_DEBUGCTL, kTrace);
+         return branches(2);
+       },
+       2, 4},
+      {"as in IA-32e mode", [](BtsBehaviour& b) { b.legacy_index_step = 24; },
+       [&] {
+         set(IA32_DEBUGCTL, kTrace);
+         return branches(2);
+       },
+       2, 2},
+      {"with DTES64", [](BtsBehaviour& b) { b.legacy_narrow = true; },
+       [&] {
+         pmu_->set_mode(Mode::kProtected32);
+         set(IA32_DEBUGCTL, kTrace);
+         return branches(2);
+       },
+       2, 1},
+      {"and with their prediction", [](BtsBehaviour& b) { b.legacy_predicted = false; },
+       [&] {
+         pmu_->set_mode(Mode::kProtected32);
+         set(IA32_DEBUGCTL, kTrace);
+         branches(1);
+         return flags(0);
+       },
+       kBranchPredicted, 0},
+      {"back in IA-32e mode all is as before",
+       [](BtsBehaviour& b) {
+         b.legacy_sticks = true;
+         b.legacy_stores = false;
+       },
+       [&] {
+         pmu_->set_mode(Mode::kProtected32);
+         pmu_->set_mode(Mode::kLong);
+         set(IA32_DEBUGCTL, kTrace);
+         return branches(2);
+       },
+       2, 0},
+  };
+  for (const Decision& d : decisions) {
+    SCOPED_TRACE(d.name);
+    make(behaviour_of(uarch()));
+    EXPECT_EQ(d.shows(), d.conforming);
+    Behaviour deviating = behaviour_of(uarch());
+    d.change(deviating.bts);
+    make(deviating);
+    EXPECT_EQ(d.shows(), d.deviating);
+  }
+}
+
+// RESET begins with a buffer that takes records, whatever was held or spoilt.
+TEST_F(BtsTest, ResetForgets) {
+  Behaviour behaviour = behaviour_of(uarch());
+  behaviour.bts.resumes_after_rewind = false;
+  behaviour.modes.rsm_spoils_branch = true;
+  make(behaviour);
+  buffer(1, 9);
+  set(IA32_DEBUGCTL, kTrace | kInterrupt);
+  branch();
+  branch();
+  pmu_->enter_smm();
+  pmu_->leave_smm();
+  pmu_->reset();
+  set(IA32_DS_AREA, kArea);
+  buffer(3, 9);
+  set(IA32_DEBUGCTL, kTrace | kInterrupt);
+  branch(0x1234);
+  ASSERT_EQ(stored(), 1u);
+  EXPECT_EQ(from(0), 0x1234u);
+
+  behaviour = behaviour_of(uarch());
+  behaviour.bts.after_interrupt = true;
+  make(behaviour);
+  buffer(8, 1);
+  set(IA32_DEBUGCTL, kTrace | kInterrupt);
+  branch(0x1);
+  ASSERT_TRUE(pmu_->interrupt_pending());
+  branch(0x2);
+  EXPECT_EQ(stored(), 1u) << "held back";
+  pmu_->reset();
+  set(IA32_DS_AREA, kArea);
+  set(IA32_DEBUGCTL, kTrace);
+  branch(0x3);
+  EXPECT_EQ(stored(), 2u);
+  EXPECT_EQ(from(1), 0x3u);
 }
 
 // NetBurst outside IA-32e mode: doublewords, and MSR_DEBUGCTLA. [SDM Figures 17-5, 17-6, 17-12]

@@ -847,6 +847,151 @@ TEST(Decisions, OfLoadLatency) {
   check(decisions);
 }
 
+// A load on a counter of Sandy Bridge, with all that its record may say.
+uint64_t described_load(Cpu& c, uint64_t (*shows)(Cpu&)) {
+  c.sample(3, 0x01CD, 1);
+  c.set(MSR_PEBS_LD_LAT_THRESHOLD, 3);
+  c.set(IA32_PEBS_ENABLE, bit(3) | bit(35));
+  for (uint64_t i = 0; i < 400 && c.records() == 0; ++i) {
+    c.retire(Signal::kLoads, 1,
+             {.valid = true,
+              .stlb_miss = true,
+              .locked = true,
+              .source = 5,
+              .latency = 60,
+              .address = 0xFFFF'8880'0000'0000 + c.ip()});
+  }
+  return shows(c);
+}
+
+TEST(Decisions, OfWhatARecordSaysOfALoad) {
+  const Decision decisions[] = {
+      {"translation and lock", [](Behaviour& b) { b.load_latency_status_bits = false; },
+       [](Cpu& c) { return described_load(c, [](Cpu& d) { return d.record().data_source(); }); },
+       0x35, 0x05},
+      {"from Sandy Bridge on", [](Behaviour& b) { b.load_latency_status_bits = false; },
+       [](Cpu& c) {
+         c.sample(3, 0x100B, 1);
+         c.set(IA32_PEBS_ENABLE, bit(3) | bit(35));
+         for (int i = 0; i < 400 && c.records() == 0; ++i) {
+           c.retire(Signal::kLoads, 1,
+                    {.valid = true, .stlb_miss = true, .locked = true, .source = 5, .latency = 60});
+         }
+         return c.record().data_source();
+       },
+       5, 5, "nehalem"},
+      {"its own address", [](Behaviour& b) { b.load_latency_lag = -1; },
+       [](Cpu& c) {
+         return described_load(c, [](Cpu& d) {
+           return d.record().data_address() - d.record().ip() - 0xFFFF'8880'0000'0000;
+         });
+       },
+       uint64_t{0} - 4, uint64_t{0} - 8},
+      {"all of it", [](Behaviour& b) { b.data_address_bits = 32; },
+       [](Cpu& c) {
+         return described_load(c, [](Cpu& d) { return d.record().data_address() >> 32; });
+       },
+       0xFFFF'8880, 0},
+      {"the published encoding", [](Behaviour& b) { b.load_latency_source_offset = 2; },
+       [](Cpu& c) {
+         return described_load(c, [](Cpu& d) { return d.record().data_source() & 0xF; });
+       },
+       5, 7},
+  };
+  check(decisions);
+}
+
+TEST(Decisions, OfTheBuffersStatusBit) {
+  const Decision decisions[] = {
+      {"the threshold sets it", [](Behaviour& b) { b.threshold_sets_ovf_buffer = false; },
+       [](Cpu& c) {
+         c.buffer(9, 2);
+         c.sample_stores();
+         c.stores(2);
+         const bool early = (c.get(IA32_PERF_GLOBAL_STATUS) & status::kOvfBuffer) != 0;
+         c.stores(2);
+         return uint64_t{early} * 10 + ((c.get(IA32_PERF_GLOBAL_STATUS) & status::kOvfBuffer) != 0);
+       },
+       1, 0},
+      {"with and without a freeze", [](Behaviour& b) { b.ovf_buffer_needs_freeze = true; },
+       [](Cpu& c) {
+         c.buffer(9, 1);
+         c.sample_stores();
+         c.stores(2);
+         return uint64_t{(c.get(IA32_PERF_GLOBAL_STATUS) & status::kOvfBuffer) != 0};
+       },
+       1, 0},
+      {"with a freeze", [](Behaviour& b) { b.ovf_buffer_needs_freeze = true; },
+       [](Cpu& c) {
+         c.set(IA32_DEBUGCTL, debugctl::kFreezePerfmonOnPmi);
+         c.buffer(9, 1);
+         c.sample_stores();
+         c.stores(2);
+         return uint64_t{(c.get(IA32_PERF_GLOBAL_STATUS) & status::kOvfBuffer) != 0};
+       },
+       1, 1},
+      {"a full buffer sets it", [](Behaviour& b) { b.full_sets_ovf_buffer = false; },
+       [](Cpu& c) {
+         c.buffer(2, 9);
+         c.sample_stores();
+         c.stores(2);
+         const bool early = (c.get(IA32_PERF_GLOBAL_STATUS) & status::kOvfBuffer) != 0;
+         c.stores(2);
+         return uint64_t{early} * 10 + ((c.get(IA32_PERF_GLOBAL_STATUS) & status::kOvfBuffer) != 0);
+       },
+       1, 0},
+      {"and clears nothing", [](Behaviour& b) { b.full_clears_ovf_buffer = true; },
+       [](Cpu& c) {
+         c.buffer(2, 1);
+         c.sample_stores();
+         c.stores(2);
+         const bool early = (c.get(IA32_PERF_GLOBAL_STATUS) & status::kOvfBuffer) != 0;
+         c.stores(2);
+         return uint64_t{early} * 10 + ((c.get(IA32_PERF_GLOBAL_STATUS) & status::kOvfBuffer) != 0);
+       },
+       11, 10},
+      {"nor interrupts", [](Behaviour& b) { b.full_interrupts = true; },
+       [](Cpu& c) {
+         c.buffer(2, 9);
+         c.sample_stores();
+         c.stores(4);
+         return uint64_t{c.pmu().interrupt_pending()};
+       },
+       0, 1},
+      {"a record leaves it", [](Behaviour& b) { b.ovf_buffer_sticky = false; },
+       [](Cpu& c) {
+         c.buffer(9, 1);
+         c.sample_stores();
+         c.stores(2);
+         c.buffer(9, 8);
+         c.stores(2);
+         return uint64_t{(c.get(IA32_PERF_GLOBAL_STATUS) & status::kOvfBuffer) != 0};
+       },
+       1, 0},
+  };
+  check(decisions);
+}
+
+// Behind its record a counter is not armed, and far from the next.
+TEST(Decisions, ARecordDisarms) {
+  Cpu c("ice-lake", nullptr);
+  c.sample(2, 0x82D0, 100000);
+  c.set(IA32_PMC0 + 2, ~uint64_t{0});
+  c.stores(1);
+  EXPECT_EQ(c.pmu().quiet_instructions(), 0u);
+  c.stores(1);
+  EXPECT_GT(c.pmu().quiet_instructions(), 1000u);
+  Cpu fixed("ice-lake", nullptr);
+  fixed.set(IA32_FIXED_CTR0 + 1, low_bits(48));
+  fixed.count_fixed(1);
+  fixed.set(IA32_PEBS_ENABLE, bit(33));
+  fixed.retire(Signal::kCycles);
+  EXPECT_EQ(fixed.pmu().quiet_instructions(), 0u);
+  fixed.retire(Signal::kCycles);
+  fixed.set(IA32_FIXED_CTR0 + 1, 0);
+  EXPECT_GT(fixed.pmu().quiet_instructions(), 1000u);
+}
+
 // A select that is written anew is read anew.
 TEST(Decisions, ASelectIsReadWithEachWrite) {
   Cpu c("sandy-bridge", nullptr);
