@@ -20,12 +20,16 @@ inline bool restarts(const RunPlan& plan) {
 }
 
 // Runs a plan that restarts() until neither an SMI nor a machine check nor a foreign NMI came, at the most so many
-// times. `once` runs a plan, `restore` puts the debug store back to what it was before the first. Noise::repeats
-// counts what was thrown away; what disturbed the last run stands in its log. Errors: those of `once` and of RDMSR.
+// times. `once` runs a plan, `restore` puts the debug store back to what it was before the first. The LVT entry is as
+// before the first as well: delivery masks it (R51), and a plan may want no handler to clear the mask. Noise::repeats
+// counts what was thrown away; what disturbed the last run stands in its log. Errors: those of `once`, of RDMSR and
+// of WRMSR.
 template <class Once, class Restore>
 Expected<RunLog> run_undisturbed(Machine& machine, const RunPlan& plan, int attempts, Once once,
                                  Restore restore) {
   RunPlan repeated = plan;
+  uint64_t lvt_entry = 0;
+  if (!plan.pmi.unmask) lvt_entry = SKIDPROOF_TRY(machine.rdmsr(arch::IA32_X2APIC_LVT_PMI));
   for (int attempt = 1;; ++attempt) {
     RunLog log = SKIDPROOF_TRY(once(repeated));
     const Noise& noise = log.noise;
@@ -33,6 +37,7 @@ Expected<RunLog> run_undisturbed(Machine& machine, const RunPlan& plan, int atte
     const bool disturbed = noise.smi + noise.machine_checks + noise.foreign_nmis != 0;
     if (!disturbed || attempt >= attempts) return log;
     restore();
+    if (!plan.pmi.unmask) SKIDPROOF_CHECK(machine.wrmsr(arch::IA32_X2APIC_LVT_PMI, lvt_entry));
     // The run has left more bits set than those that the plan clears.
     const uint64_t left = SKIDPROOF_TRY(machine.rdmsr(arch::IA32_PERF_GLOBAL_STATUS));
     for (MsrWrite& w : repeated.enable) {

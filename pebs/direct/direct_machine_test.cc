@@ -423,6 +423,27 @@ TEST_F(DirectMachineTest, ARepeatedRunClearsTheStatusThatTheDisturbedOneLeft) {
   EXPECT_THAT(cleared, ::testing::ElementsAre(1, arch::status::kOvfBuffer | 1));
 }
 
+// Delivery of the PMI masked the entry (R51), and this plan's handler leaves it so.
+TEST_F(DirectMachineTest, ARepeatedRunFindsTheLvtEntryThatTheFirstFound) {
+  const auto direct = machine();
+  const Program code = program(*direct);
+  uint64_t& entry = device_->registers[arch::IA32_X2APIC_LVT_PMI];
+  entry = arch::lvt::kNmi;
+  std::vector<uint64_t> found;
+  device_->run = [&](skidproof_run& run) {
+    found.push_back(entry);
+    entry |= arch::lvt::kMasked;
+    run.smis = found.size() == 1 ? 1 : 0;
+    return 0;
+  };
+  RunPlan plan;
+  plan.enable = {{arch::IA32_PERF_GLOBAL_OVF_CTRL, 1}};
+  plan.pmi.unmask = false;
+  ASSERT_TRUE(direct->run(code, plan));
+  EXPECT_THAT(found, ::testing::ElementsAre(arch::lvt::kNmi, arch::lvt::kNmi));
+  EXPECT_EQ(entry, arch::lvt::kNmi | arch::lvt::kMasked);
+}
+
 TEST_F(DirectMachineTest, ARunThatCannotBeRepeatedSaysThatItWasDisturbed) {
   const auto direct = machine();
   const Program code = program(*direct);
