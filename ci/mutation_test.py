@@ -91,6 +91,12 @@ class Finding(MutationTest):
         self.assertEqual(self.changes("bool f(bool a, bool b) { return !a || b; }"),
                          [("logical", "!a || b", "!a && b"), ("negation", "!a", "a")])
 
+    def test_a_rewritten_comparison_is_no_negation(self):
+        self.assertEqual(self.changes("""
+            struct Handle { bool operator==(decltype(nullptr)) const; };
+            bool f(const Handle& h, bool b) { return h != nullptr && b; }"""),
+                         [("logical", "h != nullptr && b", "h != nullptr || b")])
+
     def test_statements(self):
         code = """
             void g(int);
