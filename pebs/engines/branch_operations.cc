@@ -456,11 +456,6 @@ Handler stack_of(const model::Decoded& d) {
                                                             : push<M, Word, Operand::kRegister>;
 }
 
-// Jcc proper: not JRCXZ nor LOOP, whose opcodes hold no condition.
-bool is_jcc(const model::Decoded& d) {
-  return d.instruction.opcode_map == ZYDIS_OPCODE_MAP_0F || (d.instruction.opcode & 0xF0) == 0x70;
-}
-
 // By whether the core model takes part, and by what becomes of the block.
 template <class Word>
 Handler of_width(const model::Decoded& d, const Selection& selection) {
@@ -469,7 +464,7 @@ Handler of_width(const model::Decoded& d, const Selection& selection) {
     if (d.instruction.operand_width != 8 * sizeof(Word)) return nullptr;
     return selection.modelled ? stack_of<Modelled, Word>(d) : stack_of<Bare, Word>(d);
   }
-  if (d.facts.branch == model::Branch::kConditional && !is_jcc(d)) return nullptr;
+  if (d.facts.branch == model::Branch::kConditional && !d.facts.jcc) return nullptr;
   if (d.instruction.meta.branch_type == ZYDIS_BRANCH_TYPE_FAR) return nullptr;
   if (selection.single) {
     return selection.modelled ? branch_of<Modelled, Single, Word>(d)

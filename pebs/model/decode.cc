@@ -236,14 +236,13 @@ void note_operands(const Decoded& d, InstructionFacts& f) {
   }
 }
 
-// XOR r,r and its kin: the result does not depend on the register.
+// XOR r,r and its kin, among those that write a register: the result does not depend on it.
 bool is_zero_idiom(const Decoded& d) {
   switch (d.instruction.mnemonic) {
     case ZYDIS_MNEMONIC_XOR:
     case ZYDIS_MNEMONIC_SUB:
     case ZYDIS_MNEMONIC_PXOR:
-      return d.operands[0].type == ZYDIS_OPERAND_TYPE_REGISTER &&
-             d.operands[1].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+      return d.operands[1].type == ZYDIS_OPERAND_TYPE_REGISTER &&
              d.operands[0].reg.value == d.operands[1].reg.value;
     case ZYDIS_MNEMONIC_VPXOR:
       return d.operands[2].type == ZYDIS_OPERAND_TYPE_REGISTER &&
@@ -364,12 +363,18 @@ void note_near_firsts(const Decoded& d, InstructionFacts& f) {
   }
 }
 
+// JRCXZ and LOOP are conditional branches as well, but by the count register: no condition is in their opcodes.
+bool is_jcc(const ZydisDecodedInstruction& i) {
+  return i.meta.category == ZYDIS_CATEGORY_COND_BR &&
+         (i.opcode_map == ZYDIS_OPCODE_MAP_0F || (i.opcode & 0xF0) == 0x70);
+}
+
 uint8_t condition_code(const ZydisDecodedInstruction& i) {
+  if (is_jcc(i)) return i.opcode & 0xF;
   switch (i.meta.category) {
-    case ZYDIS_CATEGORY_COND_BR:
     case ZYDIS_CATEGORY_SETCC:
     case ZYDIS_CATEGORY_CMOV:
-      return i.opcode & 0xF;  // 70+cc, 0F 80+cc, 0F 90+cc, 0F 40+cc
+      return i.opcode & 0xF;  // 0F 90+cc, 0F 40+cc
     default:
       return 0;
   }
@@ -426,6 +431,7 @@ Expected<Decoded> decode(std::span<const std::byte> bytes, uint64_t address, Mod
     ZydisCalcAbsoluteAddress(&d.instruction, &d.operands[0], address, &f.target);
   }
   f.condition = condition_code(d.instruction);
+  f.jcc = is_jcc(d.instruction);
   f.nop = d.instruction.mnemonic == ZYDIS_MNEMONIC_NOP;
   f.non_temporal = is_non_temporal(d.instruction.mnemonic);
   f.fusion = fusion_class(d.instruction.mnemonic);
@@ -439,7 +445,6 @@ Expected<Decoded> decode(std::span<const std::byte> bytes, uint64_t address, Mod
   const Address& a = f.address_of;
   f.dependent_load = f.explicit_load && ((a.base != kNoRegister && (f.writes >> a.base & 1)) ||
                                          (a.index != kNoRegister && (f.writes >> a.index & 1)));
-  f.slots = f.uops;
   return d;
 }
 

@@ -53,7 +53,8 @@ struct InstructionFacts {
   uint64_t target = 0;  // of a direct branch
   uint8_t length = 0;
   Branch branch = Branch::kNone;
-  uint8_t condition = 0;          // tttn of a conditional jump, SETcc or CMOVcc
+  uint8_t condition = 0;          // tttn of Jcc, SETcc or CMOVcc
+  bool jcc = false;               // a conditional jump by flags: not JRCXZ, not LOOP
   uint8_t loads = 0, stores = 0;  // memory operations, the stack's included
   uint8_t uops = 1;               // fused domain
   uint8_t latency = 1;            // cycles from the operands to the result

@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <span>
+#include <vector>
 
 #include "pebs/model/retired.h"
 
@@ -16,10 +19,10 @@ using arch::Signal;
 
 using Bytes = std::vector<unsigned>;
 
-Decoded decoded(const Bytes& bytes) {
+Decoded decoded(const Bytes& bytes, uint64_t address = 0x1000, Mode mode = Mode::kLong) {
   std::vector<std::byte> code;
   for (unsigned b : bytes) code.push_back(static_cast<std::byte>(b));
-  auto d = decode(code, 0x1000);
+  auto d = decode(code, address, mode);
   EXPECT_TRUE(d) << d.error().text();
   return d.value_or(Decoded{});
 }
@@ -79,6 +82,7 @@ TEST(Decode, KnowsBranches) {
   EXPECT_EQ(decoded({0x75, 0x10}).facts.target, 0x1012u);
   EXPECT_EQ(decoded({0x75, 0x10}).facts.condition, 5);
   EXPECT_EQ(decoded({0x0F, 0x8F, 0, 0, 0, 0}).facts.condition, 15);
+  EXPECT_EQ(decoded({0x48, 0x89, 0xC8}).facts.condition, 0) << "mov rax, rcx has none";
   EXPECT_EQ(decoded({0xEB, 0xFE}).facts.branch, Branch::kJump);
   EXPECT_EQ(decoded({0xFF, 0xE0}).facts.branch, Branch::kIndirectJump);
   EXPECT_EQ(decoded({0xE8, 0, 0, 0, 0}).facts.branch, Branch::kCall);
@@ -89,6 +93,8 @@ TEST(Decode, KnowsBranches) {
 TEST(Decode, KnowsAPointerChase) {
   EXPECT_TRUE(decoded({0x48, 0x8B, 0x00}).facts.dependent_load);         // mov rax, [rax]
   EXPECT_TRUE(decoded({0x48, 0x8B, 0x04, 0xC6}).facts.dependent_load);   // mov rax, [rsi+rax*8]
+  EXPECT_TRUE(decoded({0x48, 0x8B, 0x09}).facts.dependent_load);         // mov rcx, [rcx]
+  EXPECT_TRUE(decoded({0x48, 0x8B, 0x0C, 0xCE}).facts.dependent_load);   // mov rcx, [rsi+rcx*8]
   EXPECT_FALSE(decoded({0x48, 0x8B, 0x06}).facts.dependent_load);        // mov rax, [rsi]
   EXPECT_FALSE(decoded({0x48, 0x89, 0x00}).facts.dependent_load);        // mov [rax], rax
   EXPECT_FALSE(decoded({0x48, 0x8B, 0x04, 0xCE}).facts.dependent_load);  // mov rax, [rsi+rcx*8]
@@ -104,6 +110,72 @@ TEST(Decode, AFlushHasAnAddressAndNeitherLoadsNorStores) {
   EXPECT_FALSE(decoded({0x0F, 0x18, 0x0A}).facts.flushes);  // prefetcht0 [rdx]
 }
 
+// Hidden in the syntax are the stack's accesses and those of string instructions.
+TEST(Decode, TellsTheStackFromOtherMemory) {
+  struct Case {
+    const char* text;
+    Bytes bytes;
+    Mode mode;
+    bool stack_load, stack_store, explicit_load, explicit_store;
+  };
+  for (const Case& c : {
+           Case{"push rax", {0x50}, Mode::kLong, false, true, false, false},
+           {"push eax", {0x50}, Mode::kProtected32, false, true, false, false},
+           {"push [rsi]", {0xFF, 0x36}, Mode::kLong, false, true, true, false},
+           {"pop rax", {0x58}, Mode::kLong, true, false, false, false},
+           {"pop eax", {0x58}, Mode::kProtected32, true, false, false, false},
+           {"ret", {0xC3}, Mode::kLong, true, false, false, false},
+           {"mov rax, [rsp+8]",
+            {0x48, 0x8B, 0x44, 0x24, 8},
+            Mode::kLong,
+            false,
+            false,
+            true,
+            false},
+           {"stosq", {0x48, 0xAB}, Mode::kLong, false, false, false, true},
+           {"lodsd", {0xAD}, Mode::kProtected32, false, false, true, false},
+       }) {
+    SCOPED_TRACE(c.text);
+    const InstructionFacts f = decoded(c.bytes, 0x1000, c.mode).facts;
+    EXPECT_EQ(f.stack_load, c.stack_load);
+    EXPECT_EQ(f.stack_store, c.stack_store);
+    EXPECT_EQ(f.explicit_load, c.explicit_load);
+    EXPECT_EQ(f.explicit_store, c.explicit_store);
+    EXPECT_EQ(f.has_address, c.explicit_load || c.explicit_store);
+  }
+}
+
+TEST(Decode, ReadsCodeOf32BitMode) {
+  const Decoded inc = decoded({0x40}, 0x1000, Mode::kProtected32);  // a prefix in 64-bit mode
+  EXPECT_EQ(inc.facts.fusion, FusionFirst::kInc);
+  EXPECT_EQ(inc.facts.mode, Mode::kProtected32);
+  EXPECT_EQ(text_of(inc), "inc eax");
+  const std::byte prefix{0x40};
+  EXPECT_FALSE(decode(std::span(&prefix, 1), 0x1000));
+  EXPECT_EQ(decoded({0x90}).facts.mode, Mode::kLong);
+  EXPECT_EQ(text_of(decoded({0x48, 0x8B, 0x44, 0xCE, 0xF8})), "mov rax, [rsi+rcx*8-0x08]");
+}
+
+TEST(Decode, KnowsTheRegistersThatAreWritten) {
+  struct Case {
+    const char* text;
+    Bytes bytes;
+    uint32_t writes;
+  };
+  for (const Case& c : {
+           Case{"mov rax, rcx", {0x48, 0x89, 0xC8}, 1u << 0},
+           {"mov rcx, [rsi+rax]", {0x48, 0x8B, 0x0C, 0x06}, 1u << 1},
+           {"mov [rsi], rax", {0x48, 0x89, 0x06}, 0},
+           {"cmp rax, rcx", {0x48, 0x39, 0xC8}, 0},
+           {"xadd rax, rcx", {0x48, 0x0F, 0xC1, 0xC8}, 1u << 0 | 1u << 1},
+           {"push rax", {0x50}, 1u << 4},
+           {"movaps xmm15, xmm0", {0x44, 0x0F, 0x28, 0xF8}, 1u << 31},
+           {"vaddsd xmm16, xmm16, xmm1: of no number", {0x62, 0xE1, 0xFF, 0x00, 0x58, 0xC1}, 0},
+       }) {
+    EXPECT_EQ(decoded(c.bytes).facts.writes, c.writes) << c.text;
+  }
+}
+
 TEST(Decode, KnowsTheRegisterThatChainsAnInstructionToTheOneBefore) {
   struct Chain {
     const char* text;
@@ -113,6 +185,7 @@ TEST(Decode, KnowsTheRegisterThatChainsAnInstructionToTheOneBefore) {
   for (const Chain& row : {
            Chain{"add rax, rcx", {0x48, 0x01, 0xC8}, 0},
            Chain{"add rcx, rax", {0x48, 0x01, 0xC1}, 1},
+           Chain{"inc rax", {0x48, 0xFF, 0xC0}, 0},
            Chain{"mov rax, rcx", {0x48, 0x89, 0xC8}, kNoRegister},
            Chain{"cmp rax, rcx", {0x48, 0x39, 0xC8}, kNoRegister},
            Chain{"test rax, rax", {0x48, 0x85, 0xC0}, kNoRegister},
@@ -121,17 +194,18 @@ TEST(Decode, KnowsTheRegisterThatChainsAnInstructionToTheOneBefore) {
            Chain{"xor eax, ecx", {0x31, 0xC8}, 0},
            Chain{"sub eax, eax", {0x29, 0xC0}, kNoRegister},
            Chain{"sub eax, [rax]", {0x2B, 0x00}, 0},
+           Chain{"sub al, [rsi]", {0x2A, 0x06}, 0},
            Chain{"pxor xmm1, xmm1", {0x66, 0x0F, 0xEF, 0xC9}, kNoRegister},
            Chain{"vpxor xmm1, xmm1, xmm1", {0xC5, 0xF1, 0xEF, 0xC9}, kNoRegister},
+           // Vector registers have numbers of their own behind the general ones.
+           Chain{"vpxor xmm1, xmm1, xmm2", {0xC5, 0xF1, 0xEF, 0xCA}, 16 + 1},
+           Chain{"vpxor xmm1, xmm2, xmm2", {0xC5, 0xE9, 0xEF, 0xCA}, kNoRegister},
+           Chain{"vpxor xmm1, xmm2, xmm1", {0xC5, 0xE9, 0xEF, 0xC9}, 16 + 1},
+           Chain{"vpaddd xmm15, xmm15, xmm1", {0xC5, 0x01, 0xFE, 0xF9}, 16 + 15},
+           Chain{"vaddsd xmm16, xmm16, xmm1", {0x62, 0xE1, 0xFF, 0x00, 0x58, 0xC1}, kNoRegister},
        }) {
     EXPECT_EQ(decoded(row.bytes).facts.chain, row.chain) << row.text;
   }
-  // Vector registers have numbers of their own behind the general ones.
-  const uint8_t first = decoded({0xC5, 0xF1, 0xEF, 0xCA}).facts.chain;  // vpxor xmm1, xmm1, xmm2
-  EXPECT_NE(first, kNoRegister);
-  EXPECT_GE(first, 16);
-  EXPECT_EQ(decoded({0xC5, 0xE9, 0xEF, 0xCA}).facts.chain, kNoRegister);  // vpxor xmm1, xmm2, xmm2
-  EXPECT_EQ(decoded({0xC5, 0xE9, 0xEF, 0xC9}).facts.chain, first);        // vpxor xmm1, xmm2, xmm1
 }
 
 TEST(Decode, ResolvesAddresses) {
@@ -141,15 +215,45 @@ TEST(Decode, ResolvesAddresses) {
   EXPECT_EQ(a.scale, 3);
   EXPECT_EQ(a.displacement, -8);
   EXPECT_EQ(a.bytes, 8);
+  a = decoded({0x48, 0x8B, 0x04, 0xCE}).facts.address_of;  // mov rax, [rsi+rcx*8]
+  EXPECT_EQ(a.displacement, 0);
   a = decoded({0x8B, 0x05, 0x10, 0, 0, 0}).facts.address_of;  // mov eax, [rip+0x10]
   EXPECT_EQ(a.base, kNoRegister);
   EXPECT_EQ(a.displacement, 0x1016);
   EXPECT_EQ(a.bytes, 4);
 }
 
+// What is undefined afterwards is overwritten, too, but by a division.
+TEST(Decode, KnowsTheFlagsThatAreReadAndWritten) {
+  constexpr uint32_t kCarry = 0x1, kZero = 0x40, kAll = 0x8D5;
+  struct Case {
+    const char* text;
+    Bytes bytes;
+    uint32_t read, written;
+  };
+  for (const Case& c : {
+           Case{"mov rax, rcx", {0x48, 0x89, 0xC8}, 0, 0},
+           {"add rax, rcx", {0x48, 0x01, 0xC8}, 0, kAll},
+           {"inc rax", {0x48, 0xFF, 0xC0}, 0, kAll & ~kCarry},
+           {"and rax, rcx", {0x48, 0x21, 0xC8}, 0, kAll},         // AF undefined
+           {"imul rax, rcx", {0x48, 0x0F, 0xAF, 0xC1}, 0, kAll},  // SF, ZF, AF and PF undefined
+           {"div rcx", {0x48, 0xF7, 0xF1}, 0, 0},
+           {"idiv rcx", {0x48, 0xF7, 0xF9}, 0, 0},
+           {"adc rax, rcx", {0x48, 0x11, 0xC8}, kCarry, kAll},
+           {"cmovz rax, rcx", {0x48, 0x0F, 0x44, 0xC1}, kZero, 0},
+           {"jnz", {0x75, 0x00}, kZero, 0},
+       }) {
+    EXPECT_EQ(decoded(c.bytes).facts.flags_read, c.read) << c.text;
+    EXPECT_EQ(decoded(c.bytes).facts.flags_written, c.written) << c.text;
+  }
+}
+
 TEST(Decode, FlagsOfShiftsDependOnTheCount) {
   EXPECT_EQ(decoded({0x48, 0xC1, 0xE0, 0x40}).facts.flags_written, 0u);  // shl rax, 64: by 0
+  EXPECT_NE(decoded({0x48, 0xC1, 0xE0, 0x20}).facts.flags_written, 0u);  // shl rax, 32
   EXPECT_NE(decoded({0x48, 0xC1, 0xE0, 0x03}).facts.flags_written, 0u);  // shl rax, 3
+  EXPECT_EQ(decoded({0xC1, 0xE0, 0x20}).facts.flags_written, 0u);        // shl eax, 32: by 0
+  EXPECT_NE(decoded({0xC1, 0xE0, 0x03}).facts.flags_written, 0u);        // shl eax, 3
   EXPECT_EQ(decoded({0x48, 0x0F, 0xBC, 0xC1}).facts.flags_written,
             0x40u);                                                // bsf rax, rcx: ZF alone
   EXPECT_EQ(decoded({0x48, 0xD3, 0xE0}).facts.flags_written, 0u);  // shl rax, cl: nobody knows
@@ -164,11 +268,21 @@ TEST(Decode, RefusesBytesThatAreNoInstruction) {
   EXPECT_FALSE(decode(std::span(bytes).first(0), 0x1000));
 }
 
+// Instructions one behind the other, not placed yet.
+std::vector<InstructionFacts> facts_of(const std::vector<Bytes>& code, uint64_t address = 0x1000,
+                                       Mode mode = Mode::kLong) {
+  std::vector<InstructionFacts> facts;
+  for (const auto& bytes : code) {
+    facts.push_back(decoded(bytes, address, mode).facts);
+    address = facts.back().end();
+  }
+  return facts;
+}
+
 // A block of instructions, placed.
 std::vector<InstructionFacts> block(std::initializer_list<Bytes> code,
-                                    const char* name = "sandy-bridge") {
-  std::vector<InstructionFacts> facts;
-  for (const auto& bytes : code) facts.push_back(decoded(bytes).facts);
+                                    const char* name = "sandy-bridge", Mode mode = Mode::kLong) {
+  std::vector<InstructionFacts> facts = facts_of(code, 0x1000, mode);
   place(facts, microarch(name));
   return facts;
 }
@@ -193,11 +307,29 @@ TEST(Place, FusesByTheMicroarchsRules) {
            {"cmp mem, imm", {0x48, 0x83, 0x3E, 0x05}, kJnz, false, false},
            {"add mem, reg", {0x48, 0x01, 0x06}, kJnz, false, false},
            {"or, jnz", {0x48, 0x09, 0xC8}, kJnz, false, false},
+           {"xor, jnz", {0x48, 0x31, 0xC8}, kJnz, false, false},
+           {"neg, jnz", {0x48, 0xF7, 0xD8}, kJnz, false, false},
+           {"adc, jnz", {0x48, 0x11, 0xC8}, kJnz, false, false},
+           {"sbb, jnz", {0x48, 0x19, 0xC8}, kJnz, false, false},
+           {"shl, jnz", {0x48, 0xC1, 0xE0, 0x03}, kJnz, false, false},
+           {"cmp, jrcxz", {0x48, 0x39, 0xC8}, {0xE3, 0x00}, false, false},
+           {"cmp, loop", {0x48, 0x39, 0xC8}, {0xE2, 0x00}, false, false},
+           {"test, jmp", {0x48, 0x85, 0xC0}, {0xEB, 0x00}, false, false},
+           {"test, mov", {0x48, 0x85, 0xC0}, {0x48, 0x89, 0xC8}, false, false},
            {"inc mem", {0x48, 0xFF, 0x06}, kJnz, false, false},
        }) {
     SCOPED_TRACE(p.text);
     EXPECT_EQ(block({p.first, p.jump})[0].fused_with_next, p.sandy_bridge);
     EXPECT_EQ(block({p.first, p.jump}, "nehalem")[0].fused_with_next, p.nehalem);
+  }
+}
+
+// Core 2 fuses outside 64-bit mode only. (R65)
+TEST(Place, FusesInTheModesOfTheMicroarch) {
+  const Bytes kCmp = {0x39, 0xC8};  // cmp eax, ecx
+  for (const Mode mode : {Mode::kLong, Mode::kProtected32}) {
+    EXPECT_EQ(block({kCmp, kJnz}, "core2", mode)[0].fused_with_next, mode == Mode::kProtected32);
+    EXPECT_TRUE(block({kCmp, kJnz}, "nehalem", mode)[0].fused_with_next);
   }
 }
 
@@ -222,16 +354,22 @@ TEST(Place, SplitsIndexedAddressesByTheMicroarchsRules) {
 }
 
 TEST(Place, DecidesByTheBehaviourItIsGiven) {
-  const Bytes kOr = {0x48, 0x09, 0xC8}, kNop = {0x90}, kCmp = {0x48, 0x39, 0xC8};
+  const Bytes kOr = {0x48, 0x09, 0xC8}, kXor = {0x48, 0x31, 0xC8}, kNop = {0x90},
+              kCmp = {0x48, 0x39, 0xC8};
+  const Bytes kNeg = {0x48, 0xF7, 0xD8}, kAdc = {0x48, 0x11, 0xC8}, kSbb = {0x48, 0x19, 0xC8},
+              kShl = {0x48, 0xC1, 0xE0, 0x03};
   auto fused = [](std::initializer_list<Bytes> code, void (*change)(CoreBehaviour&)) {
-    std::vector<InstructionFacts> facts;
-    for (const auto& bytes : code) facts.push_back(decoded(bytes).facts);
+    std::vector<InstructionFacts> facts = facts_of(code);
     CoreBehaviour behaviour = core_behaviour_of(microarch("sandy-bridge"));
     change(behaviour);
     place(facts, behaviour);
     return bool{facts[0].fused_with_next};
   };
-  EXPECT_TRUE(fused({kOr, kJnz}, [](CoreBehaviour& b) { b.fuses_bitwise = true; }));
+  for (const Bytes& first : {kOr, kXor, kNeg, kAdc, kSbb, kShl}) {
+    const bool bitwise = first == kOr || first == kXor;
+    EXPECT_EQ(fused({first, kJnz}, [](CoreBehaviour& b) { b.fuses_bitwise = true; }), bitwise);
+    EXPECT_EQ(fused({first, kJnz}, [](CoreBehaviour& b) { b.fuses_arithmetic = true; }), !bitwise);
+  }
   EXPECT_TRUE(fused({kCmp, kNop, kJnz}, [](CoreBehaviour& b) { b.fuses_apart = true; }));
   EXPECT_FALSE(fused({kCmp, kJnz}, [](CoreBehaviour& b) { b.fusion = {}; }));
 }
@@ -318,11 +456,7 @@ TEST(Place, AnInstructionAddsItsOwnEvents) {
 TEST(Place, ABorderKeepsAPairApart) {
   for (const uint32_t border : {0u, 16u, 64u}) {
     for (uint64_t address : {0x0FFBu, 0x100Du, 0x103Du, 0x1005u}) {
-      std::vector<InstructionFacts> facts;
-      for (const Bytes& bytes : {Bytes{0x48, 0x39, 0xC8}, kJnz})
-        facts.push_back(decoded(bytes).facts);
-      facts[0].address = address;
-      facts[1].address = address + 3;
+      std::vector<InstructionFacts> facts = facts_of({{0x48, 0x39, 0xC8}, kJnz}, address);
       CoreBehaviour behaviour = core_behaviour_of(microarch());
       behaviour.fusion_border = border;
       place(facts, behaviour);
@@ -339,14 +473,61 @@ TEST(Place, ABorderKeepsAPairApart) {
   }
 }
 
+// A broken CPU, on which a pair costs more where its first ends a cache line. (R70)
+TEST(Place, APairOverTwoLinesMayCostMore) {
+  const Bytes kCmp = {0x48, 0x39, 0xC8}, kNop = {0x90};
+  CoreBehaviour conforming = core_behaviour_of(microarch()), broken = conforming;
+  broken.line_end_uops = 2;
+  struct Case {
+    const char* text;
+    std::vector<Bytes> code;
+    uint64_t address;
+    unsigned slots, more;
+  };
+  const Case cases[] = {
+      {"the first ends its line", {kNop, kCmp, kJnz}, 0x103C, 0, 2},
+      {"behind another instruction", {kNop, kNop, kCmp, kJnz}, 0x103B, 0, 2},
+      {"within a line", {kNop, kCmp, kJnz}, 0x1000, 0, 0},
+      {"the jump ends its line", {kNop, kCmp, kJnz}, 0x103A, 0, 0},
+      {"a no-operation ends its line", {kCmp, kNop, kJnz}, 0x103C, 1, 0},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.text);
+    std::vector<InstructionFacts> facts = facts_of(c.code, c.address);
+    const auto code = std::span(facts).subspan(1);  // something else stands before the block
+    place(code, conforming);
+    EXPECT_EQ(code.back().slots, c.slots);
+    place(code, broken);
+    EXPECT_EQ(code.back().slots, c.slots + c.more);
+    for (const InstructionFacts& f : code.first(code.size() - 1)) EXPECT_EQ(f.slots, 1);
+  }
+}
+
 // A wait for what the instruction before makes is in whole widths of retirement, and has a bound.
 TEST(Place, OnlyTheInstructionBeforeIsWaitedFor) {
   const Bytes kAdd = {0x48, 0x01, 0xC0},
               kAddRcx = {0x48, 0x01, 0xC9};  // add rax, rax; add rcx, rcx
   EXPECT_EQ(block({kAdd, kAdd})[1].stall + 1, 4);
+  EXPECT_EQ(block({kAddRcx, kAddRcx})[1].stall + 1, 4);
   EXPECT_EQ(block({kAdd, kAddRcx})[1].stall, 0) << "another register";
   EXPECT_EQ(block({kAddRcx, kAddRcx, kAdd, kAddRcx})[3].stall, 0) << "two before";
   EXPECT_EQ(block({kAdd})[0].stall, 0) << "nothing before";
+  std::vector<InstructionFacts> facts = facts_of({kAdd, kAdd});
+  place(std::span(facts).subspan(1), microarch());
+  EXPECT_EQ(facts[1].stall, 0) << "in another block";
+}
+
+// Latencies are cycles, and a width of 0 is taken for 1.
+TEST(Place, AWaitIsInCyclesWhateverTheWidth) {
+  const Bytes kImul = {0x48, 0x0F, 0xAF, 0xC0};  // imul rax, rax
+  for (const uint32_t width : {0u, 1u, 3u, 8u}) {
+    CoreBehaviour behaviour = core_behaviour_of(microarch());
+    behaviour.caches.retire_width = width;
+    std::vector<InstructionFacts> facts = facts_of({kImul, kImul});
+    place(facts, behaviour);
+    EXPECT_EQ(0u + facts[1].stall + facts[1].slots, facts[1].latency * std::max(1u, width))
+        << width;
+  }
 }
 
 TEST(Place, NoInstructionExceedsTheModelsBounds) {
@@ -359,6 +540,11 @@ TEST(Place, NoInstructionExceedsTheModelsBounds) {
     EXPECT_LE(f.loads, max_per_instruction(Signal::kLoads));
     EXPECT_LE(f.stall, 128 * 4);
   }
+  CoreBehaviour slow = core_behaviour_of(microarch());
+  slow.caches.l1_latency = 5000;
+  std::vector<InstructionFacts> chase = facts_of({{0x48, 0x8B, 0x00}});
+  place(chase, slow);
+  EXPECT_LE(chase[0].stall, 128 * 4);
 }
 
 }  // namespace

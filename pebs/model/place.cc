@@ -50,7 +50,7 @@ void place(std::span<InstructionFacts> block, const CoreBehaviour& behaviour) {
     if (f.dependent_load) latency += behaviour.caches.l1_latency * width;
     if (latency > f.slots) held = std::max(held, latency - f.slots);
     f.stall = static_cast<uint16_t>(std::min(held, 128 * width));
-    if (n == 0 || f.branch != Branch::kConditional) continue;
+    if (n == 0 || !f.jcc) continue;
     const bool over_lines = !block[n - 1].nop && block[n - 1].end() % 64 == 0;
     const uint8_t more = over_lines ? behaviour.line_end_uops : uint8_t{0};
     const bool over_a_nop = behaviour.fuses_apart && n > 1 && block[n - 1].nop;
