@@ -41,8 +41,9 @@ struct Input {
     data.latency = 0x1234;
     data.cache_latency = 0x12;
   }
-  std::vector<std::byte> record(const Microarch& m, uint64_t config, bool adaptive = true) const {
-    return adaptive_record(m, {}, data,
+  std::vector<std::byte> record(const Microarch& m, uint64_t config, bool adaptive = true,
+                                const AdaptiveBehaviour& how = {}) const {
+    return adaptive_record(m, how, data,
                            {.config = config,
                             .adaptive = adaptive,
                             .registers = &registers,
@@ -102,6 +103,23 @@ TEST(AdaptiveRecordTest, MoreBranchesThanThereAreAreZero) {
   EXPECT_EQ(word(bytes, 0x20), 1u);
   EXPECT_EQ(word(bytes, 0x38), 0u);
   EXPECT_EQ(word(bytes, 0x50), 0u);
+}
+
+// One entry at least remains, and the header says how many.
+TEST(AdaptiveRecordTest, EntriesMayBeMissing) {
+  for (const unsigned missing : {0u, 1u, 3u, 40u}) {
+    for (const unsigned selected : {1u, 2u, 32u}) {
+      const uint64_t config = adaptive::kBranches | uint64_t{selected - 1}
+                                                        << adaptive::kBranchEntriesShift;
+      AdaptiveBehaviour how;
+      how.branches_missing = static_cast<uint8_t>(missing);
+      const auto bytes = Input().record(row("ice-lake"), config, true, how);
+      const unsigned entries = missing < selected ? selected - missing : 1;
+      EXPECT_EQ(adaptive::branch_entries(word(bytes, 0)), entries) << missing << " of " << selected;
+      EXPECT_EQ(bytes.size(), adaptive::kBasicBytes + entries * adaptive::kBranchEntryBytes)
+          << missing << " of " << selected;
+    }
+  }
 }
 
 TEST(AdaptiveRecordTest, RetireLatencySaturates) {

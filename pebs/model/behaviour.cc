@@ -1,5 +1,7 @@
 #include "pebs/model/behaviour.h"
 
+#include <numeric>
+
 namespace skidproof::model {
 
 Behaviour behaviour_of(const arch::Microarch& microarch, const Rough& rough) {
@@ -9,7 +11,7 @@ Behaviour behaviour_of(const arch::Microarch& microarch, const Rough& rough) {
   b.answering_fixed = microarch.fixed_counters;
   b.pebs_counters = microarch.pebs_counters;
   b.fused_pair_skid = microarch.fused_pair_skid;
-  for (unsigned i = 0; i < arch::kGprs; ++i) b.gpr_source[i] = static_cast<uint8_t>(i);
+  std::iota(b.gpr_source.begin(), b.gpr_source.end(), uint8_t{0});
   b.pdir_counters = microarch.pdir_counter;
   b.precise_store_counters = microarch.precise_store_counter;
   b.core = core_behaviour_of(microarch, rough);

@@ -27,20 +27,19 @@ class BranchRing {
 
   // `cycle`: core clock after the branch retired.
   void add(uint64_t from, uint64_t to, bool mispredicted, uint64_t cycle) {
-    uint64_t cycles = entries_ == 0 ? 0 : std::min(cycle - last_cycle_, branch_info::kMostCycles);
+    uint64_t cycles = empty_ ? 0 : std::min(cycle - last_cycle_, branch_info::kMostCycles);
+    empty_ = false;
     last_cycle_ = cycle;
     next_ = (next_ + 1) % kDepth;
     ring_[next_] = {from, to, cycles | (mispredicted ? branch_info::kMispredicted : 0)};
-    entries_ = std::min(entries_ + 1, kDepth);
   }
-  // The i-th before the newest; zeros where there is none.
-  LastBranch back(unsigned i) const {
-    return i < entries_ ? ring_[(next_ + kDepth - i) % kDepth] : LastBranch{};
-  }
+  // The i-th before the newest, i < kDepth; zeros where there is none.
+  LastBranch back(unsigned i) const { return ring_[(next_ - i) % kDepth]; }
 
  private:
   std::array<LastBranch, kDepth> ring_{};
-  unsigned next_ = 0, entries_ = 0;
+  unsigned next_ = 0;
+  bool empty_ = true;
   uint64_t last_cycle_ = 0;
 };
 

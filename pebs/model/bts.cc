@@ -99,8 +99,7 @@ BranchTraceStore::Outcome BranchTraceStore::store(uint64_t ds_area, const Traced
     bus_.write(ds_area + ds().bts_index,
                {reinterpret_cast<const std::byte*>(&index), ds().field_bytes});
   }
-  return {.stored = true,
-          .threshold = due(fields, index) || (wrapped && behaviour_.wrap_interrupts)};
+  return {.threshold = due(fields, index) || (wrapped && behaviour_.wrap_interrupts)};
 }
 
 }  // namespace skidproof::model

@@ -25,7 +25,6 @@ class BranchTraceStore {
       : bus_(bus), uarch_(microarch), behaviour_(behaviour) {}
 
   struct Outcome {
-    bool stored = false;
     bool full = false;       // no room, and the buffer is not circular
     bool threshold = false;  // the record's interrupt is due
   };

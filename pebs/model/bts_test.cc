@@ -323,6 +323,43 @@ TEST_F(BtsTest, EachDecisionShows) {
          return branches(4);
        },
        4, 4},
+      {"TR is needed", [](BtsBehaviour& b) { b.needs_messages = false; },
+       [&] {
+         set(IA32_DEBUGCTL, bit(7));
+         return branches(2);
+       },
+       0, 2},
+      {"BTS is needed", [](BtsBehaviour& b) { b.needs_store = false; },
+       [&] {
+         set(IA32_DEBUGCTL, bit(6));
+         return branches(2);
+       },
+       0, 2},
+      {"without both nothing is stored",
+       [](BtsBehaviour& b) { b.needs_messages = b.needs_store = false; },
+       [&] {
+         set(IA32_DEBUGCTL, 0);
+         return branches(2);
+       },
+       0, 0},
+      {"a conditional branch that fell through is none",
+       [](BtsBehaviour& b) { b.not_taken = true; },
+       [&] {
+         set(IA32_DEBUGCTL, kTrace);
+         for (int i = 0; i < 2; ++i) retire(Signal::kNops, 0x1000, 0x1002);
+         retire(Signal::kConditionalNotTaken, 0x1002, 0x1004);
+         return stored();
+       },
+       0, 1},
+      {"a buffer that ends inside its second record holds one",
+       [](BtsBehaviour& b) { b.least_records = 2; },
+       [&] {
+         buffer(2, 9);
+         memory_.set_field(0x10, kBuffer + 24 * 2 - 1);
+         set(IA32_DEBUGCTL, kStop);
+         return branches(4);
+       },
+       1, 0},
       {"a small buffer is one", [](BtsBehaviour& b) { b.least_records = 3; },
        [&] {
          buffer(2, 9);

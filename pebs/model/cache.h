@@ -41,7 +41,7 @@ class TagArray {
 
   void clear() {
     for (size_t n = 0; n < size_t{sets()} * kVectors; ++n)
-      std::fill_n(vectors_[n].tags, 4, Tag::kEmpty);
+      std::fill(std::begin(vectors_[n].tags), std::end(vectors_[n].tags), Tag::kEmpty);
   }
 
   uint32_t sets() const { return mask_ + 1; }

@@ -95,5 +95,10 @@ TEST(TagArray, RoundsSetsDownToAPowerOfTwo) {
   EXPECT_EQ(TagArray<8>(0, 8).sets(), 1u);
 }
 
+TEST(TagArray, HasAtLeastOneWayAndAtMostTheMaximum) {
+  EXPECT_EQ(TagArray<8>(64, 0).sets(), 64u);
+  EXPECT_EQ(TagArray<8>(64, 2 * TagArray<8>::kMaximumWays).sets(), 64 / TagArray<8>::kMaximumWays);
+}
+
 }  // namespace
 }  // namespace skidproof::model

@@ -96,7 +96,7 @@ inline uint64_t Core::take_buffer(uint32_t number, uint64_t now, uint64_t busy) 
 [[gnu::noinline]] void Core::prefetch_behind(uint32_t number) {
   const uint32_t next = number + 1;
   constexpr uint32_t kLinesOfPage = 1u << (kPageShift - kLineShift);
-  if (next % kLinesOfPage == 0 || ((number * 0x9E37'79B1u) & 0xFFFF'FFFFu) >= prefetch_) return;
+  if (next % kLinesOfPage == 0 || number * 0x9E37'79B1u >= prefetch_) return;
   l2_.touch(next);
   l3_.touch(next);
   if (l1_.find(next) == l1_.kAbsent) l1_.insert(next);

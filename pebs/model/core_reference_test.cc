@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <iterator>
 #include <list>
 #include <map>
-#include <vector>
+#include <utility>
 
 #include "base/random.h"
 #include "pebs/model/core.h"
@@ -70,13 +71,17 @@ struct Met {
 
 class PlainCore {
  public:
-  explicit PlainCore(const CacheGeometry& g)
-      : g_(g),
-        l1_(g.l1_bytes / 64, g.l1_ways),
-        l2_(g.l2_bytes / 64, g.l2_ways),
-        l3_(g.l3_bytes / 64, g.l3_ways),
-        dtlb_(g.dtlb_entries, g.dtlb_ways),
-        stlb_(g.stlb_entries, g.stlb_ways) {}
+  explicit PlainCore(const CoreBehaviour& behaviour)
+      : g_(behaviour.caches),
+        l1_(g_.l1_bytes / 64, g_.l1_ways),
+        l2_(g_.l2_bytes / 64, g_.l2_ways),
+        l3_(g_.l3_bytes / 64, g_.l3_ways),
+        dtlb_(g_.dtlb_entries, g_.dtlb_ways),
+        stlb_(g_.stlb_entries, g_.stlb_ways),
+        prefetches_(behaviour.prefetch == 1) {
+    // L1 is never slower than what lies behind it.
+    g_.l1_latency = std::min({g_.l1_latency, g_.l2_latency, g_.l3_latency, g_.memory_latency});
+  }
 
   Met load(uint64_t address, unsigned bytes, uint64_t now, bool chase) {
     Met met = access(address, bytes, now);
@@ -164,7 +169,14 @@ class PlainCore {
     met.source = in_l2 ? kL2 : in_l3 ? kL3 : kMemory;
     met.latency = in_l2 ? g_.l2_latency : in_l3 ? g_.l3_latency : g_.memory_latency;
     if (combining_ == line) combining_ = UINT64_MAX;
+    if (prefetches_ && (line + 1) % (4096 / 64) != 0) prefetch(line + 1);
     met.wait = buffer(line, now, met.latency * g_.retire_width);
+  }
+  // Into every level, and there at once.
+  void prefetch(uint64_t line) {
+    l2_.touch(line);
+    l3_.touch(line);
+    if (l1_.find(line) == nullptr) l1_.touch(line);
   }
   Met access(uint64_t address, unsigned bytes, uint64_t now) {
     Met met;
@@ -183,30 +195,41 @@ class PlainCore {
 
   CacheGeometry g_;
   Lists l1_, l2_, l3_, dtlb_, stlb_;
+  bool prefetches_;
   std::array<std::pair<uint64_t, uint64_t>, Core::kFillBuffers> buffers_{};
   size_t next_ = 0;
   uint64_t combining_ = UINT64_MAX;  // the line of the last non-temporal store
 };
 
 // Small enough that every level overflows, with latencies that cannot be taken for each other.
-CacheGeometry small(uint32_t l1_ways, uint32_t stlb_ways, uint32_t width) {
-  return {.l1_bytes = 2 * 64 * l1_ways,
-          .l1_ways = l1_ways,
-          .l1_latency = 5,
-          .l2_bytes = 4 * 64 * 8,
-          .l2_ways = 8,
-          .l2_latency = 13,
-          .l3_bytes = 8 * 64 * 16,
-          .l3_ways = 16,
-          .l3_latency = 37,
-          .memory_latency = 211,
-          .dtlb_entries = 8,
-          .dtlb_ways = 4,
-          .stlb_entries = 2 * stlb_ways,
-          .stlb_ways = stlb_ways,
-          .stlb_latency = 7,
-          .walk_latency = 29,
-          .retire_width = width};
+CoreBehaviour small(uint32_t l1_ways, uint32_t stlb_ways, uint32_t width) {
+  CoreBehaviour behaviour;
+  behaviour.caches = {.l1_bytes = 2 * 64 * l1_ways,
+                      .l1_ways = l1_ways,
+                      .l1_latency = 5,
+                      .l2_bytes = 4 * 64 * 8,
+                      .l2_ways = 8,
+                      .l2_latency = 13,
+                      .l3_bytes = 8 * 64 * 16,
+                      .l3_ways = 16,
+                      .l3_latency = 37,
+                      .memory_latency = 211,
+                      .dtlb_entries = 8,
+                      .dtlb_ways = 4,
+                      .stlb_entries = 2 * stlb_ways,
+                      .stlb_ways = stlb_ways,
+                      .stlb_latency = 7,
+                      .walk_latency = 29,
+                      .retire_width = width};
+  return behaviour;
+}
+CoreBehaviour prefetching(CoreBehaviour behaviour) {
+  behaviour.prefetch = 1;
+  return behaviour;
+}
+CoreBehaviour with_l1_latency(uint32_t cycles, CoreBehaviour behaviour) {
+  behaviour.caches.l1_latency = cycles;
+  return behaviour;
 }
 
 // An address: mostly in a few lines, now and then anywhere in 64 pages.
@@ -217,13 +240,13 @@ uint64_t anywhere(Random& random) {
   return kBase + page * 4096 + offset;
 }
 
-class CoreReference : public ::testing::TestWithParam<CacheGeometry> {};
+class CoreReference : public ::testing::TestWithParam<CoreBehaviour> {};
 
 TEST_P(CoreReference, AgreesOnEveryAccess) {
-  const CacheGeometry geometry = GetParam();
+  const CacheGeometry geometry = GetParam().caches;
   Random random(7);
-  Core core(geometry, 1);
-  PlainCore plain(geometry);
+  Core core(GetParam(), 1);
+  PlainCore plain(GetParam());
   uint64_t clock = 0, loads = 0, stores = 0, spent = 0;
   auto settle = [&] {
     arch::SignalCounts counts{};
@@ -306,7 +329,9 @@ TEST_P(CoreReference, AgreesOnEveryAccess) {
 
 INSTANTIATE_TEST_SUITE_P(Geometries, CoreReference,
                          ::testing::Values(small(8, 4, 4), small(12, 4, 4), small(8, 12, 3),
-                                           small(4, 6, 1)));
+                                           small(4, 6, 1), prefetching(small(8, 4, 4)),
+                                           prefetching(small(12, 4, 4)),
+                                           with_l1_latency(20, small(8, 4, 4))));
 
 }  // namespace
 }  // namespace skidproof::model

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "base/random.h"
+
 namespace skidproof::model {
 namespace {
 
@@ -122,6 +127,8 @@ TEST(Core, ALineOnItsWayIsAFillBufferHitUntilItArrives) {
   d.load(kBase);
   d.clock = 10'000;
   d.load(kBase + 64);
+  EXPECT_FALSE(d.core.load_is_quick(kBase + 64, 8));
+  EXPECT_TRUE(d.core.store_is_quick(kBase + 64, 8)) << "a store does not wait for it";
   d.gained(Signal::kLoadsFillBuffer);
   d.load(kBase + 72);
   EXPECT_EQ(d.gained(Signal::kLoadsFillBuffer), 1u);
@@ -175,6 +182,23 @@ TEST(Core, ForgettingTranslationsMakesTheNextAccessWalk) {
   EXPECT_FALSE(d.core.load_is_quick(kBase, 8));
   d.load(kBase);
   EXPECT_EQ(d.gained(Signal::kStlbMissLoads), 1u);
+}
+
+TEST(Core, TheMostRecentPageOfEachTlbSetIsQuick) {
+  const arch::CacheGeometry g;
+  const uint64_t sets = g.dtlb_entries / g.dtlb_ways;
+  Driver d(g);
+  auto word = [](uint64_t n) { return kBase + n * (4096 + 64); };  // lines of different sets, too
+  for (int pass = 0; pass < 2; ++pass) {
+    for (uint64_t n = 0; n < sets; ++n) d.load(word(n));
+    d.clock += 10'000;
+  }
+  for (uint64_t n = 0; n < sets; ++n) {
+    EXPECT_TRUE(d.core.load_is_quick(word(n), 8)) << n;
+    EXPECT_TRUE(d.core.store_is_quick(word(n), 8)) << n;
+  }
+  d.load(word(sets));
+  EXPECT_FALSE(d.core.load_is_quick(word(0), 8)) << "another page of its set came";
 }
 
 TEST(Core, ACheckedPageIsNeverQuick) {
@@ -291,19 +315,44 @@ TEST(Core, TheReferenceClockRunsAtItsOwnRate) {
 }
 
 TEST(Core, SlotsAndBusCyclesFollowTheClock) {
-  arch::CacheGeometry geometry;
-  geometry.slots = 6;
-  geometry.bus_ratio = 25;
-  Driver d(geometry);
-  for (uint64_t n = 0; n < 100; ++n) {
-    d.load(kBase + 4096 * n);
-    d.settle();  // in pieces that are no multiple of anything
+  for (const uint32_t slots : {6u, 1000u}) {
+    arch::CacheGeometry geometry;
+    geometry.slots = slots;
+    geometry.bus_ratio = 25;
+    Driver d(geometry);
+    for (uint64_t n = 0; n < 100; ++n) {
+      d.load(kBase + 4096 * n);
+      d.settle();  // in pieces that are no multiple of anything
+    }
+    const uint64_t cycles = d.gained(Signal::kCycles);
+    ASSERT_GT(cycles, 1000u);
+    // No more than what the PMU is told that a cycle has at the most.
+    EXPECT_EQ(d.gained(Signal::kSlots), std::min<uint64_t>(slots, kMaxSlotsPerCycle) * cycles);
+    EXPECT_EQ(d.gained(Signal::kBusCycles), cycles / 25);
+    EXPECT_EQ(d.core.cycle(), cycles);
   }
-  const uint64_t cycles = d.gained(Signal::kCycles);
-  ASSERT_GT(cycles, 1000u);
-  EXPECT_EQ(d.gained(Signal::kSlots), 6 * cycles);
-  EXPECT_EQ(d.gained(Signal::kBusCycles), cycles / 25);
-  EXPECT_EQ(d.core.cycle(), cycles);
+}
+
+// However the clock is cut, its readings are whole cycles, rounded down. A width of 0 is taken for 1.
+TEST(Core, ReadingsOfTheClockAreWholeCycles) {
+  for (const uint32_t width : {0u, 1u, 3u, 4u, 8u}) {
+    for (const uint32_t bus_ratio : {1u, 3u, 25u}) {
+      arch::CacheGeometry geometry;
+      geometry.retire_width = width;
+      geometry.bus_ratio = bus_ratio;
+      Driver d(geometry);
+      ASSERT_EQ(d.core.width(), std::max(1u, width));
+      for (uint64_t n = 0; n < 500; ++n) {
+        d.clock += n % (3 * d.core.width() + 2);
+        d.settle();
+        const uint64_t cycles = d.clock / d.core.width();
+        ASSERT_EQ(d.core.cycle(), cycles) << "width " << width << ", slot " << d.clock;
+        ASSERT_EQ(d.core.totals()[arch::index(Signal::kCycles)], cycles);
+        ASSERT_EQ(d.core.totals()[arch::index(Signal::kBusCycles)], cycles / bus_ratio)
+            << "ratio " << bus_ratio << ", cycle " << cycles;
+      }
+    }
+  }
 }
 
 TEST(Core, ProbesTellWhatTheLastAccessMet) {
@@ -349,8 +398,9 @@ uint64_t mispredictions(Driver& d, int count, bool (*direction)(int)) {
 TEST(Core, PatternsAreLearnedAndCoinsAreNot) {
   Driver d;
   for (auto direction : {+[](int) { return true; }, +[](int) { return false; },
-                         +[](int n) { return n % 2 == 0; }, +[](int n) { return n % 5 == 0; }}) {
-    mispredictions(d, 500, direction);
+                         +[](int n) { return n % 2 == 0; }, +[](int n) { return n % 5 == 0; },
+                         +[](int n) { return n % int{Predictor::kHistoryBits} == 0; }}) {
+    mispredictions(d, 600, direction);  // whole periods
     EXPECT_EQ(mispredictions(d, 1000, direction), 0u);
   }
   uint64_t random = mispredictions(
@@ -359,9 +409,15 @@ TEST(Core, PatternsAreLearnedAndCoinsAreNot) {
 }
 
 TEST(Core, OutcomesAreCountedByDirection) {
-  Driver d;
-  for (int n = 0; n < 30; ++n) d.branch(0x1234, n % 3 == 0);
+  const arch::CacheGeometry g;
+  Driver d(g);
+  for (int n = 0; n < 30; ++n) {
+    const uint64_t stall = d.branch(0x1234, n % 3 == 0);
+    const uint64_t wrong = d.gained(Signal::kMispredictsConditional);
+    EXPECT_EQ(stall, wrong * g.mispredict_penalty * g.retire_width) << "outcome " << n;
+  }
   EXPECT_EQ(d.gained(Signal::kConditionalTaken), 10u);
+  EXPECT_EQ(d.gained(Signal::kNearTaken), 10u);
   EXPECT_EQ(d.gained(Signal::kConditionalNotTaken), 20u);
   EXPECT_EQ(d.gained(Signal::kMispredicts),
             d.gained(Signal::kMispredictsTaken) + d.gained(Signal::kMispredictsNotTaken));
@@ -384,27 +440,58 @@ TEST(Core, IndirectBranchesRepeatTheirLastTarget) {
   EXPECT_EQ(d.core.jump_indirect(7, 0x100), 0u);
   EXPECT_GT(d.core.jump_indirect(7, 0x200), 0u);
   EXPECT_GT(d.core.call_indirect(9, 0x300, 0x310), 0u);
+  EXPECT_EQ(d.core.call_indirect(9, 0x300, 0x320), 0u);
   EXPECT_EQ(d.gained(Signal::kMispredictsNearCall), 1u);
   EXPECT_EQ(d.gained(Signal::kMispredicts), 3u);
   EXPECT_EQ(d.gained(Signal::kMispredictsTaken), 3u);
   EXPECT_EQ(d.gained(Signal::kMispredictsConditional), 0u);
 }
 
-TEST(Core, TimePassesInWhichNothingRetires) {
+TEST(Core, EachIndirectBranchHasATargetOfItsOwn) {
   Driver d;
-  d.clock += 100 * d.core.width();
-  d.settle();
-  const uint64_t cycle = d.core.cycle(), tsc = d.core.tsc();
-  const auto before = d.core.totals();
-  d.core.stall(0);
-  EXPECT_EQ(d.core.totals(), before);
-  d.core.stall(900);
-  EXPECT_EQ(d.core.cycle() - cycle, 900u);
-  EXPECT_EQ(d.core.tsc() - tsc, 900u);
-  EXPECT_EQ(d.core.clock(), (cycle + 900) * d.core.width());
-  const auto& after = d.core.totals();
-  EXPECT_EQ(after[arch::index(Signal::kCycles)] - before[arch::index(Signal::kCycles)], 900u);
-  EXPECT_EQ(after[arch::index(Signal::kInstructions)], before[arch::index(Signal::kInstructions)]);
+  auto wrong = [&](uint32_t key) { return d.core.jump_indirect(key, 0x1000 + 16 * key) != 0; };
+  for (uint32_t key = 0; key < Predictor::kTargets; ++key) EXPECT_TRUE(wrong(key)) << key;
+  for (uint32_t key = 0; key < Predictor::kTargets; ++key) EXPECT_FALSE(wrong(key)) << key;
+}
+
+// An idle predictor leans one way or the other, and only weakly.
+TEST(Predictor, OneOutcomeTurnsAnIdleCounter) {
+  for (const bool taken : {false, true}) {
+    Predictor predictor;
+    unsigned wrong = 0;
+    uint32_t history = 0;
+    auto meets = [&](uint32_t counter) {
+      const bool mispredicted = predictor.conditional(counter ^ history, taken);
+      history = history << 1 | static_cast<uint32_t>(taken);
+      return mispredicted;
+    };
+    constexpr uint32_t kCounters = 1u << Predictor::kHistoryBits;
+    for (uint32_t counter = 0; counter < kCounters; ++counter) {
+      wrong += meets(counter);
+      EXPECT_FALSE(meets(counter)) << counter;
+    }
+    EXPECT_GT(wrong, 0u);
+    EXPECT_LT(wrong, kCounters);
+  }
+}
+
+TEST(Core, TimePassesInWhichNothingRetires) {
+  for (const uint64_t stall : {0u, 1u, 900u}) {
+    Driver d;
+    d.clock += 100 * d.core.width();
+    d.settle();
+    const uint64_t cycle = d.core.cycle(), tsc = d.core.tsc();
+    arch::SignalCounts expected = d.core.totals();
+    d.core.stall(stall);
+    EXPECT_EQ(d.core.cycle() - cycle, stall);
+    EXPECT_EQ(d.core.tsc() - tsc, stall);
+    EXPECT_EQ(d.core.clock(), (cycle + stall) * d.core.width());
+    expected[arch::index(Signal::kCycles)] += stall;
+    expected[arch::index(Signal::kReferenceCycles)] += stall;
+    expected[arch::index(Signal::kBusCycles)] += stall;
+    expected[arch::index(Signal::kSlots)] += stall * arch::CacheGeometry{}.slots;
+    EXPECT_EQ(d.core.totals(), expected) << "nothing else";
+  }
 }
 
 TEST(Core, ResetBringsBackTheBeginning) {
@@ -426,6 +513,33 @@ TEST(Core, ResetBringsBackTheBeginning) {
   Driver second({}, 1), other({}, 2);
   EXPECT_EQ(play(second), once);
   EXPECT_NE(play(other), once);  // another seed: another idle predictor
+}
+
+TEST(Core, ResetForgetsWhatWasUnderWay) {
+  Driver d;
+  auto begin = [&] {
+    d.load(kBase);
+    d.stream(kBase + 64);  // the next store to this line would combine
+    for (uint64_t n = 0; n < 20; ++n) d.branch(n, n % 2 == 0);
+    for (uint64_t depth = 1; depth <= Predictor::kReturns; ++depth) d.core.call(depth * 16);
+    d.core.jump_indirect(7, 0x200);
+    d.core.arm_probe(kBase);
+    d.load(kBase + 128);
+    d.core.reset();
+  };
+  begin();
+  arch::SignalCounts counts{};
+  d.core.settle(counts, 0);
+  EXPECT_EQ(d.core.totals(), arch::SignalCounts{}) << "nothing was settled before";
+  begin();
+  d.core.load(kBase, 8, 1, false, false);  // the page is known again
+  EXPECT_EQ(d.core.probe().load.source, 0) << "nobody armed it again";
+  EXPECT_EQ(d.core.probe().load.latency, 0);
+  EXPECT_FALSE(d.core.stream_is_quick(kBase + 64, 8));
+  EXPECT_GT(d.core.jump_indirect(7, 0x200), 0u);
+  for (uint64_t depth = Predictor::kReturns; depth >= 1; --depth) {
+    EXPECT_GT(d.core.give_back(depth * 16), 0u) << depth;
+  }
 }
 
 }  // namespace

@@ -57,11 +57,9 @@ void NetBurst::clear() {
   escrs_.fill(0);
   pebs_enable_ = matrix_ = precise_event_ = ds_area_ = debugctl_ = 0;
   lvt_pmi_ = kResetLvt;
-  wait_ = 0;
   pmi_pending_ = reloaded_once_ = false;
   modes_.smm = modes_.locked = false;
   tracer_.reset();
-  refresh();
 }
 
 // --- Modes (R56, R57)
@@ -348,9 +346,7 @@ void NetBurst::count(const Retired& r) {
   if (wait_ > 0) {
     if (--wait_ == 0) record(r);
   } else if (triggered) {
-    wait_ = behaviour_.skid_instructions > 1
-                ? static_cast<unsigned>(behaviour_.skid_instructions) - 1
-                : 0;
+    wait_ = static_cast<unsigned>(std::max(behaviour_.skid_instructions - 1, 0));
     if (wait_ == 0) record(r);
   }
   before_ = *r.after;
@@ -365,7 +361,7 @@ void NetBurst::advance(const SignalCounts& counts, uint64_t instructions) {
 }
 
 uint64_t NetBurst::quiet_instructions(uint64_t most_uops) const {
-  if (tracing_ || wait_ > 0 || (armed_ & counting_) != 0) return 0;
+  if (tracing_ || armed_ != 0) return 0;
   uint64_t quiet = pmi_pending_ ? pmi_countdown_ : UINT64_MAX;
   for (uint32_t rest = counting_; rest != 0; rest &= rest - 1) {
     const Slot& slot = slots_[static_cast<unsigned>(__builtin_ctz(rest))];
@@ -392,7 +388,6 @@ Registers NetBurst::recorded_registers(const Retired& r) {
 
 void NetBurst::record(const Retired& r) {
   for (Slot& slot : slots_) slot.armed = false;
-  const uint32_t precise = armed_ | behaviour_.netburst.precise_counters;
   armed_ = 0;
   if (!ia32e_ && !behaviour_.legacy_mode_records) return;
   DebugStore ds(bus_, wide() ? uarch_ : legacy_, behaviour_, ds_area_, latched_);
@@ -408,11 +403,8 @@ void NetBurst::record(const Retired& r) {
   reloaded_once_ = true;
   ++records_;
   stall_ += behaviour_.rough.assist_cycles;
-  for (unsigned n = 0; n < nb::kCounters; ++n) {
-    Slot& slot = slots_[n];
-    if (reloads && slot.pebs && ((precise >> n) & 1) != 0) {
-      slot.count.value = ds.reset_value(0) & slot.count.mask;
-    }
+  for (Slot& slot : slots_) {
+    if (reloads && slot.pebs) slot.count.value = ds.reset_value(0) & slot.count.mask;
   }
   if (ds.reached_threshold()) raise_pmi();
 }

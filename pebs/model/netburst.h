@@ -49,7 +49,7 @@ class NetBurst {
   bool interrupt_pending() const { return pmi_pending_; }
   uint64_t take_stall() { return std::exchange(stall_, 0); }
   void transfer(uint64_t from, uint64_t to);
-  bool active() const { return counting_ != 0 || pmi_pending_ || wait_ > 0 || tracing_; }
+  bool active() const { return counting_ != 0 || pmi_pending_ || tracing_; }
 
  private:
   struct Slot {

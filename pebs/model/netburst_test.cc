@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -237,7 +238,10 @@ TEST_F(NetBurstTest, ACounterOfEachBlockCountsWhatItsEscrSelects) {
     make();
     select(n, "global_power_events");
     retire(Signal::kCycles);
-    EXPECT_EQ(get(nb::MSR_BPU_COUNTER0 + n), 1u);
+    SignalCounts ten{};
+    ten[index(Signal::kCycles)] = 10;
+    pmu_->advance(ten, 10);
+    EXPECT_EQ(get(nb::MSR_BPU_COUNTER0 + n), 11u);
   }
 }
 
@@ -273,6 +277,13 @@ TEST_F(NetBurstTest, CountsNothingUnlessAllOfItIsSelected) {
     retire();
     EXPECT_EQ(get(nb::MSR_BPU_COUNTER0 + 12), 0u);
   }
+  // The event of one ESCR in another that this counter can select as well.
+  make();
+  const uint64_t other = cccr(m) ^ uint64_t { 1 } << nb::cccr::kEscrShift;
+  set(nb::escr_of(12, static_cast<unsigned>(other >> nb::cccr::kEscrShift) & 7),
+      escr(m.event, m.mask));
+  set(control, other);
+  EXPECT_FALSE(pmu_->active());
   make();
   set(selecting, escr(m.event, m.mask));
   set(control, cccr(m));
@@ -447,6 +458,189 @@ TEST_F(NetBurstTest, RegistersAreThoseBeforeOrBehindTheSampledInstruction) {
   }
   EXPECT_TRUE(before);
   EXPECT_TRUE(behind);
+}
+
+// Where a record comes later than it should, its instruction is the one that it comes behind.
+TEST_F(NetBurstTest, ALongerSkidRecordsALaterInstruction) {
+  for (const int skid : {0, 1, 2, 4}) {
+    make();
+    Behaviour behaviour = behaviour_of(row());
+    behaviour.skid_instructions = skid;
+    pmu_ = std::make_unique<NetBurst>(row(), memory_, behaviour, 1);
+    set_up_ds(100, 101);
+    sample_stores(4);
+    for (int i = 0; i < 4; ++i) retire(Signal::kStores);
+    const uint64_t sampled = ip_;
+    retire(Signal::kStores);
+    for (int waiting = 1; waiting < skid; ++waiting) {
+      EXPECT_EQ(records(), 0u);
+      EXPECT_EQ(pmu_->quiet_instructions(1), 0u) << "a record is due";
+      set(IA32_X2APIC_LVT_PMI, lvt::kNmi);
+      retire();
+    }
+    ASSERT_EQ(records(), 1u) << skid;
+    EXPECT_EQ(record(0).ip(), sampled + 4 * static_cast<uint64_t>(skid));
+  }
+}
+
+TEST_F(NetBurstTest, ALateRecordIsLostWhenCountingStops) {
+  make([](Behaviour& b) { b.skid_instructions = 4; });
+  set_up_ds(100, 101);
+  sample_stores(1);
+  for (int i = 0; i < 2; ++i) retire(Signal::kStores);
+  set(nb::MSR_BPU_CCCR0 + kIq4, 0);
+  for (int i = 0; i < 4; ++i) retire(Signal::kStores);
+  EXPECT_EQ(records(), 0u);
+}
+
+// Between an overflow and its record every instruction matters; behind it none does until the next overflow is near.
+TEST_F(NetBurstTest, IsQuietUnlessItIsArmed) {
+  set_up_ds(100, 101);
+  sample_stores(50);
+  EXPECT_GT(pmu_->quiet_instructions(1), 10u);
+  for (int i = 0; i < 50; ++i) retire(Signal::kStores);
+  EXPECT_EQ(pmu_->quiet_instructions(1), 0u);
+  set(IA32_X2APIC_LVT_PMI, lvt::kNmi);
+  EXPECT_EQ(pmu_->quiet_instructions(1), 0u) << "no register that was written disarmed it";
+  retire(Signal::kStores);
+  ASSERT_EQ(records(), 1u);
+  EXPECT_GT(pmu_->quiet_instructions(1), 10u);
+}
+
+// Every decision shows where it is taken, and nothing of it where it is not.
+TEST_F(NetBurstTest, EachDecisionShows) {
+  constexpr uint64_t kTrBts = bit(2) | bit(3);
+  struct Decision {
+    const char* name;
+    void (*change)(Behaviour&);
+    std::function<uint64_t()> shows;
+    uint64_t conforming, deviating;
+  };
+  auto sample = [this](int stores) {
+    set_up_ds(100, 101);
+    sample_stores(5);
+    for (int i = 0; i < stores; ++i) retire(Signal::kStores);
+  };
+  auto trace = [&] {
+    memory_.set_field(row().ds.bts_base, FlatMemory::kBuffer + 0x4000);
+    memory_.set_field(row().ds.bts_index, FlatMemory::kBuffer + 0x4000);
+    memory_.set_field(row().ds.bts_maximum, FlatMemory::kBuffer + 0x5000);
+    memory_.set_field(row().ds.bts_threshold, FlatMemory::kBuffer + 0x6000);
+    set(IA32_DS_AREA, FlatMemory::kBase);
+    set(nb::MSR_DEBUGCTLA, kTrBts);
+  };
+  auto traced = [&] {
+    return (memory_.field(row().ds.bts_index) - FlatMemory::kBuffer - 0x4000) /
+           row().branch_record_in(Mode::kLong).bytes;
+  };
+  const Decision decisions[] = {
+      {"architectural registers answer",
+       [](Behaviour& b) { b.netburst.architectural_registers = true; },
+       [&] {
+         uint64_t answers = 0;
+         for (const uint32_t msr :
+              {IA32_PMC0, IA32_PERFEVTSEL0, IA32_FIXED_CTR_CTRL, IA32_PERF_GLOBAL_STATUS,
+               IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_OVF_CTRL, IA32_PERF_GLOBAL_OVF_CTRL + 1}) {
+           answers += pmu_->wrmsr(msr, 3) && pmu_->rdmsr(msr).value_or(3) == 0;
+         }
+         return answers;
+       },
+       0, 6},
+      {"the overflow itself is recorded", [](Behaviour& b) { b.record_on_overflow = true; },
+       [&] {
+         sample(5);
+         return records();
+       },
+       0, 1},
+      {"no reload", [](Behaviour& b) { b.reload = Reload::kNone; },
+       [&] {
+         sample(6);
+         return get(nb::MSR_BPU_COUNTER0 + kIq4);
+       },
+       kLow40 + 1 - 5, 1},
+      {"one reload", [](Behaviour& b) { b.reload = Reload::kOnlyOnce; },
+       [&] {
+         sample(12);
+         return get(nb::MSR_BPU_COUNTER0 + kIq4);
+       },
+       kLow40 + 1 - 5, 1},
+      {"the state behind", [](Behaviour& b) { b.netburst.late_state = true; },
+       [&] {
+         sample(6);
+         return ip_ - record(0).ip();
+       },
+       0, 4},
+      {"no branch record beside a PEBS record", [](Behaviour& b) { b.bts.beside_pebs = false; },
+       [&] {
+         trace();
+         sample(5);
+         for (int i = 0; i < 2; ++i) {
+           Retired r = instruction(Signal::kStores);
+           r.counts[index(Signal::kNearTaken)] = 1;
+           pmu_->retire(r);
+         }
+         return records() * 10 + traced();
+       },
+       12, 11},
+      {"interrupts are no branches", [](Behaviour& b) { b.bts.interrupts = false; },
+       [&] {
+         trace();
+         pmu_->transfer(0x1111, 0x2222);
+         return traced();
+       },
+       1, 0},
+      {"nothing is traced in real-address mode",
+       [](Behaviour& b) { b.modes.real_mode_branches = false; },
+       [&] {
+         set(nb::MSR_DEBUGCTLA, kTrBts);
+         EXPECT_TRUE(pmu_->active());
+         pmu_->set_mode(Mode::kReal);
+         return uint64_t{pmu_->active()};
+       },
+       1, 0},
+      {"RESET keeps MSR_PEBS_ENABLE", [](Behaviour& b) { b.modes.reset_clears_pebs = false; },
+       [&] {
+         set(IA32_PEBS_ENABLE, nb::pebs_enable::kEnable);
+         pmu_->reset();
+         return get(IA32_PEBS_ENABLE);
+       },
+       0, nb::pebs_enable::kEnable},
+      {"RESET keeps MSR_DEBUGCTLA", [](Behaviour& b) { b.modes.reset_clears_branches = false; },
+       [&] {
+         set(nb::MSR_DEBUGCTLA, kTrBts);
+         pmu_->reset();
+         return get(nb::MSR_DEBUGCTLA) | (pmu_->active() ? 1 : 0);
+       },
+       0, kTrBts | 1},
+      {"RESET empties no full branch trace store",
+       [](Behaviour& b) { b.modes.reset_clears_branches = b.bts.resumes_after_rewind = false; },
+       [&] {
+         trace();
+         memory_.set_field(row().ds.bts_maximum, FlatMemory::kBuffer + 0x4000);
+         set(nb::MSR_DEBUGCTLA, kTrBts | bit(4));
+         pmu_->transfer(0x1111, 0x2222);
+         pmu_->reset();
+         trace();
+         pmu_->transfer(0x1111, 0x2222);
+         return traced();
+       },
+       1, 1},
+      {"a machine check ends it for good",
+       [](Behaviour& b) { b.modes.machine_check_reversible = false; },
+       [&] {
+         pmu_->machine_check();
+         sample(6);
+         return records();
+       },
+       1, 0},
+  };
+  for (const Decision& d : decisions) {
+    SCOPED_TRACE(d.name);
+    make();
+    EXPECT_EQ(d.shows(), d.conforming);
+    make(d.change);
+    EXPECT_EQ(d.shows(), d.deviating);
+  }
 }
 
 TEST_F(NetBurstTest, OtherCountersDoNoPebs) {

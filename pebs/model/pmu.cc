@@ -153,9 +153,7 @@ void Pmu::State::resolve(unsigned n) {
   c.load_latency = latency && load_latency_enabled(n);
   c.signal =
       event != nullptr && event->kind != EventKind::kLoadLatency ? event->signal : Signal::kNone;
-  if (how.substitute.select != 0 && how.substitute.select == (c.select & 0xFFFF)) {
-    c.signal = how.substitute.signal;
-  }
+  if (how.substitute.select == (c.select & 0xFFFF)) c.signal = how.substitute.signal;
   if (how.mistake.event != Signal::kNone && c.signal == how.mistake.event) {
     c.signal = how.mistake.counts;
   }
@@ -192,7 +190,8 @@ void Pmu::State::refresh() {
   const CountingBehaviour& how = behaviour.counting;
   const uint32_t fixed_before = fixed_counting;
   const uint32_t could_record = armed & counting;
-  counting = fixed_counting = armed = fixed_armed = sharing = fixed_sharing = 0;
+  counting = fixed_counting = armed = fixed_armed = fixed_sharing = 0;
+  sharing = false;
   step_needed = false;
   for (unsigned n = 0; n < kMaxCounters; ++n) {
     Counter& c = counters[n];
@@ -201,7 +200,7 @@ void Pmu::State::refresh() {
     if (c.counting && !was_counting) c.filter.configure(filtering_select(c), how);
     if (c.counting) counting |= 1u << n;
     if (c.armed) armed |= 1u << n;
-    if (c.any_thread) sharing |= 1u << n;
+    sharing |= c.any_thread;
     step_needed |= c.counting && (c.filter.used() || c.load_latency);
   }
   for (unsigned i = 0; i < uarch.fixed_counters; ++i) {
@@ -297,7 +296,7 @@ bool Pmu::State::arms(Counter& c) {
   if (behaviour.toggling_loses_overflow && std::exchange(loses_overflow, false)) return false;
   if (behaviour.lost_armings != 0 && c.armings % behaviour.lost_armings == 0) return false;
   uint64_t least = c.pdir ? behaviour.pdir_least_period : behaviour.least_period;
-  return least == 0 || c.period() >= least;
+  return c.period() >= least;
 }
 
 // An overflow of counter n: status, interrupt, arming. True when the record belongs to this very
@@ -417,7 +416,7 @@ void Pmu::State::retire(const Retired& r) {
     }
     if (fixed[i].add(events) && fixed_overflowed(i, r)) triggering |= bit(status::kFixedShift + i);
   }
-  if ((sharing | fixed_sharing) != 0) sibling_clock += cycles_of(r.counts);
+  if (sharing || fixed_sharing != 0) sibling_clock += cycles_of(r.counts);
   if (branches_recorded) [[unlikely]]
     note_branch(r);
   if (pending.instructions > 0) {
@@ -446,7 +445,7 @@ void Pmu::State::advance(const SignalCounts& counts, uint64_t instructions) {
     unsigned i = static_cast<unsigned>(__builtin_ctz(rest));
     fixed[i].add(fixed_events(i, counts));
   }
-  if ((sharing | fixed_sharing) != 0) sibling_clock += cycles_of(counts);
+  if (sharing || fixed_sharing != 0) sibling_clock += cycles_of(counts);
 }
 
 // --- Interrupts

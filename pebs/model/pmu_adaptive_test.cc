@@ -21,11 +21,11 @@ using namespace arch;
 
 class PmuSamplingTest : public ::testing::Test {
  protected:
-  void make(const Microarch& row, const Rough& rough = {}) {
-    uarch_ = row_of(row, rough);
+  void make(const Microarch& row, const Rough& rough = {}) { make(row, behaviour_of(row, rough)); }
+  void make(const Microarch& row, const Behaviour& behaviour) {
+    uarch_ = row_of(row, behaviour.rough);
     memory_ = {};
-    pmu_ = std::make_unique<Pmu>(row, Topology{.sibling_thread = false}, memory_,
-                                 behaviour_of(row, rough), 1);
+    pmu_ = std::make_unique<Pmu>(row, Topology{.sibling_thread = false}, memory_, behaviour, 1);
     memory_.set_field(row.ds.pebs_base, FlatMemory::kBuffer);
     memory_.set_field(row.ds.pebs_index, FlatMemory::kBuffer);
     memory_.set_field(row.ds.pebs_maximum, FlatMemory::kBuffer + 0x8000);
@@ -60,18 +60,18 @@ class PmuSamplingTest : public ::testing::Test {
     set(IA32_PEBS_ENABLE, get(IA32_PEBS_ENABLE) | (bits & able));
     set(IA32_PERF_GLOBAL_CTRL, get(IA32_PERF_GLOBAL_CTRL) | bits);
   }
-  // One instruction of four bytes with one event of the signal, a hundred cycles after the last.
-  void retire(Signal signal, const Access& load = {}, const Access& store = {},
-              uint64_t events = 1) {
+  // One instruction of four bytes with one event of the signal, by default a hundred cycles after the last.
+  void retire(Signal signal, const Access& load = {}, const Access& store = {}, uint64_t events = 1,
+              uint64_t cycles = 100) {
     Retired r;
     r.ip = ip_;
     r.length = 4;
     r.counts[index(Signal::kInstructions)] = 1;
-    r.counts[index(Signal::kCycles)] = 100;
+    r.counts[index(Signal::kCycles)] = cycles;
     r.counts[index(signal)] = events;
     r.load = load;
     r.store = store;
-    r.cycle = r.tsc = cycle_ += 100;
+    r.cycle = r.tsc = cycle_ += cycles;
     registers_.ip = ip_ += 4;
     r.after = &registers_;
     pmu_->retire(r);
@@ -187,6 +187,56 @@ TEST_F(PmuSamplingTest, EachFixedCounterThatCanIsSampledAndReloadedFromItsOwnSlo
       const uint64_t bytes = recorded_bytes();
       for (int k = 0; k < 4; ++k) retire(kSignals[i], {}, {}, 1);
       EXPECT_EQ(recorded_bytes(), bytes) << "not armed again: " << name << i;
+      set(IA32_PERFEVTSEL0, 0);
+      retire(kSignals[i], {}, {}, 1);
+      EXPECT_EQ(recorded_bytes(), bytes)
+          << "nor by a write that is none of its business: " << name << i;
+    }
+  }
+}
+
+// The shadow of the overflow is of a fixed counter, too. [R15]
+TEST_F(PmuSamplingTest, AnArmedFixedCounterTakesNothingInTheShadow) {
+  Rough rough;
+  rough.arm_low = rough.arm_high = 20;
+  make("ice-lake", rough);
+  sample_fixed(1, 1);
+  retire(Signal::kCycles);
+  retire(Signal::kStores, {}, {}, 1, 19);
+  EXPECT_EQ(recorded_bytes(), 0u);
+  retire(Signal::kStores, {}, {}, 1, 1);
+  EXPECT_EQ(records().size(), 1u);
+}
+
+// What is armed stays so until PEBS is disabled for it, and then for good. [R39]
+TEST_F(PmuSamplingTest, DisablingPebsDisarmsAFixedCounterAndNoOtherWriteDoes) {
+  for (const bool disabled : {false, true}) {
+    make("ice-lake");
+    sample_fixed(1, 1);
+    retire(Signal::kCycles);
+    set(IA32_PERFEVTSEL0, 0);
+    if (disabled) {
+      set(IA32_PEBS_ENABLE, 0);
+      set(IA32_PEBS_ENABLE, bit(33));
+    }
+    retire(Signal::kStores);
+    EXPECT_EQ(records().size(), disabled ? 0u : 1u);
+  }
+}
+
+// The decision is a mask of fixed counters: those record the overflowing event, the others the next one.
+TEST_F(PmuSamplingTest, TheDistributedFixedCountersAreThoseOfTheMask) {
+  constexpr Signal kSignals[] = {Signal::kInstructions, Signal::kCycles, Signal::kReferenceCycles,
+                                 Signal::kSlots};
+  const Microarch& row = **find_microarch("ice-lake");
+  for (unsigned distributed = 0; distributed < row.fixed_counters; ++distributed) {
+    for (unsigned i = 0; i < row.fixed_counters; ++i) {
+      Behaviour behaviour = behaviour_of(row);
+      behaviour.adaptive.pdir_fixed = static_cast<uint8_t>(1 << distributed);
+      make(row, behaviour);
+      sample_fixed(i, 1);
+      retire(kSignals[i]);
+      EXPECT_EQ(records().size(), i == distributed ? 1u : 0u) << i << " by " << distributed;
     }
   }
 }
@@ -264,6 +314,24 @@ TEST_F(PmuSamplingTest, ARecordHasTheGroupsWhereItsCountersAdaptiveBitIsSet) {
   }
 }
 
+// The bounds check is of the record's own size. [A5]
+TEST_F(PmuSamplingTest, ARecordIsWrittenWhereAllOfItsGroupsFit) {
+  for (uint64_t groups = 0; groups <= adaptive::kGroups; ++groups) {
+    const uint64_t config = groups | uint64_t{31} << adaptive::kBranchEntriesShift;
+    for (const bool own : {false, true}) {
+      const uint64_t bytes = adaptive::record_bytes(own ? config : 0);
+      for (const uint64_t room : {bytes - 1, bytes}) {
+        make("ice-lake");
+        memory_.set_field(uarch_.ds.pebs_maximum, FlatMemory::kBuffer + room);
+        set(MSR_PEBS_DATA_CFG, config);
+        sample(0, 0x82D0 | (own ? evtsel::kAdaptive : 0), 1);
+        for (int k = 0; k < 2; ++k) retire(Signal::kStores);
+        EXPECT_EQ(recorded_bytes(), room < bytes ? 0 : bytes) << groups << own;
+      }
+    }
+  }
+}
+
 TEST_F(PmuSamplingTest, OneCounterOfARecordIsEnoughForItsGroups) {
   for (unsigned with = 0; with < 2; ++with) {
     make("ice-lake");
@@ -307,6 +375,24 @@ TEST_F(PmuSamplingTest, ARecordOfGoldenCoveMayHoldTheRetireLatency) {
   EXPECT_EQ(records()[0].retire_latency(), 100u);
 }
 
+TEST_F(PmuSamplingTest, ARecordOfASlowLoadSaysWhereItWentAndHowLongItTook) {
+  Rough rough;
+  rough.tagging = 1;
+  make("sapphire-rapids", rough);
+  set(MSR_PEBS_DATA_CFG, adaptive::kMemory);
+  set(MSR_PEBS_LD_LAT_THRESHOLD, 30);
+  sample(1, uarch_.load_latency_event | evtsel::kAdaptive, 1);
+  const Access load{
+      .valid = true, .source = 4, .latency = 77, .cache_latency = 55, .address = 0x7FFF'1234'5678};
+  for (int k = 0; k < 3; ++k) retire(Signal::kLoads, load);
+  ASSERT_EQ(records().size(), 1u);
+  const Record r = records()[0];
+  EXPECT_EQ(r.data_address(), load.address);
+  EXPECT_EQ(r.data_source(), 4u);
+  EXPECT_EQ(r.latency(), 77u);
+  EXPECT_EQ(r.cache_latency(), 55u);
+}
+
 // --- Store samples
 
 TEST_F(PmuSamplingTest, AStoreSampleSaysWhereTheStoreWentAndHowLongItTook) {
@@ -322,7 +408,7 @@ TEST_F(PmuSamplingTest, AStoreSampleSaysWhereTheStoreWentAndHowLongItTook) {
       const Access store{.valid = true,
                          .stlb_miss = missed,
                          .locked = locked,
-                         .source = 3,
+                         .source = 6,
                          .latency = 77,
                          .cache_latency = 55,
                          .address = 0x7FFF'1234'5678};
@@ -331,7 +417,7 @@ TEST_F(PmuSamplingTest, AStoreSampleSaysWhereTheStoreWentAndHowLongItTook) {
       const Record r = records()[0];
       EXPECT_EQ(r.data_address(), store.address);
       EXPECT_EQ(r.data_source(),
-                3u | (missed ? data_source::kStlbMiss : 0) | (locked ? data_source::kLocked : 0));
+                6u | (missed ? data_source::kStlbMiss : 0) | (locked ? data_source::kLocked : 0));
       EXPECT_EQ(r.latency(), 77u);
       EXPECT_EQ(r.cache_latency(), 55u);
     }
@@ -350,7 +436,7 @@ TEST_F(PmuSamplingTest, ARecordHoldsTheLastBranchesTakenWhileLbrsRecord) {
       sample(0, 0x82D0 | evtsel::kAdaptive, 1);
       const uint64_t first = ip_;
       retire(Signal::kNearTaken);
-      retire(Signal::kConditionalNotTaken);
+      retire(Signal::kBranches);  // falls through
       Retired r;
       r.ip = ip_;
       r.length = 4;

@@ -91,10 +91,22 @@ TEST_F(CountingTest, RdpmcReadsWhatRdmsrReadsAndNothingElse) {
 TEST_F(CountingTest, RdpmcNeedsPceAboveRingZero) {
   EXPECT_TRUE(pmu_->rdpmc(0, false, false));
   EXPECT_TRUE(pmu_->rdpmc(0, true, true));
+  EXPECT_TRUE(pmu_->rdpmc(0, true)) << "PCE is set unless it is said";
   EXPECT_FALSE(pmu_->rdpmc(0, true, false));
   EXPECT_FALSE(pmu_->rdpmc(kFixed, true, false));
   make(true, [](Behaviour& b) { b.counting.rdpmc_needs_pce = false; });
   EXPECT_TRUE(pmu_->rdpmc(0, true, false));
+}
+
+TEST_F(CountingTest, AllCountersAdvanceTogether) {
+  for (unsigned n = 0; n < 4; ++n) start(n, 0);
+  set(IA32_FIXED_CTR_CTRL, 0x333);
+  set(IA32_PERF_GLOBAL_CTRL, get(IA32_PERF_GLOBAL_CTRL) | uint64_t{7} << status::kFixedShift);
+  for (int i = 0; i < 2; ++i) pmu_->advance(counts(100, 250), 100);
+  for (unsigned n = 0; n < 4; ++n) EXPECT_EQ(get(IA32_PMC0 + n), 200u) << n;
+  EXPECT_EQ(get(IA32_FIXED_CTR0), 200u);
+  EXPECT_EQ(get(IA32_FIXED_CTR0 + 1), 500u);
+  EXPECT_EQ(get(IA32_FIXED_CTR0 + 2), 500u);
 }
 
 // Each counter filters by the level of each instruction, not by the one at which it was set up.
@@ -155,6 +167,52 @@ TEST_F(CountingTest, AnyThreadAddsTheSiblingHoweverTheRunIsCut) {
   }
 }
 
+// Whichever counter shares, and however rare the sibling's event is.
+TEST_F(CountingTest, OneCounterOfBothThreadsFollowsTheSibling) {
+  const struct {
+    uint64_t event;
+    Signal signal;
+  } events[] = {{0x81D0, Signal::kLoads}, {0x82D0, Signal::kStores}, {0x20C4, Signal::kNearTaken}};
+  for (unsigned n = 0; n < 4; ++n) {
+    for (const auto& [event, signal] : events) {
+      make();
+      set(IA32_PERFEVTSEL0 + n, event | evtsel::kOs | evtsel::kAnyThread | evtsel::kEnable);
+      set(IA32_PERF_GLOBAL_CTRL, bit(n));
+      uint64_t cycles = 0;
+      for (uint64_t piece = 1; piece < 30; ++piece) {
+        retire(piece);
+        pmu_->advance(counts(1, piece), 1);
+        cycles += 2 * piece;
+        ASSERT_EQ(get(IA32_PMC0 + n), Sibling::events(signal, 0, cycles)) << "PMC" << n;
+      }
+    }
+  }
+}
+
+// A broken AnyThread counts the sibling alone, on each fixed counter.
+TEST_F(CountingTest, EachFixedCounterMayCountTheSibling) {
+  const Signal signals[] = {Signal::kInstructions, Signal::kCycles, Signal::kReferenceCycles};
+  for (unsigned i = 0; i < 3; ++i) {
+    make(true, [](Behaviour& b) { b.counting.any_thread = AnyThread::kSibling; });
+    set(IA32_FIXED_CTR_CTRL, fixed_ctrl::field(i, fixed_ctrl::kOs | fixed_ctrl::kAnyThread));
+    set(IA32_PERF_GLOBAL_CTRL, bit(status::kFixedShift + i));
+    pmu_->advance(counts(500, 900), 500);
+    EXPECT_EQ(get(IA32_FIXED_CTR0 + i), Sibling::events(signals[i], 0, 900)) << i;
+  }
+}
+
+// A sibling's events leak in where there is a sibling. (BJ122)
+TEST_F(CountingTest, WithoutASiblingNothingLeaksIn) {
+  for (const bool sibling : {true, false}) {
+    make(
+        sibling, [](Behaviour& b) { b.counting.sibling_leaks = 0xF; }, "ivy-bridge");
+    set(IA32_PERFEVTSEL0, 0x82D0 | evtsel::kOs | evtsel::kEnable);
+    set(IA32_PERF_GLOBAL_CTRL, 1);
+    pmu_->advance(counts(500, 900), 500);
+    EXPECT_EQ(get(IA32_PMC0) > 0, sibling);
+  }
+}
+
 TEST_F(CountingTest, AnyThreadIsOwnWithoutASibling) {
   make(false);
   start(0, evtsel::kAnyThread);
@@ -162,15 +220,21 @@ TEST_F(CountingTest, AnyThreadIsOwnWithoutASibling) {
   EXPECT_EQ(get(IA32_PMC0), 500u);
 }
 
-// CMASK 1 and its inverse split the cycles between them from the first on.
+// CMASK 1 and its inverse split the cycles between them from the first on, whatever is written meanwhile.
 TEST_F(CountingTest, CmaskAndItsInverseSplitTheCycles) {
-  start(0, uint64_t{1} << evtsel::kCmaskShift);
-  start(1, (uint64_t{1} << evtsel::kCmaskShift) | evtsel::kInvert);
-  clock_ = 5000;  // long after power-on
-  for (uint64_t cycles : {3, 1, 1, 0, 0, 9, 2, 1}) retire(cycles);
-  const uint64_t total = 3 + 1 + 1 + 9 + 2 + 1;
-  EXPECT_EQ(get(IA32_PMC0) + get(IA32_PMC0 + 1), total);  // the cycle that is open is not counted
-  EXPECT_EQ(get(IA32_PMC0), 5u);
+  for (const bool writes : {false, true}) {
+    make();
+    start(0, uint64_t{1} << evtsel::kCmaskShift);
+    start(1, (uint64_t{1} << evtsel::kCmaskShift) | evtsel::kInvert);
+    clock_ = 5000;  // long after power-on
+    for (uint64_t cycles : {3, 1, 1, 0, 0, 9, 2, 1}) {
+      retire(cycles);
+      if (writes) set(IA32_PERFEVTSEL0 + 2, 0);
+    }
+    const uint64_t total = 3 + 1 + 1 + 9 + 2 + 1;
+    EXPECT_EQ(get(IA32_PMC0) + get(IA32_PMC0 + 1), total);  // the cycle that is open is not counted
+    EXPECT_EQ(get(IA32_PMC0), 5u);
+  }
 }
 
 TEST_F(CountingTest, StatusStaysThroughEverythingButOvfCtrl) {
@@ -202,6 +266,110 @@ TEST_F(CountingTest, RegisterBitsOfADefectConcernOneRegister) {
   EXPECT_FALSE(faults(IA32_DEBUGCTL, bit(12)));
   set(IA32_PERFEVTSEL0 + 2, 0xFFFF'FFFF);
   EXPECT_EQ(get(IA32_PERFEVTSEL0 + 2), 0x7FFF'FFFFu);
+}
+
+// Of a select that names no event nothing is counted, whatever the register held before.
+TEST_F(CountingTest, ASelectForgetsTheEventBefore) {
+  for (const uint64_t before : {uint64_t{0xC0}, 0xC0 | evtsel::kOs}) {
+    for (const uint64_t unknown : {0x0000, 0xFFFF}) {
+      make();
+      set(IA32_PERF_GLOBAL_CTRL, 1);
+      set(IA32_PERFEVTSEL0, before);
+      set(IA32_PERFEVTSEL0, unknown | evtsel::kOs | evtsel::kEnable);
+      retire();
+      EXPECT_EQ(get(IA32_PMC0), 0u) << std::hex << unknown << " after " << before;
+    }
+  }
+}
+
+// --- Broken counters: what the defect is about, and no more
+
+// Where two counters share a select, each counts by the last write of it. (M13)
+TEST_F(CountingTest, ASharedSelectIsReadWithEachWrite) {
+  make(true, [](Behaviour& b) { b.counting.selects_shared = true; });
+  start(1, 0);
+  uint64_t counted = 0;
+  for (const uint64_t event : {0x00C0, 0xFFFF, 0x00C0, 0x81D0, 0x00C0}) {
+    set(IA32_PERFEVTSEL0, event);
+    retire();
+    counted += event == 0x00C0 ? 1 : 0;
+    EXPECT_EQ(get(IA32_PMC0 + 1), counted) << std::hex << event;
+    EXPECT_EQ(get(IA32_PMC0), 0u) << "not enabled";
+  }
+}
+
+// With USR alone PMC4 to PMC7 stand, the lower ones count. (BDM126)
+TEST_F(CountingTest, OnlyTheUpperCountersStandWithUsrAlone) {
+  make(
+      false, [](Behaviour& b) { b.counting.upper_usr_only_dead = 0xF0; }, "broadwell");
+  pmu_->set_user(true);
+  for (unsigned n = 0; n < 8; ++n) start(n, 0, evtsel::kUsr);
+  retire();
+  for (unsigned n = 0; n < 8; ++n) EXPECT_EQ(get(IA32_PMC0 + n), n < 4 ? 1u : 0u) << "PMC" << n;
+  for (unsigned n = 0; n < 8; ++n) start(n, 0);
+  retire();
+  for (unsigned n = 0; n < 8; ++n) EXPECT_EQ(get(IA32_PMC0 + n), n < 4 ? 2u : 1u) << "PMC" << n;
+}
+
+TEST_F(CountingTest, AMistakenEventLeavesTheOthersAsTheyAre) {
+  make(true, [](Behaviour& b) { b.counting.mistake = {Signal::kLoads, Signal::kStores}; });
+  start(0, 0);
+  pmu_->advance(counts(500, 900), 500);
+  EXPECT_EQ(get(IA32_PMC0), 500u);
+}
+
+// Fixed counter 0 starts as much too high as the part has it. (HSD143)
+TEST_F(CountingTest, AStartBesideASiblingMayGainAnyNumber) {
+  void (*const gains[])(Behaviour&) = {[](Behaviour& b) { b.counting.fixed_start_extra = 0; },
+                                       [](Behaviour& b) { b.counting.fixed_start_extra = 1; },
+                                       [](Behaviour& b) { b.counting.fixed_start_extra = 2; }};
+  for (uint64_t extra = 0; extra < 3; ++extra) {
+    make(true, gains[extra]);
+    set(IA32_FIXED_CTR_CTRL, fixed_ctrl::kOs);
+    set(IA32_PERF_GLOBAL_CTRL, bit(status::kFixedShift));
+    EXPECT_EQ(get(IA32_FIXED_CTR0), extra);
+  }
+}
+
+// Fixed counter 2 alone runs slower or faster, however little. (W145)
+TEST_F(CountingTest, ReferenceCyclesMayRunAtAnyRate) {
+  const struct {
+    void (*change)(Behaviour&);
+    uint64_t of_a_thousand;
+  } rates[] = {{[](Behaviour& b) { b.counting.reference_clock_percent = 99; }, 990},
+               {[](Behaviour& b) { b.counting.reference_clock_percent = 100; }, 1000},
+               {[](Behaviour& b) { b.counting.reference_clock_percent = 101; }, 1010}};
+  for (const auto& [change, of_a_thousand] : rates) {
+    make(true, change);
+    set(IA32_FIXED_CTR_CTRL, 0x333);
+    set(IA32_PERF_GLOBAL_CTRL, uint64_t{7} << status::kFixedShift);
+    for (int i = 0; i < 10; ++i) pmu_->advance(counts(100, 100), 100);
+    EXPECT_EQ(get(IA32_FIXED_CTR0 + 2), of_a_thousand);
+    EXPECT_EQ(get(IA32_FIXED_CTR0 + 1), 1000u);
+  }
+}
+
+TEST_F(CountingTest, EveryEventMayCountTwiceOrNotAtAll) {
+  make(true, [](Behaviour& b) { b.counting.extra_events = 1; });
+  start(0, 0);
+  for (int i = 0; i < 5; ++i) retire();
+  EXPECT_EQ(get(IA32_PMC0), 10u);
+  make(true, [](Behaviour& b) { b.lost_events = 1; });
+  start(0, 0);
+  for (int i = 0; i < 5; ++i) retire();
+  EXPECT_EQ(get(IA32_PMC0), 0u);
+}
+
+TEST_F(CountingTest, SwappedFixedCountersAreTheFirstTwo) {
+  make(true, [](Behaviour& b) { b.fixed_counters_swapped = true; });
+  set(IA32_FIXED_CTR_CTRL, 0x333);
+  set(IA32_PERF_GLOBAL_CTRL, uint64_t{7} << status::kFixedShift);
+  SignalCounts apart = counts(100, 250);
+  apart[index(Signal::kReferenceCycles)] = 240;
+  pmu_->advance(apart, 100);
+  EXPECT_EQ(get(IA32_FIXED_CTR0), 250u);
+  EXPECT_EQ(get(IA32_FIXED_CTR0 + 1), 100u);
+  EXPECT_EQ(get(IA32_FIXED_CTR0 + 2), 240u);
 }
 
 TEST_F(CountingTest, MagicSelectsStartCountersOfTheErratum) {

@@ -201,6 +201,52 @@ TEST_F(PmuModesTest, AMachineCheckStopsRecordingUntilSoftwareEnablesItAgain) {
   retire(Signal::kStores);
   retire(Signal::kStores);
   EXPECT_EQ(records(), 1u);
+
+  make("sandy-bridge", [](Behaviour& b) { b.modes.machine_check_reversible = false; });
+  pmu_->machine_check();
+  sample_stores(1);
+  for (int i = 0; i < 4; ++i) retire(Signal::kStores);
+  EXPECT_EQ(records(), 0u) << "where software cannot";
+}
+
+TEST_F(PmuModesTest, ResetStopsTheTraceUnlessItLeavesTheControlRegister) {
+  for (const bool clears : {true, false}) {
+    make(
+        "sandy-bridge",
+        clears ? [](Behaviour&) {} : [](Behaviour& b) { b.modes.reset_clears_branches = false; });
+    const uint64_t trace = uarch_->branch_trace.messages | uarch_->branch_trace.store;
+    set(IA32_DEBUGCTL, trace);
+    EXPECT_TRUE(pmu_->active());
+    pmu_->reset();
+    EXPECT_EQ(get(IA32_DEBUGCTL), clears ? 0 : trace);
+    EXPECT_EQ(pmu_->active(), !clears);
+  }
+}
+
+// An event in SMM means nothing to a counter that is frozen; a processor may let it pend until RSM.
+TEST_F(PmuModesTest, AnEventThatAFrozenCounterDoesNotCountIsNotRecordedBehindSmm) {
+  for (const bool pends : {false, true}) {
+    for (const bool freezes : {false, true}) {
+      make(
+          "sandy-bridge",
+          pends ? [](Behaviour& b) { b.modes.frozen_event_pends = true; } : [](Behaviour&) {});
+      set(IA32_DEBUGCTL, freezes ? debugctl::kFreezeWhileSmm : 0);
+      sample_stores(1);
+      retire(Signal::kStores);
+      const auto recorded_behind = [&](Signal in_smm) {
+        const uint64_t before = records();
+        pmu_->enter_smm();
+        retire(in_smm);
+        pmu_->leave_smm();
+        EXPECT_EQ(pmu_->between_instructions(), !(pends && freezes && in_smm == Signal::kStores));
+        retire();
+        return records() - before;
+      };
+      EXPECT_EQ(recorded_behind(Signal::kLoads), 0u);
+      EXPECT_EQ(recorded_behind(Signal::kStores), pends && freezes ? 1u : 0u);
+      EXPECT_EQ(recorded_behind(Signal::kLoads), 0u);
+    }
+  }
 }
 
 // FREEZE_WHILE_SMM_EN clears GLOBAL_CTRL, and LBR, BTF, TR and BTS, for the time in SMM. [18.18.1]

@@ -235,7 +235,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       clear &= ~behaviour.counting.ovf_ctrl_deaf;
       if (!behaviour.generation.status_reset_unfreezes) clear &= ~status::kCountersFrozen;
       if (behaviour.ovf_ctrl_clears) global_status &= ~clear;
-      if ((clear & status::kCountersFrozen) != 0) refresh();
+      refresh();  // CTR_Frz
       return {};
     }
     case IA32_PERF_GLOBAL_STATUS_SET: {

@@ -1,6 +1,7 @@
 // Which registers answer on each row, to the last of each range, and what some of them show.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 
 #include "pebs/arch/msr.h"
@@ -15,9 +16,10 @@ using namespace arch;
 
 class PmuRegistersTest : public ::testing::Test {
  protected:
-  void make(const Microarch& row, bool sibling = false) {
-    pmu_ = std::make_unique<Pmu>(row, Topology{.sibling_thread = sibling}, memory_,
-                                 behaviour_of(row), 1);
+  void make(const Microarch& row, bool sibling = false, void (*change)(Behaviour&) = nullptr) {
+    Behaviour behaviour = behaviour_of(row);
+    if (change != nullptr) change(behaviour);
+    pmu_ = std::make_unique<Pmu>(row, Topology{.sibling_thread = sibling}, memory_, behaviour, 1);
   }
   void make(std::string_view name) { make(**find_microarch(name)); }
   bool answers(uint32_t msr) {
@@ -188,6 +190,95 @@ TEST_F(PmuRegistersTest, TheDsAreaIsCanonical) {
     }
     EXPECT_FALSE(takes(IA32_DS_AREA, uint64_t{1} << 60));
     EXPECT_EQ(get(IA32_DS_AREA), 0xFFFF'8880'0001'0000);
+  }
+}
+
+// Every decision shows where it is taken, and nothing of it where it is not.
+TEST_F(PmuRegistersTest, EachDecisionShows) {
+  constexpr uint64_t kBeyond = uint64_t{1} << 62;  // not canonical
+  struct Decision {
+    const char* name;
+    void (*change)(Behaviour&);
+    std::function<uint64_t()> shows;
+    uint64_t conforming, deviating;
+  };
+  const Decision decisions[] = {
+      {"a write extends to bit 39", [](Behaviour& b) { b.legacy_extends_to = 40; },
+       [&] {
+         set(IA32_PMC0, 0x8000'0000);
+         return get(IA32_PMC0);
+       },
+       0xFFFF'8000'0000, 0xFF'8000'0000},
+      {"the aliases of the upper counters are absent",
+       [](Behaviour& b) { b.counting.upper_aliases = false; },
+       [&] {
+         uint64_t answering = 0;
+         for (unsigned n = 0; n < 8; ++n) answering += answers(IA32_A_PMC0 + n);
+         return answering;
+       },
+       8, 4},
+      {"starting counters clears their status",
+       [](Behaviour& b) { b.counting.enabling_clears_status = true; },
+       [&] {
+         set(IA32_PERF_GLOBAL_STATUS_SET, bit(0) | status::kOvfBuffer);
+         set(IA32_PERF_GLOBAL_CTRL, 0);
+         EXPECT_EQ(get(IA32_PERF_GLOBAL_STATUS), bit(0) | status::kOvfBuffer);
+         set(IA32_PERF_GLOBAL_CTRL, 2);
+         return get(IA32_PERF_GLOBAL_STATUS);
+       },
+       bit(0) | status::kOvfBuffer, status::kOvfBuffer},
+      {"reserved bits of IA32_DS_AREA are taken",
+       [](Behaviour& b) {
+         b.counting.lax = {IA32_DS_AREA, kBeyond};
+       },
+       [&] {
+         EXPECT_FALSE(takes(IA32_DS_AREA, kBeyond | bit(61)));
+         return uint64_t{takes(IA32_DS_AREA, kBeyond)};
+       },
+       0, 1},
+      {"those of another register are its own",
+       [](Behaviour& b) {
+         b.counting.lax = {IA32_FIXED_CTR_CTRL, kBeyond};
+       },
+       [&] { return uint64_t{takes(IA32_DS_AREA, kBeyond)}; }, 0, 0},
+      {"bits of IA32_DS_AREA are lost",
+       [](Behaviour& b) {
+         b.counting.lost = {IA32_DS_AREA, 0xF000};
+       },
+       [&] {
+         set(IA32_DS_AREA, 0x1'F678);
+         return get(IA32_DS_AREA);
+       },
+       0x1'F678, 0x1'0678},
+      {"those of another register are lost there",
+       [](Behaviour& b) {
+         b.counting.lost = {MSR_PEBS_LD_LAT_THRESHOLD, 0xF000};
+       },
+       [&] {
+         set(IA32_DS_AREA, 0x1'F678);
+         return get(IA32_DS_AREA);
+       },
+       0x1'F678, 0x1'F678},
+  };
+  for (const Decision& d : decisions) {
+    SCOPED_TRACE(d.name);
+    make("skylake");
+    EXPECT_EQ(d.shows(), d.conforming);
+    make(**find_microarch("skylake"), false, d.change);
+    EXPECT_EQ(d.shows(), d.deviating);
+  }
+}
+
+// With a sibling thread half of the counters are there; the bits of the others are reserved.
+TEST_F(PmuRegistersTest, BitsOfAbsentCountersAreTakenOnlyByDecision) {
+  for (const bool taken : {false, true}) {
+    make(
+        **find_microarch("skylake"), true,
+        taken ? [](Behaviour& b) { b.absent_global_bits_fault = false; } : [](Behaviour&) {});
+    for (unsigned n = 0; n < 8; ++n) {
+      EXPECT_EQ(takes(IA32_PERF_GLOBAL_CTRL, bit(n)), n < 4 || taken) << n;
+      EXPECT_EQ(takes(IA32_PERF_GLOBAL_OVF_CTRL, bit(n)), n < 4 || taken) << n;
+    }
   }
 }
 

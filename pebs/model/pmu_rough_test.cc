@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 #include <set>
+#include <vector>
 
 #include "pebs/arch/msr.h"
 #include "pebs/arch/reserved.h"
@@ -120,21 +121,59 @@ TEST_F(PmuRoughTest, ARecordTakesCyclesThatAllCountersOfCyclesSee) {
 
 TEST_F(PmuRoughTest, ARecordsUopsAndAccessesAreSeenByOthersAndPerhapsByItsOwnCounter) {
   for (const uint32_t own : {0u, 1u}) {
-    make(own == 0 ? [](Rough& r) { r.assist_uops = 17, r.assist_accesses = 5; } : [](Rough& r) {
-      r.assist_uops = 17, r.assist_accesses = 5, r.assist_seen_by_own = 1;
-    });
-    sample(0, kStoreEvent, 50);
-    select(1, kUopEvent);
-    select(2, kStoreEvent);
+    for (unsigned n = 0; n < 4; ++n) {
+      make(own == 0 ? [](Rough& r) { r.assist_uops = 17, r.assist_accesses = 5; } : [](Rough& r) {
+        r.assist_uops = 17, r.assist_accesses = 5, r.assist_seen_by_own = 1;
+      });
+      const unsigned uops = (n + 1) % 4, stores = (n + 2) % 4, loads = (n + 3) % 4;
+      sample(n, kStoreEvent, 50);
+      select(uops, kUopEvent);
+      select(stores, kStoreEvent);
+      select(loads, kLoadEvent);
+      enable(0xF);
+      for (int i = 0; i < 51; ++i) retire(Signal::kStores);
+      ASSERT_EQ(records(), 1u);
+      EXPECT_EQ(get(IA32_PMC0 + uops), 17u);
+      EXPECT_EQ(get(IA32_PMC0 + stores), 51u + 5u);
+      EXPECT_EQ(get(IA32_PMC0 + loads), 5u);
+      EXPECT_EQ(get(IA32_PMC0 + n), low_bits(48) + 1 - 50 + 5 * own)
+          << "reloaded, and then its own";
+    }
+  }
+}
+
+// Each by itself, if only one.
+TEST_F(PmuRoughTest, ARecordMayCostCyclesUopsOrAccesses) {
+  const Change costs[] = {[](Rough& r) { r.assist_cycles = 1; },
+                          [](Rough& r) { r.assist_uops = 1; },
+                          [](Rough& r) { r.assist_accesses = 1; }};
+  for (unsigned cost = 0; cost < 3; ++cost) {
+    make(costs[cost]);
+    sample(0, kStoreEvent, 3);
+    select(1, kCycleEvent);
+    select(2, kUopEvent);
     select(3, kLoadEvent);
     enable(0xF);
-    for (int i = 0; i < 51; ++i) retire(Signal::kStores);
+    for (int i = 0; i < 4; ++i) retire(Signal::kStores);
     ASSERT_EQ(records(), 1u);
-    EXPECT_EQ(get(IA32_PMC0 + 1), 17u);
-    EXPECT_EQ(get(IA32_PMC0 + 2), 51u + 5u);
-    EXPECT_EQ(get(IA32_PMC0 + 3), 5u);
-    EXPECT_EQ(get(IA32_PMC0), low_bits(48) + 1 - 50 + 5 * own) << "reloaded, and then its own";
+    for (unsigned i = 0; i < 3; ++i) EXPECT_EQ(get(IA32_PMC0 + 1 + i), i == cost ? 1u : 0u) << cost;
   }
+}
+
+// CMASK counts cycles. In those that a record takes nothing retires until its own uops do, in the last.
+TEST_F(PmuRoughTest, AFilteredCounterSeesTheCyclesOfARecord) {
+  make([](Rough& r) { r.assist_cycles = 900, r.assist_uops = 17; });
+  sample(0, kStoreEvent, 3);
+  select(1, kUopEvent, uint64_t{1} << evtsel::kCmaskShift);
+  select(2, kUopEvent, uint64_t{1} << evtsel::kCmaskShift | evtsel::kInvert);
+  enable(0x7);
+  for (int i = 0; i < 4; ++i) retire(Signal::kStores);
+  ASSERT_EQ(records(), 1u);
+  EXPECT_EQ(get(IA32_PMC0 + 1), 0u);
+  EXPECT_EQ(get(IA32_PMC0 + 2), 300u + 900u);
+  retire(Signal::kInstructions, 900 + 100);
+  EXPECT_EQ(get(IA32_PMC0 + 1), 1u);
+  EXPECT_EQ(get(IA32_PMC0 + 2), 300u + 900u + 99u);
 }
 
 TEST_F(PmuRoughTest, ARecordsCyclesCanOverflowACounter) {
@@ -148,6 +187,47 @@ TEST_F(PmuRoughTest, ARecordsCyclesCanOverflowACounter) {
   for (int i = 0; i < 4; ++i) retire(Signal::kStores);
   ASSERT_EQ(records(), 1u);
   EXPECT_EQ(get(IA32_PERF_GLOBAL_STATUS), bit(1)) << "fixed counter 1 lacks one cycle";
+  set(IA32_FIXED_CTR0 + 1, (uint64_t{0} - 900) & low_bits(48));
+  for (int i = 0; i < 4; ++i) retire(Signal::kStores);
+  ASSERT_EQ(records(), 2u);
+  EXPECT_EQ(get(IA32_PERF_GLOBAL_STATUS), bit(1) | bit(33));
+}
+
+// A counter that overflows by the uops of another's record is armed behind that record.
+TEST_F(PmuRoughTest, AnOverflowByARecordArmsFromItsEndOn) {
+  make([](Rough& r) { r.assist_cycles = 900, r.assist_uops = 17, r.arm_low = r.arm_high = 8; });
+  sample(0, kStoreEvent, 3);
+  sample(1, kUopEvent, 17);
+  enable(bit(0) | bit(1));
+  for (int i = 0; i < 4; ++i) retire(Signal::kStores);
+  ASSERT_EQ(records(), 1u);
+  EXPECT_EQ(get(IA32_PERF_GLOBAL_STATUS), bit(1));
+  retire(Signal::kUops, 900 + 7);
+  EXPECT_EQ(records(), 1u);
+  retire(Signal::kUops, 1);
+  EXPECT_EQ(records(), 2u);
+}
+
+// The same machine with the same seed, with and without records that leave nothing open.
+TEST_F(PmuRoughTest, WhatIsNotLeftOpenDrawsNothing) {
+  std::vector<uint64_t> waits[2];
+  for (const bool samples : {false, true}) {
+    make([](Rough& r) { r.pmi_low = 10, r.pmi_high = 200; });
+    sample(1, kPdirEvent, 5);
+    if (!samples) set(IA32_PEBS_ENABLE, 0);
+    select(0, kInstructions, evtsel::kInt);
+    enable(bit(0) | bit(1));
+    for (int i = 0; i < 10; ++i) {
+      set(IA32_X2APIC_LVT_PMI, lvt::kNmi);
+      set(IA32_PMC0, ~uint64_t{0});
+      retire();
+      uint64_t instructions = 0;
+      for (; !pmu_->take_interrupt() && instructions < 1000; ++instructions) retire();
+      waits[samples ? 1 : 0].push_back(instructions);
+    }
+    EXPECT_EQ(records() > 0, samples);
+  }
+  EXPECT_EQ(waits[0], waits[1]);
 }
 
 TEST_F(PmuRoughTest, WithoutACostNothingOfARecordIsCounted) {
@@ -174,6 +254,9 @@ TEST_F(PmuRoughTest, AStartShowsUpToSoMuchOfTheCodeBefore) {
   EXPECT_THAT(after_starts(IA32_PMC0 + 2, bit(2)), ElementsAre(0)) << "of stores nothing";
   EXPECT_THAT(after_starts(IA32_FIXED_CTR0, bit(32)), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(after_starts(IA32_FIXED_CTR0 + 1, bit(33)), ElementsAre(0, 1, 2));
+  make([](Rough& r) { r.start_instructions = 1; });
+  select(0, kInstructions);
+  EXPECT_THAT(after_starts(IA32_PMC0, bit(0)), ElementsAre(0, 1));
 }
 
 TEST_F(PmuRoughTest, TheWriteItselfIsOneInstructionAndOneUop) {
@@ -196,6 +279,14 @@ TEST_F(PmuRoughTest, TheWriteItselfIsOneInstructionAndOneUop) {
   enable(bit(0) | bit(1));
   EXPECT_EQ(get(IA32_PMC0), 0u);
   EXPECT_EQ(get(IA32_PMC0 + 1), 1u);
+  enable(bit(32));
+  set(IA32_FIXED_CTR0, 0);
+  enable(bit(32) | bit(0));
+  EXPECT_EQ(get(IA32_FIXED_CTR0), 0u);
+  enable(bit(0));
+  set(IA32_FIXED_CTR0, 0);
+  enable(bit(0) | bit(1));
+  EXPECT_EQ(get(IA32_FIXED_CTR0), 0u);
 }
 
 TEST_F(PmuRoughTest, AStartCanOverflow) {
@@ -218,11 +309,21 @@ TEST_F(PmuRoughTest, AnOverflowAtTheStartArms) {
   EXPECT_EQ(records(), 0u);
   retire(Signal::kUops, 1);
   EXPECT_EQ(records(), 1u);
-  make([](Rough& r) { r.start_wrmsr = 1, r.arm_low = r.arm_high = 8; });
-  sample(1, kPdirEvent, 1);
-  enable(bit(1));
-  retire(Signal::kInstructions, 1);
-  EXPECT_EQ(records(), 1u);
+  for (const bool armed_before : {false, true}) {
+    make([](Rough& r) { r.start_wrmsr = 1, r.arm_low = r.arm_high = 8; });
+    if (armed_before) {
+      sample(1, kStoreEvent, 1);
+      enable(bit(1));
+      retire(Signal::kStores);
+      set(IA32_PEBS_ENABLE, 0);
+      enable(0);
+    }
+    sample(1, kPdirEvent, 1);
+    enable(bit(1));
+    EXPECT_EQ(pmu_->quiet_instructions(), 0u);
+    retire(Signal::kInstructions, 0);
+    EXPECT_EQ(records(), 1u) << armed_before;
+  }
 }
 
 TEST_F(PmuRoughTest, AStopShowsUpToSoMuchOfTheCodeBehindAndNoOverflow) {
@@ -242,15 +343,36 @@ TEST_F(PmuRoughTest, AStopShowsUpToSoMuchOfTheCodeBehindAndNoOverflow) {
   EXPECT_THAT(seen[1], ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(seen[2], ElementsAre(0, 1, 2));
   EXPECT_THAT(seen[3], ElementsAre(0, 1, 2, 3));
-  for (int i = 0; i < 50; ++i) {
-    set(IA32_PMC0, ~uint64_t{0});
-    set(IA32_FIXED_CTR0, low_bits(48));
-    enable(bit(0) | bit(32));
-    enable(0);
-    EXPECT_EQ(get(IA32_PMC0), low_bits(48));
-    EXPECT_EQ(get(IA32_FIXED_CTR0), low_bits(48));
+  for (uint64_t left = 0; left < 3; ++left) {
+    std::set<uint64_t> most, most_fixed;
+    for (int i = 0; i < 50; ++i) {
+      set(IA32_PMC0, ~uint64_t{0} - left);
+      set(IA32_FIXED_CTR0, low_bits(48) - left);
+      enable(bit(0) | bit(32));
+      enable(0);
+      most.insert(get(IA32_PMC0));
+      most_fixed.insert(get(IA32_FIXED_CTR0));
+    }
+    EXPECT_EQ(*most.rbegin(), low_bits(48)) << left;
+    EXPECT_EQ(*most_fixed.rbegin(), low_bits(48)) << left;
+    EXPECT_EQ(*most.begin(), low_bits(48) - left);
+    EXPECT_EQ(*most_fixed.begin(), low_bits(48) - left);
   }
   EXPECT_EQ(get(IA32_PERF_GLOBAL_STATUS), 0u);
+}
+
+TEST_F(PmuRoughTest, AStopShowsNothingToACounterThatDoesNotStop) {
+  make([](Rough& r) { r.stop_instructions = 2, r.stop_cycles = 3; });
+  for (unsigned n = 0; n < 4; ++n) select(n, n % 2 == 0 ? kInstructions : kCycleEvent);
+  set(IA32_FIXED_CTR_CTRL, 0x333);
+  const uint64_t running = bit(0) | bit(1) | bit(32), stopping = bit(2) | bit(33);
+  for (int i = 0; i < 50; ++i) {
+    enable(running | stopping);
+    enable(running);
+  }
+  for (unsigned n = 0; n < 4; ++n) EXPECT_EQ(get(IA32_PMC0 + n) > 0, n == 2) << "PMC" << n;
+  for (unsigned i = 0; i < 3; ++i)
+    EXPECT_EQ(get(IA32_FIXED_CTR0 + i) > 0, i == 1) << "fixed counter " << i;
 }
 
 TEST_F(PmuRoughTest, ArmingTakesFromTheLeastToTheMost) {
@@ -347,6 +469,21 @@ TEST_F(PmuRoughTest, LoadLatencyMayNeedTheEventBesideIt) {
   }
 }
 
+TEST_F(PmuRoughTest, LoadLatencyNeedsNoEventBesideItWhereTheRowHasNone) {
+  make([](Rough& r) { r.auxiliary_needed = 1, r.tagging = 1; }, 1, "nehalem");
+  set(MSR_PEBS_LD_LAT_THRESHOLD, 3);
+  set(IA32_PEBS_ENABLE, bit(32 + 3) | bit(3));
+  select(3, 0x100B);
+  enable(bit(3));
+  Retired r;
+  r.counts[index(Signal::kLoads)] = 1;
+  r.load = {.valid = true, .latency = 40, .address = 0x7000};
+  r.cycle = clock_ += 100;
+  r.after = &registers_;
+  pmu_->retire(r);
+  EXPECT_EQ(get(IA32_PMC0 + 3), 1u);
+}
+
 TEST_F(PmuRoughTest, FieldsOfNoFacilityHoldAnything) {
   std::set<uint64_t> addresses, sources, latencies;
   make([](Rough& r) { r.stale_fields = 1; });
@@ -384,6 +521,31 @@ TEST_F(PmuRoughTest, StaleFieldsAreThoseOfTheLastAccessThatWasDescribed) {
   EXPECT_EQ(record(records() - 1).data_address(), 0x5000u);
 }
 
+TEST_F(PmuRoughTest, StaleFieldsAreAllThatASampledLoadLeft) {
+  make([](Rough& r) { r.stale_fields = 2, r.tagging = 1; });
+  set(MSR_PEBS_LD_LAT_THRESHOLD, 3);
+  set(IA32_PEBS_ENABLE, bit(35));
+  sample(3, 0x01CD, 1);
+  enable(bit(3));
+  Retired r;
+  r.counts[index(Signal::kLoads)] = 1;
+  r.load = {.valid = true, .stlb_miss = true, .source = 5, .latency = 40, .address = 0x7000};
+  r.after = &registers_;
+  for (int i = 0; i < 2; ++i) {
+    r.cycle = clock_ += 100;
+    pmu_->retire(r);
+  }
+  sample(0, kStoreEvent, 1);
+  enable(bit(0));
+  for (int i = 0; i < 2; ++i) retire(Signal::kStores);
+  ASSERT_EQ(records(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(record(i).data_address(), 0x7000u) << i;
+    EXPECT_EQ(record(i).data_source(), 0x15u) << i;
+    EXPECT_EQ(record(i).latency(), 40u) << i;
+  }
+}
+
 TEST_F(PmuRoughTest, ReservedBitsOfADescribedAccessHoldAnything) {
   make([](Rough& r) { r.stale_fields = 1; });
   set(IA32_PEBS_ENABLE, bit(63));
@@ -412,7 +574,7 @@ TEST_F(PmuRoughTest, ReservedBitsOfASampledLoadHoldAnything) {
   r.ip = 0x1000;
   r.length = 4;
   r.counts[index(Signal::kInstructions)] = r.counts[index(Signal::kLoads)] = 1;
-  r.load = {.valid = true, .source = 5, .latency = 40, .address = 0x7000};
+  r.load = {.valid = true, .source = 6, .latency = 40, .address = 0x7000};
   r.after = &registers_;
   for (int i = 0; i < 40; ++i) {
     r.cycle = clock_ += 100;
@@ -422,7 +584,7 @@ TEST_F(PmuRoughTest, ReservedBitsOfASampledLoadHoldAnything) {
   std::set<uint64_t> above, next;
   for (size_t i = 0; i < records(); ++i) {
     const uint64_t source = record(i).data_source();
-    EXPECT_EQ(source & 0xF, 5u);
+    EXPECT_EQ(source & 0xF, 6u);
     EXPECT_EQ(source & 0xC0, 0u) << "what is neither described nor reserved";
     next.insert(source >> 4 & 3);
     above.insert(source >> 8);
@@ -667,7 +829,8 @@ TEST_F(PmuRoughTest, WithoutAShadowTheVeryNextEventIsRecorded) {
     }
     sample(0, kStoreEvent, 3);
     enable(bit(0));
-    for (int i = 0; i < 4; ++i) retire(Signal::kStores, 1);
+    for (int i = 0; i < 3; ++i) retire(Signal::kStores, 1);
+    retire(Signal::kStores, 0);
     EXPECT_EQ(records(), shadow ? 0u : 1u);
   }
 }

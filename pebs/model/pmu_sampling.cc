@@ -17,8 +17,7 @@ uint64_t low_part(uint64_t address, unsigned bits) { return address & low_bits(b
 // Takes the assist now, or after the rest of a fused pair has retired with it (R72).
 void Pmu::State::begin_assist(uint64_t triggering, const Retired& r) {
   if (!modes.pebs(behaviour.modes)) return;  // the counter stays armed
-  pending = {.instructions = 0,
-             .triggers = triggering,
+  pending = {.triggers = triggering,
              .ip = r.ip,
              .ip_before = last_ip,
              .fell_through = r.counts[arch::index(Signal::kConditionalNotTaken)] != 0,
@@ -27,9 +26,7 @@ void Pmu::State::begin_assist(uint64_t triggering, const Retired& r) {
              .retire_cycles = cycles_of(r.counts)};
   bool jitter = behaviour.skid_jitter != 0 && random.below(behaviour.skid_jitter) == 0;
   unsigned wait =
-      (behaviour.skid_instructions > 1 ? static_cast<unsigned>(behaviour.skid_instructions) - 1
-                                       : 0) +
-      (jitter ? 1 : 0);
+      static_cast<unsigned>(std::max(behaviour.skid_instructions - 1, 0)) + (jitter ? 1 : 0);
   if (behaviour.one_level_skid != 0 && one_level_memory_event(triggering)) {
     wait += behaviour.one_level_skid;
   }
@@ -155,10 +152,9 @@ void Pmu::State::load_fields(RecordData& data, unsigned n, const Access& load) c
   data.latency = behaviour.load_latency_value && (!behaviour.load_latency_elsewhere || published)
                      ? load.latency
                      : 0;
-  data.data_source = 0;
-  if (behaviour.load_latency_source) {
-    data.data_source = (load.source + behaviour.load_latency_source_offset) & 0xF;
-  }
+  data.data_source = behaviour.load_latency_source
+                         ? (load.source + behaviour.load_latency_source_offset) & 0xF
+                         : 0;
   if (uarch.data_source_tlb_lock_bits && behaviour.load_latency_status_bits) {
     data.data_source |= (load.stlb_miss ? bit(4) : 0) | (load.locked ? bit(5) : 0);
   }

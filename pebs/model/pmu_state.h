@@ -116,7 +116,7 @@ struct Pmu::State {
   uint32_t fixed_counting = 0;
   uint32_t armed = 0;
   uint32_t fixed_armed = 0;
-  uint32_t sharing = 0;  // GP counters that count the sibling, too
+  bool sharing = false;  // some GP counter counts the sibling, too
   uint32_t fixed_sharing = 0;
   uint32_t started = 0, fixed_started = 0;  // by the last write of a register
   bool step_needed =

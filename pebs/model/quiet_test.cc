@@ -48,14 +48,15 @@ class QuietTest : public ::testing::Test {
                                                                             << (4 * i));
     enable(bit(32 + i));
   }
-  void sample_stores(uint64_t period) {
+  void sample_stores(uint64_t period, unsigned n = 0) { sample(0x82D0, period, n); }
+  void sample(uint64_t event, uint64_t period, unsigned n) {
     memory_.set_field(0x20, FlatMemory::kBuffer);
     memory_.set_field(0x28, FlatMemory::kBuffer);
     memory_.set_field(0x30, FlatMemory::kBuffer + 8 * 0xB0);
     memory_.set_field(0x38, FlatMemory::kBuffer + 8 * 0xB0);
     set(IA32_DS_AREA, FlatMemory::kBase);
-    set(IA32_PEBS_ENABLE, 1);
-    count(0, 0x82D0, period - 1);
+    set(IA32_PEBS_ENABLE, bit(n));
+    count(n, event, period - 1);
   }
   void retire(Signal signal, bool fused = false) {
     Retired r;
@@ -143,6 +144,39 @@ TEST_F(QuietTest, AnyThreadAllowsForTheSibling) {
   }
 }
 
+// So does a sibling whose events leak in, by the code of the select. (BJ122)
+TEST_F(QuietTest, ALeakAllowsForTheSibling) {
+  void (*const leaks[])(Behaviour&) = {[](Behaviour& b) { b.counting.sibling_leaks = 1 << 0; },
+                                       [](Behaviour& b) { b.counting.sibling_leaks = 1 << 1; },
+                                       [](Behaviour& b) { b.counting.sibling_leaks = 1 << 2; },
+                                       [](Behaviour& b) { b.counting.sibling_leaks = 1 << 3; }};
+  const uint64_t events[] = {0x81D0, 0x01D1, 0x08D2, 0x01D3};
+  for (unsigned leak = 0; leak < 4; ++leak) {
+    for (unsigned event = 0; event < 4; ++event) {
+      make("haswell", true, leaks[leak]);
+      count(0, events[event]);
+      const uint64_t others = leak == event ? Sibling::most(kMaxCyclesPerInstruction) : 0;
+      EXPECT_EQ(quiet(), kLeft / (2 + others)) << std::hex << events[event];
+    }
+  }
+}
+
+// However little faster the clock of a broken processor is. (W145)
+TEST_F(QuietTest, FastReferenceCyclesDoNotOverflowEither) {
+  void (*const rates[])(Behaviour&) = {
+      [](Behaviour& b) { b.counting.reference_clock_percent = 101; },
+      [](Behaviour& b) { b.counting.reference_clock_percent = 133; }};
+  for (const auto rate : rates) {
+    make("sandy-bridge", false, rate);
+    count_fixed(2);
+    ASSERT_GT(quiet(), 0u);
+    SignalCounts most{};
+    most[index(Signal::kReferenceCycles)] = quiet() * kMaxCyclesPerInstruction;
+    pmu_->advance(most, quiet());
+    EXPECT_GT(pmu_->rdmsr(IA32_FIXED_CTR0 + 2).value(), low_bits(48) - kLeft);
+  }
+}
+
 // The sibling's part of so many cycles: the most that any of them can bring, whenever they begin.
 TEST_F(QuietTest, NoStretchOfTheSiblingBringsMoreThanItsMost) {
   for (uint64_t cycles : {1u, 2u, 7u, 1024u}) {
@@ -179,9 +213,21 @@ TEST_F(QuietTest, WhatNeedsEachInstructionIsNeverQuiet) {
   EXPECT_EQ(memory_.field(0x28), FlatMemory::kBuffer + 0xB0);
 
   make("sandy-bridge", false, [](Behaviour& b) { b.counting.lost_at_privilege = 3; });
-  count(0, 0x00C0);
+  count(0, 0x00C0, kLeft, evtsel::kUsr);
   pmu_->set_user(true);
-  EXPECT_EQ(quiet(), 0u) << "a change of privilege hides instructions";
+  for (int hidden = 0; hidden < 3; ++hidden) {
+    EXPECT_EQ(quiet(), 0u) << "a change of privilege hides instructions";
+    retire(Signal::kInstructions);
+  }
+  EXPECT_EQ(quiet(), kLeft);
+
+  make("sandy-bridge", false);
+  sample(0x01C0, 1, 1);
+  retire(Signal::kInstructions, /*fused=*/true);
+  EXPECT_EQ(memory_.field(0x28), FlatMemory::kBuffer);
+  EXPECT_EQ(quiet(), 0u) << "the record of PDIR waits for the rest of the pair";
+  retire(Signal::kBranches);
+  EXPECT_EQ(memory_.field(0x28), FlatMemory::kBuffer + 0xB0);
 
   make("ice-lake", false);
   memory_.set_field(0x20, FlatMemory::kBuffer);
@@ -202,12 +248,38 @@ TEST_F(QuietTest, WhatNeedsEachInstructionIsNeverQuiet) {
 
 // A counter that is armed and does not count waits for nothing.
 TEST_F(QuietTest, AnArmedCounterThatStandsIsQuiet) {
-  sample_stores(1);
-  retire(Signal::kStores);
-  count(1, 0x00C0);
-  EXPECT_EQ(quiet(), 0u);
-  set(IA32_PERF_GLOBAL_CTRL, bit(1));
-  EXPECT_EQ(quiet(), kLeft);
+  for (unsigned n = 0; n < 3; ++n) {
+    make("sandy-bridge", false);
+    sample_stores(1, n);
+    retire(Signal::kStores);
+    set(IA32_PMC0 + n, 0);
+    count(3, 0x00C0);
+    EXPECT_EQ(quiet(), 0u) << "PMC" << n;
+    set(IA32_PERF_GLOBAL_CTRL, bit(3));
+    EXPECT_EQ(quiet(), kLeft) << "PMC" << n;
+  }
+}
+
+// Of a broken processor an event in SMM pends a record, even where nothing counts behind RSM.
+TEST_F(QuietTest, ARecordThatPendsKeepsThePmuActive) {
+  for (const bool event : {false, true}) {
+    make("sandy-bridge", false, [](Behaviour& b) {
+      b.modes.frozen_event_pends = true;
+      b.modes.rsm_restores_counting = false;
+    });
+    set(IA32_DEBUGCTL, debugctl::kFreezeWhileSmm);
+    sample_stores(1);
+    retire(Signal::kStores);
+    pmu_->enter_smm();
+    retire(event ? Signal::kStores : Signal::kLoads);
+    EXPECT_FALSE(pmu_->active());
+    pmu_->leave_smm();
+    EXPECT_EQ(pmu_->active(), event);
+    EXPECT_EQ(quiet(), event ? 0u : UINT64_MAX);
+    retire(Signal::kInstructions);
+    EXPECT_EQ(memory_.field(0x28), FlatMemory::kBuffer + (event ? 0xB0 : 0));
+    EXPECT_FALSE(pmu_->active());
+  }
 }
 
 TEST_F(QuietTest, AnInterruptIsDueWhenItsCountdownEnds) {

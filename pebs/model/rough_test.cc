@@ -139,13 +139,44 @@ TEST(Rough, ChangesTheRowsCachesOnlyWhereItSaysSo) {
       {"retire_width=6", {{&G::retire_width, 6}}},
       {"mispredict_penalty=11", {{&G::mispredict_penalty, 11}}},
   };
-  for (const arch::Microarch* part : {&row("skylake"), &row("sapphire-rapids"), &row("core2")}) {
+  arch::Microarch changed = row("skylake");
+  changed.caches.l1_ways = changed.caches.l2_ways = changed.caches.l3_ways = 5;
+  const arch::Microarch& odd = changed;  // as no row has it
+  for (const arch::Microarch* part :
+       {&row("skylake"), &row("sapphire-rapids"), &row("core2"), &odd}) {
     for (const Case& c : cases) {
       G expected = part->caches;
       for (const auto& [field, value] : c.changes) expected.*field = value;
       EXPECT_EQ(numbers_of(geometry_of(*part, rough_of(*part, c.words).value())),
                 numbers_of(expected))
           << c.words;
+    }
+  }
+}
+
+TEST(Rough, ReachesTheCoreModel) {
+  struct Case {
+    const char* words;
+    double prefetch;
+    uint32_t reference_percent, fusion_border;
+  };
+  const Case cases[] = {
+      {"assist_cycles=900", 0, 100, 0}, {"l1_kib=48,l3_latency=77,retire_width=6", 0, 100, 0},
+      {"prefetch=0.5", 0.5, 100, 0},    {"reference_percent=130", 0, 130, 0},
+      {"fusion_border=32", 0, 100, 32},
+  };
+  const arch::Microarch& part = row("ivy-bridge");
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.words);
+    const Rough rough = rough_of(part, c.words).value();
+    for (const CoreBehaviour& core :
+         {core_behaviour_of(part, rough), behaviour_of(part, rough).core}) {
+      EXPECT_EQ(numbers_of(core.caches), numbers_of(geometry_of(part, rough)));
+      EXPECT_EQ(core.prefetch, c.prefetch);
+      EXPECT_EQ(core.reference_percent, c.reference_percent);
+      EXPECT_EQ(core.fusion_border, c.fusion_border);
+      EXPECT_EQ(core.fusion.cmp, part.fusion.cmp);
+      EXPECT_EQ(core.indexed, part.indexed_fusion);
     }
   }
 }
@@ -191,6 +222,7 @@ TEST(Rough, DrawsFromEndToEnd) {
   for (const RoughField& field : rough_fields()) {
     if (field.low == field.high || field.name == "arm_high" || field.name == "pmi_high") continue;
     unsigned neutral = 0, below = 0, drawn = 0;
+    std::map<double, unsigned> times;
     double least = field.high, most = field.low;
     const bool wide = field.low > 0 && field.high >= 10 * field.low;
     const double middle = wide ? std::sqrt(field.low * field.high) : (field.low + field.high) / 2;
@@ -201,6 +233,7 @@ TEST(Rough, DrawsFromEndToEnd) {
         continue;
       }
       ++drawn;
+      ++times[value];
       below += value < middle;
       least = std::min(least, value);
       most = std::max(most, value);
@@ -210,7 +243,15 @@ TEST(Rough, DrawsFromEndToEnd) {
     EXPECT_GT(neutral, 0.30 * kSeeds) << field.name;
     const bool shaped = field.name.ends_with("_kib") || field.name == "stlb_entries" ||
                         field.name == "fusion_border";
-    if (shaped || whole_values < 100) continue;
+    if (shaped) continue;
+    // Of few whole numbers each comes as often as the others.
+    if (whole_values < 20 && !wide) {
+      const double each = 2.0 / 3 * kSeeds / whole_values;
+      for (const auto& [value, n] : times) {
+        EXPECT_NEAR(n, each, 5 * std::sqrt(each)) << field.name << " " << value;
+      }
+    }
+    if (whole_values < 100) continue;
     const bool drawn_too = field.neutral >= field.low && field.neutral <= field.high;
     EXPECT_LT(neutral, (drawn_too ? 0.45 : 0.37) * kSeeds) << field.name;
     EXPECT_NEAR(below, drawn / 2.0, 0.04 * drawn) << field.name;

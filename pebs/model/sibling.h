@@ -40,8 +40,8 @@ class Sibling {
   static constexpr uint64_t events(arch::Signal signal, uint64_t from, uint64_t to) {
     return each_loop(signal) * to / kLoopCycles - each_loop(signal) * from / kLoopCycles;
   }
-  // The most in so many cycles.
-  static constexpr uint64_t most(uint64_t cycles) { return cycles + 1; }
+  // The most in so many cycles: of instructions, one in each.
+  static constexpr uint64_t most(uint64_t cycles) { return cycles; }
 };
 
 }  // namespace skidproof::model
