@@ -78,7 +78,7 @@ struct AdaptiveBehaviour {
   uint8_t pdir_fixed{};                       // mask of fixed counters (A17)
   uint16_t pdist_counters{};                  // R62
   bool pdist_on_fixed_next{};        // PDIR++: the event after the overflow, without a shadow (R62)
-  uint8_t pdist_on_fixed_lag = 0;    // so many more instructions
+  uint8_t pdist_on_fixed_lag = 0;    // so many instructions behind the next
   uint16_t store_sample_counters{};  // A18
   bool store_sample_address = true;  // A18
   bool store_sample_latency = true;  // A18
