@@ -182,6 +182,7 @@ std::vector<Case> all_cases() {
       {"store_stream", "width=16,kind=nontemporal,stride=16"},
       {"store_stream", "width=32,kind=nontemporal,stride=32,unroll=64"},
       {"fused_branch", "pairs=17,first=cmp,condition=l,form=mem_reg"},
+      {"fused_branch", "pairs=3,first=cmp,taken=0,spacing=5"},
       {"branch_pattern", "pattern=never,length=10"},
       {"branch_pattern", "pattern=alternating,length=34"},
       {"branch_pattern", "pattern=random,length=200"},

