@@ -4,13 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "pebs/arch/msr.h"
 #include "pebs/model/pmu.h"
+#include "pebs/model/testing/decisions.h"
 #include "pebs/model/testing/flat_memory.h"
 
 namespace skidproof::model {
@@ -290,18 +290,12 @@ TEST_F(BtsTest, MachineCheckInitAndResetClearTheEnables) {
 
 // Every decision shows where it is taken, and nothing of it where it is not.
 TEST_F(BtsTest, EachDecisionShows) {
-  struct Decision {
-    const char* name;
-    void (*change)(BtsBehaviour&);
-    std::function<uint64_t()> shows;
-    uint64_t conforming, deviating;
-  };
   auto branches = [this](uint64_t n) {
     for (uint64_t i = 0; i < n; ++i) branch(0x100 + i, 0x2000 + i);
     return stored();
   };
   const uint64_t kStop = kTrace | kInterrupt;
-  const Decision decisions[] = {
+  const Decision<BtsBehaviour> decisions[] = {
       {"the threshold stops nothing", [](BtsBehaviour& b) { b.stops_at_threshold = true; },
        [&] {
          buffer(5, 2);
@@ -551,15 +545,11 @@ TEST_F(BtsTest, EachDecisionShows) {
        },
        2, 0},
   };
-  for (const Decision& d : decisions) {
-    SCOPED_TRACE(d.name);
-    make(behaviour_of(uarch()));
-    EXPECT_EQ(d.shows(), d.conforming);
-    Behaviour deviating = behaviour_of(uarch());
-    d.change(deviating.bts);
-    make(deviating);
-    EXPECT_EQ(d.shows(), d.deviating);
-  }
+  expect_each_shows<BtsBehaviour>(decisions, [this](auto change) {
+    Behaviour behaviour = behaviour_of(uarch());
+    change(behaviour.bts);
+    make(behaviour);
+  });
 }
 
 // RESET begins with a buffer that takes records, whatever was held or spoilt.

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <memory>
 #include <utility>
 
 #include "pebs/arch/msr.h"
 #include "pebs/arch/reserved.h"
+#include "pebs/model/testing/decisions.h"
 #include "pebs/model/testing/flat_memory.h"
 #include "pebs/record.h"
 
@@ -510,12 +510,6 @@ TEST_F(NetBurstTest, IsQuietUnlessItIsArmed) {
 // Every decision shows where it is taken, and nothing of it where it is not.
 TEST_F(NetBurstTest, EachDecisionShows) {
   constexpr uint64_t kTrBts = bit(2) | bit(3);
-  struct Decision {
-    const char* name;
-    void (*change)(Behaviour&);
-    std::function<uint64_t()> shows;
-    uint64_t conforming, deviating;
-  };
   auto sample = [this](int stores) {
     set_up_ds(100, 101);
     sample_stores(5);
@@ -533,7 +527,7 @@ TEST_F(NetBurstTest, EachDecisionShows) {
     return (memory_.field(row().ds.bts_index) - FlatMemory::kBuffer - 0x4000) /
            row().branch_record_in(Mode::kLong).bytes;
   };
-  const Decision decisions[] = {
+  const Decision<Behaviour> decisions[] = {
       {"architectural registers answer",
        [](Behaviour& b) { b.netburst.architectural_registers = true; },
        [&] {
@@ -634,13 +628,7 @@ TEST_F(NetBurstTest, EachDecisionShows) {
        },
        1, 0},
   };
-  for (const Decision& d : decisions) {
-    SCOPED_TRACE(d.name);
-    make();
-    EXPECT_EQ(d.shows(), d.conforming);
-    make(d.change);
-    EXPECT_EQ(d.shows(), d.deviating);
-  }
+  expect_each_shows<Behaviour>(decisions, [this](auto change) { make(change); });
 }
 
 TEST_F(NetBurstTest, OtherCountersDoNoPebs) {

@@ -1,12 +1,12 @@
 // Which registers answer on each row, to the last of each range, and what some of them show.
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <memory>
 
 #include "pebs/arch/msr.h"
 #include "pebs/arch/reserved.h"
 #include "pebs/model/pmu.h"
+#include "pebs/model/testing/decisions.h"
 #include "pebs/model/testing/flat_memory.h"
 
 namespace skidproof::model {
@@ -16,9 +16,10 @@ using namespace arch;
 
 class PmuRegistersTest : public ::testing::Test {
  protected:
-  void make(const Microarch& row, bool sibling = false, void (*change)(Behaviour&) = nullptr) {
+  void make(
+      const Microarch& row, bool sibling = false, void (*change)(Behaviour&) = [](Behaviour&) {}) {
     Behaviour behaviour = behaviour_of(row);
-    if (change != nullptr) change(behaviour);
+    change(behaviour);
     pmu_ = std::make_unique<Pmu>(row, Topology{.sibling_thread = sibling}, memory_, behaviour, 1);
   }
   void make(std::string_view name) { make(**find_microarch(name)); }
@@ -196,13 +197,7 @@ TEST_F(PmuRegistersTest, TheDsAreaIsCanonical) {
 // Every decision shows where it is taken, and nothing of it where it is not.
 TEST_F(PmuRegistersTest, EachDecisionShows) {
   constexpr uint64_t kBeyond = uint64_t{1} << 62;  // not canonical
-  struct Decision {
-    const char* name;
-    void (*change)(Behaviour&);
-    std::function<uint64_t()> shows;
-    uint64_t conforming, deviating;
-  };
-  const Decision decisions[] = {
+  const Decision<Behaviour> decisions[] = {
       {"a write extends to bit 39", [](Behaviour& b) { b.legacy_extends_to = 40; },
        [&] {
          set(IA32_PMC0, 0x8000'0000);
@@ -260,13 +255,9 @@ TEST_F(PmuRegistersTest, EachDecisionShows) {
        },
        0x1'F678, 0x1'F678},
   };
-  for (const Decision& d : decisions) {
-    SCOPED_TRACE(d.name);
-    make("skylake");
-    EXPECT_EQ(d.shows(), d.conforming);
-    make(**find_microarch("skylake"), false, d.change);
-    EXPECT_EQ(d.shows(), d.deviating);
-  }
+  expect_each_shows<Behaviour>(decisions, [this](auto change) {
+    make(**find_microarch("skylake"), /*sibling=*/false, change);
+  });
 }
 
 // With a sibling thread half of the counters are there; the bits of the others are reserved.
