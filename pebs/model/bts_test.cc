@@ -336,8 +336,7 @@ TEST_F(BtsTest, EachDecisionShows) {
          return branches(2);
        },
        0, 0},
-      {"a conditional branch that fell through is none",
-       [](BtsBehaviour& b) { b.not_taken = true; },
+      {"a branch not taken is none", [](BtsBehaviour& b) { b.not_taken = true; },
        [&] {
          set(IA32_DEBUGCTL, kTrace);
          for (int i = 0; i < 2; ++i) retire(Signal::kNops, 0x1000, 0x1002);
@@ -445,14 +444,6 @@ TEST_F(BtsTest, EachDecisionShows) {
          return from(1);
        },
        0x101, 0x101},
-      {"a branch not taken is none", [](BtsBehaviour& b) { b.not_taken = true; },
-       [&] {
-         set(IA32_DEBUGCTL, kTrace);
-         retire(Signal::kConditionalNotTaken, 0x1000, 0x1002);
-         retire(Signal::kNops, 0x1000, 0x1002);
-         return stored();
-       },
-       0, 1},
       {"the threshold interrupts when it is reached",
        [](BtsBehaviour& b) { b.threshold = BranchThreshold::kOneLate; },
        [&] {

@@ -606,7 +606,7 @@ TEST_F(NetBurstTest, EachDecisionShows) {
          return get(nb::MSR_DEBUGCTLA) | (pmu_->active() ? 1 : 0);
        },
        0, kTrBts | 1},
-      {"RESET empties no full branch trace store",
+      {"RESET forgets that the branch trace store was full",
        [](Behaviour& b) { b.modes.reset_clears_branches = b.bts.resumes_after_rewind = false; },
        [&] {
          trace();
