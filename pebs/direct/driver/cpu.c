@@ -676,6 +676,8 @@ static int late_nmi(unsigned int type, struct pt_regs *regs)
 	struct skidproof_file *file = READ_ONCE(owners[raw_smp_processor_id()]);
 	u32 lvt;
 
+	if (skidproof_late_nmi(regs->ip))
+		return NMI_HANDLED;
 	if (!file || !file->lvt_open)
 		return NMI_DONE;
 	lvt = skidproof_lvt_read(file);

@@ -6,6 +6,12 @@
  * branches but the RET or IRET into the program, and what the processor does by
  * itself when a program at ring 3 ends: these instructions are counted. That is
  * why they are no RET through the kernel's return thunk.
+ *
+ * Our IDT is in use from `window_begin` to `left_end` and nowhere else. Wherever
+ * an interrupt comes between the two, what it interrupted can be begun again or
+ * gone on with: traps.c says how. GS holds what a program put there; every way
+ * back into C sets it to the kernel's, which is found by the processor's number
+ * in the GDT alone.
  */
 #include <linux/linkage.h>
 #include <linux/objtool.h>
@@ -15,10 +21,12 @@
 #include <asm/segment.h>
 #include <asm/unwind_hints.h>
 
+#include "offsets.h"
 #include "skidproof.h"
 
 #define MSR_GLOBAL_CTRL	0x38f
 #define MSR_DEBUGCTL	0x1d9
+#define MSR_GS_BASE	0xc0000101
 
 	/*
 	 * For objtool, which older kernels keep from this file altogether: nobody
@@ -47,9 +55,7 @@
 	pushq	%r14
 	pushq	%r15
 	pushq	%rdi
-	movq	%rsp, ENTRY_KERNEL_SP(%rdi)
-	movq	ENTRY_SLOTS(%rdi), %rax
-	movq	%rsp, (%rax)
+	movq	%rsp, ENTRY_kernel_sp(%rdi)
 	.endm
 
 	/* Interpreter-like beginnings: what is no argument is zero, RFLAGS too. */
@@ -97,12 +103,21 @@
 	popq	%rbx
 	.endm
 
-	/* In a handler, with `cs` where the interrupted code segment stands. */
-	.macro kernel_gs cs
-	testb	$3, \cs(%rsp)
-	jz	.Lkernel_gs\@
-	swapgs
-.Lkernel_gs\@:
+	/* RAX: where this processor's variables are, which is the kernel's GS base. */
+	.macro kernel_base
+	movl	$__CPUNODE_SEG, %eax
+	lsl	%eax, %eax
+	andl	$VDSO_CPUNODE_MASK, %eax
+	movq	__per_cpu_offset(, %rax, 8), %rax
+	.endm
+
+	/* GS becomes the kernel's. Changes RAX, RCX and RDX; RAX is that base. */
+	.macro take_gs
+	kernel_base
+	movq	%rax, %rdx
+	shrq	$32, %rdx
+	movl	$MSR_GS_BASE, %ecx
+	wrmsr
 	.endm
 
 	/* The C ABI's alignment, which the IST stack need not have here. */
@@ -112,37 +127,48 @@
 	movq	%rsp, %rbx
 	andq	$-16, %rsp
 	call	\function
+	movq	%rbx, %rsp
 	.endm
 
-	.macro write_msr refused
-100:	wrmsr
-	_ASM_EXTABLE(100b, \refused)
+	.macro stop_counters
+	movl	$MSR_GLOBAL_CTRL, %ecx
+	xorl	%eax, %eax
+	xorl	%edx, %edx
+	wrmsr
+	.endm
+
+	.macro stop_branches
+	movl	$MSR_DEBUGCTL, %ecx
+	rdmsr
+	andl	$~DEBUGCTL_RECORDS, %eax
+	wrmsr
 	.endm
 
 	/*
 	 * The recording of branches where it is wanted, then the counters. What
-	 * comes after is the program; MOV leaves its flags alone.
+	 * comes after is the program; MOV leaves its flags alone. Where one of the
+	 * writes raises #GP nothing was started.
 	 */
-	.macro start traced, refused
+	.macro start traced
 	.if \traced
-	movl	ENTRY_CTRL(%rdi), %r8d
-	movl	ENTRY_CTRL + 4(%rdi), %r9d
-	movl	ENTRY_DEBUGCTL(%rdi), %eax
-	movl	ENTRY_DEBUGCTL + 4(%rdi), %edx
+	movl	ENTRY_ctrl(%rdi), %r8d
+	movl	ENTRY_ctrl + 4(%rdi), %r9d
+	movl	ENTRY_debugctl(%rdi), %eax
+	movl	ENTRY_debugctl + 4(%rdi), %edx
 	movl	$MSR_DEBUGCTL, %ecx
-	movq	ENTRY_ITERATIONS(%rdi), %rdi
-	write_msr \refused
+	movq	ENTRY_iterations(%rdi), %rdi
+	wrmsr
 	movl	%r8d, %eax
 	movl	%r9d, %edx
 	movl	$0, %r8d
 	movl	$0, %r9d
 	.else
-	movl	ENTRY_CTRL(%rdi), %eax
-	movl	ENTRY_CTRL + 4(%rdi), %edx
-	movq	ENTRY_ITERATIONS(%rdi), %rdi
+	movl	ENTRY_ctrl(%rdi), %eax
+	movl	ENTRY_ctrl + 4(%rdi), %edx
+	movq	ENTRY_iterations(%rdi), %rdi
 	.endif
 	movl	$MSR_GLOBAL_CTRL, %ecx
-	write_msr \refused
+	wrmsr
 	movl	$0, %eax
 	movl	$0, %ecx
 	movl	$0, %edx
@@ -152,23 +178,24 @@
 	.macro start_kernel traced
 	pushq	$2
 	popfq
-	start	\traced, refused
+	start	\traced
 	ANNOTATE_UNRET_SAFE
 	ret
 	int3
 	.endm
 
-	landmark skidproof_window_begin
 SYM_CODE_START(skidproof_enter)
 	no_caller
 	endbr64
 	save_callee
+	landmark skidproof_window_begin
+	lidt	skidproof_idt(%rip)
 	clear_registers
-	movq	ENTRY_DATA(%rdi), %rsi
-	cmpq	$0, ENTRY_USER(%rdi)
+	movq	ENTRY_data(%rdi), %rsi
+	cmpq	$0, ENTRY_user(%rdi)
 	jne	user
-	movq	ENTRY_STACK(%rdi), %rsp
-	cmpq	$0, ENTRY_TRACED(%rdi)
+	movq	ENTRY_stack(%rdi), %rsp
+	cmpq	$0, ENTRY_traced(%rdi)
 	jne	traced
 	start_kernel 0
 traced:
@@ -176,42 +203,134 @@ traced:
 
 	/* Ring 3 is entered as if it had been interrupted at its first instruction. */
 user:
+	xorl	%eax, %eax
+	xorl	%edx, %edx
+	movl	$MSR_GS_BASE, %ecx
+	wrmsr
 	pushq	$__USER_DS
-	pushq	ENTRY_STACK(%rdi)
+	pushq	ENTRY_stack(%rdi)
 	pushq	$2
 	pushq	$__USER_CS
-	pushq	ENTRY_RIP(%rdi)
-	cmpq	$0, ENTRY_TRACED(%rdi)
+	pushq	ENTRY_rip(%rdi)
+	cmpq	$0, ENTRY_traced(%rdi)
 	jne	user_traced
-	start	0, user_refused
+	start	0
 	iretq
 user_traced:
-	start	1, user_refused
+	start	1
 	iretq
-SYM_CODE_END(skidproof_enter)
 
-	/* Goes on where an NMI took the program's registers to `frame`. */
-SYM_CODE_START(skidproof_resume)
-	no_caller
-	endbr64
-	save_callee
-	movq	ENTRY_FRAME(%rdi), %rsi
+	/* On with what a handler took to a frame, which stands on the stack. */
+restart:
+	popq	%rax
+	movq	%rax, %rdx
+	shrq	$32, %rdx
+	movl	$MSR_GS_BASE, %ecx
+	wrmsr
+	pop_registers
+	popq	%rax
+	popq	%rdx
+	movl	$MSR_DEBUGCTL, %ecx
+	wrmsr
+	popq	%rdx
+	popq	%rax
+	movq	%rax, %db2
+	popq	%rax
+	movq	%rax, %db1
+	popq	%rax
+	popq	%rax
+	movq	%rax, %db0
+	movl	%edx, %eax
+	shrq	$32, %rdx
+	movl	$MSR_GLOBAL_CTRL, %ecx
+	wrmsr
+	movq	%db2, %rdx
+	movq	%db1, %rcx
+	movq	%db0, %rax
+	iretq
+
+resume:
+	lidt	skidproof_idt(%rip)
+	movq	ENTRY_frame(%rdi), %rsi
 	subq	$FRAME_BYTES, %rsp
 	movq	%rsp, %rdi
 	movl	$FRAME_BYTES / 8, %ecx
 	cld
 	rep movsq
-	pop_registers
 	jmp	restart
 	int3
+	landmark skidproof_window_end
+SYM_CODE_END(skidproof_enter)
+
+	/* Goes on where a program's registers went to `frame`. */
+SYM_CODE_START(skidproof_resume)
+	no_caller
+	endbr64
+	save_callee
+	jmp	resume
+	int3
 SYM_CODE_END(skidproof_resume)
+
+	/* Programs at ring 0 return to one of these. Nothing of theirs is relied on. */
+	.macro land traced
+	movq	%rax, %r8
+	stop_counters
+	landmark skidproof_landing\traced\()_end
+	take_gs
+	movq	skidproof_now(%rax), %rdi
+	.ifnb	\traced
+	movl	RUNNING_debugctl_after(%rdi), %eax
+	movl	RUNNING_debugctl_after + 4(%rdi), %edx
+	movl	$MSR_DEBUGCTL, %ecx
+	wrmsr
+	.endif
+	movq	RUNNING_kernel_sp(%rdi), %rsp
+	movq	%r8, %rax
+	jmp	skidproof_left
+	int3
+	.endm
+
+SYM_CODE_START(skidproof_landing)
+	no_caller
+	ANNOTATE_NOENDBR
+	land
+SYM_CODE_END(skidproof_landing)
+
+SYM_CODE_START(skidproof_landing_traced)
+	no_caller
+	ANNOTATE_NOENDBR
+	land	_traced
+SYM_CODE_END(skidproof_landing_traced)
+
+	/*
+	 * The handlers send a program here that is to be left where it is. From the
+	 * landing's end to here R8 or, from here on, RAX is the result; it can be
+	 * begun again until it has returned.
+	 */
+SYM_CODE_START(skidproof_left)
+	no_caller
+	ANNOTATE_NOENDBR
+	lidt	skidproof_kernel_idt(%rip)
+	landmark skidproof_left_end
+	cld
+	popq	%rdi
+	movq	%rax, ENTRY_result(%rdi)
+	popq	%r15
+	popq	%r14
+	popq	%r13
+	popq	%r12
+	popq	%rbx
+	popq	%rbp
+	RET
+SYM_CODE_END(skidproof_left)
 
 	/*
 	 * NMI. Until the counters stop, and from when they run again, nothing is
 	 * stored or loaded: RAX, RCX, RDX and GLOBAL_CTRL stand in the debug
 	 * registers meanwhile, which the run saved. What the kernel's own stack for
 	 * NMIs holds is as the processor left it whenever this hands on to the
-	 * kernel's entry.
+	 * kernel's entry. On that stack Linux keeps in the second word below RIP
+	 * whether an NMI is being handled: 0 stands there, here and for the kernel.
 	 */
 SYM_CODE_START(skidproof_nmi_entry)
 	no_caller
@@ -229,6 +348,7 @@ SYM_CODE_START(skidproof_nmi_entry)
 	wrmsr
 	movq	%db0, %rax
 	pushq	%rax
+	pushq	$0
 	movq	%db1, %rax
 	pushq	%rax
 	movq	%db2, %rax
@@ -242,113 +362,27 @@ SYM_CODE_START(skidproof_nmi_entry)
 	andl	$~DEBUGCTL_RECORDS, %eax
 	wrmsr
 	push_registers
-	kernel_gs FRAME_CS
+	movl	$MSR_GS_BASE, %ecx
+	rdmsr
+	shlq	$32, %rdx
+	orq	%rdx, %rax
+	pushq	%rax
+	take_gs
 	call_aligned skidproof_nmi
-	movq	%rbx, %rsp
-	testq	%rax, %rax
+	testl	%eax, %eax
+	jz	restart
+	/* GS stays the kernel's, and counters and branches stay off. */
+	addq	$8, %rsp
 	pop_registers
-	jnz	foreign
-restart:
-	popq	%rax
-	popq	%rdx
-	movl	$MSR_DEBUGCTL, %ecx
-	wrmsr
-	popq	%rdx
-	popq	%rax
-	movq	%rax, %db2
-	popq	%rax
-	movq	%rax, %db1
-	popq	%rax
-	movq	%rax, %db0
-	movl	%edx, %eax
-	shrq	$32, %rdx
-	movl	$MSR_GLOBAL_CTRL, %ecx
-	wrmsr
-	movq	%db2, %rdx
-	movq	%db1, %rcx
-	movq	%db0, %rax
-	iretq
-foreign:
-	popq	%rax
-	popq	%rdx
-	movl	$MSR_DEBUGCTL, %ecx
-	wrmsr
-	popq	%rax
-	movq	%rax, %rdx
-	shrq	$32, %rdx
-	movl	$MSR_GLOBAL_CTRL, %ecx
-	wrmsr
+	addq	$24, %rsp
 	popq	%rdx
 	popq	%rcx
+	addq	$8, %rsp
 	popq	%rax
 	ANNOTATE_RETPOLINE_SAFE
 	jmpq	*skidproof_kernel_nmi(%rip)
 	int3
 SYM_CODE_END(skidproof_nmi_entry)
-	landmark skidproof_window_end
-
-	/* Programs return to one of these; above their stack stands the kernel's. */
-	.macro stop_counters
-	movq	%rax, %r8
-	movl	$MSR_GLOBAL_CTRL, %ecx
-	xorl	%eax, %eax
-	xorl	%edx, %edx
-	wrmsr
-	.endm
-
-SYM_CODE_START(skidproof_landing)
-	no_caller
-	ANNOTATE_NOENDBR
-	stop_counters
-	landmark skidproof_landing_end
-	jmp	landed
-	int3
-SYM_CODE_END(skidproof_landing)
-
-SYM_CODE_START(skidproof_landing_traced)
-	no_caller
-	ANNOTATE_NOENDBR
-	stop_counters
-	landmark skidproof_landing_traced_end
-	movl	8(%rsp), %eax
-	movl	12(%rsp), %edx
-	movl	$MSR_DEBUGCTL, %ecx
-	wrmsr
-landed:
-	movq	(%rsp), %rsp
-	movq	%r8, %rax
-	jmp	skidproof_left
-	int3
-
-	/* A write that starts the counters raised #GP; which one is in ECX. */
-refused:
-	movq	16(%rsp), %rsp
-	jmp	not_started
-	int3
-user_refused:
-	addq	$40, %rsp
-not_started:
-	movq	(%rsp), %rdi
-	movq	%rcx, ENTRY_REFUSED(%rdi)
-	jmp	skidproof_left
-	int3
-SYM_CODE_END(skidproof_landing_traced)
-
-	/* The handlers send a program here that is to be left where it is. */
-SYM_CODE_START(skidproof_left)
-	no_caller
-	ANNOTATE_NOENDBR
-	cld
-	popq	%rdi
-	movq	%rax, ENTRY_RESULT(%rdi)
-	popq	%r15
-	popq	%r14
-	popq	%r13
-	popq	%r12
-	popq	%rbx
-	popq	%rbp
-	RET
-SYM_CODE_END(skidproof_left)
 
 	/*
 	 * #UD, by which a program at ring 3 returns: first the counters stop, then
@@ -360,15 +394,9 @@ SYM_CODE_START(skidproof_ud_entry)
 	pushq	%rax
 	pushq	%rcx
 	pushq	%rdx
-	movl	$MSR_GLOBAL_CTRL, %ecx
-	xorl	%eax, %eax
-	xorl	%edx, %edx
-	wrmsr
+	stop_counters
 	landmark skidproof_ud_stopped
-	movl	$MSR_DEBUGCTL, %ecx
-	rdmsr
-	andl	$~DEBUGCTL_RECORDS, %eax
-	wrmsr
+	stop_branches
 	popq	%rdx
 	popq	%rcx
 	popq	%rax
@@ -376,7 +404,10 @@ SYM_CODE_START(skidproof_ud_entry)
 	int3
 SYM_CODE_END(skidproof_ud_entry)
 
-	/* One for each exception, 16 bytes apart. */
+	/*
+	 * One for each exception, 16 bytes apart. Each ends the run; a machine check,
+	 * which may come in any stub, goes to the kernel's entry then.
+	 */
 	.balign 16
 SYM_CODE_START(skidproof_fault_entries)
 	vector = 0
@@ -394,26 +425,73 @@ SYM_CODE_START(skidproof_fault_entries)
 	.endr
 	.balign 16
 fault:
+	/* An access of our own that is refused: on without an IRET, which would let NMIs in. */
+	cmpq	$13, (%rsp)
+	jne	not_refused
+	cmpq	$skidproof_reads, 16(%rsp)
+	je	refused
+	cmpq	$skidproof_writes, 16(%rsp)
+	je	refused
+not_refused:
 	pushq	%rax
 	pushq	%rcx
 	pushq	%rdx
+	stop_counters
+	stop_branches
 	push_registers
-	kernel_gs FAULT_CS
+	take_gs
 	call_aligned skidproof_fault
-	movq	%rax, %rsp
+	testl	%eax, %eax
 	pop_registers
 	popq	%rdx
 	popq	%rcx
 	popq	%rax
-	ANNOTATE_UNRET_SAFE
-	ret
+	leaq	16(%rsp), %rsp
+	jnz	machine_check
+	iretq
+machine_check:
+	ANNOTATE_RETPOLINE_SAFE
+	jmpq	*skidproof_kernel_mc(%rip)
 	int3
+refused:
+	movq	40(%rsp), %rsp
+	jmp	skidproof_refused
+	int3
+	landmark skidproof_stubs_end
 SYM_CODE_END(skidproof_fault_entries)
 
-SYM_CODE_START(skidproof_iret)
-	no_caller
-	ANNOTATE_NOENDBR
-	iretq
-SYM_CODE_END(skidproof_iret)
+	/*
+	 * int skidproof_rdmsr(u32 msr, u64 *value), int skidproof_wrmsr(u32 msr, u64 value):
+	 * 0, or 1 where it raises #GP. No tracing, no paravirtual call; the same by
+	 * the kernel's IDT and by ours.
+	 */
+SYM_FUNC_START(skidproof_rdmsr)
+	movl	%edi, %ecx
+	xorl	%eax, %eax
+	xorl	%edx, %edx
+	landmark skidproof_reads
+	rdmsr
+	_ASM_EXTABLE(skidproof_reads, skidproof_refused)
+	shlq	$32, %rdx
+	orq	%rdx, %rax
+	movq	%rax, (%rsi)
+	xorl	%eax, %eax
+	RET
+SYM_FUNC_END(skidproof_rdmsr)
+
+SYM_FUNC_START(skidproof_wrmsr)
+	movl	%edi, %ecx
+	movl	%esi, %eax
+	movq	%rsi, %rdx
+	shrq	$32, %rdx
+	landmark skidproof_writes
+	wrmsr
+	_ASM_EXTABLE(skidproof_writes, skidproof_refused)
+	xorl	%eax, %eax
+	RET
+	landmark skidproof_refused
+	movl	$1, %eax
+	RET
+SYM_FUNC_END(skidproof_wrmsr)
 
 	.section .note.GNU-stack, "", @progbits

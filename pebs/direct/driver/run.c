@@ -33,9 +33,6 @@
 #define LATE_TICKS 20000
 #define LATE_LOOKS 64
 
-/* Above the last address that a program's stack pointer takes. */
-#define STACK_SLOTS 64
-
 /* In a code block: UD2 where programs at ring 3 return to, and one that reads a counter. */
 #define USER_RDPMC 16
 static const u8 landing_code[] = { 0x0f, 0x0b };
@@ -43,26 +40,6 @@ static const u8 landing_code[] = { 0x0f, 0x0b };
 static const u8 rdpmc_code[] = { 0x89, 0xf9, 0x0f, 0x33, 0x48, 0xc1, 0xe2, 0x20,
 				 0x48, 0x09, 0xd0, 0xc3 };
 #define RDPMC_MS 1000
-
-/* What enter.S goes by. */
-#define AT(structure, field, offset) \
-	static_assert(offsetof(struct skidproof_##structure, field) == (offset))
-AT(entry, kernel_sp, ENTRY_KERNEL_SP);
-AT(entry, stack, ENTRY_STACK);
-AT(entry, iterations, ENTRY_ITERATIONS);
-AT(entry, data, ENTRY_DATA);
-AT(entry, ctrl, ENTRY_CTRL);
-AT(entry, debugctl, ENTRY_DEBUGCTL);
-AT(entry, result, ENTRY_RESULT);
-AT(entry, slots, ENTRY_SLOTS);
-AT(entry, frame, ENTRY_FRAME);
-AT(entry, traced, ENTRY_TRACED);
-AT(entry, refused, ENTRY_REFUSED);
-AT(entry, user, ENTRY_USER);
-AT(entry, rip, ENTRY_RIP);
-AT(frame, cs, FRAME_CS);
-AT(fault, cs, FAULT_CS);
-static_assert(sizeof(struct skidproof_frame) == FRAME_BYTES);
 
 static u64 machine_checks(const struct skidproof_file *file)
 {
@@ -141,27 +118,23 @@ static void clear_vectors(void)
 		     "pxor %xmm15, %xmm15");
 }
 
-/* The program's stack: where it begins, where it returns to, what the landing needs. */
-static void prepare_stack(struct running *run, u64 debugctl_after)
+/* What the program finds: its stack, with where it begins and where it returns to, and its arguments. */
+static void prepare_entry(struct running *run)
 {
 	const struct skidproof_block *stack = run->file->stack;
-	u64 *top = page_address(stack->pages[stack->count - 1]) + PAGE_SIZE - STACK_SLOTS;
-	u64 address = stack->address + stack->count * PAGE_SIZE - STACK_SLOTS;
+	u64 *top = page_address(stack->pages[stack->count - 1]) + PAGE_SIZE;
+	u64 address = stack->address + stack->count * PAGE_SIZE;
 
-	top[0] = 0; /* the kernel's stack pointer, put there by enter.S */
-	top[1] = debugctl_after;
-	top[-1] = (u64)(uintptr_t)(run->entry.traced ? skidproof_landing_traced :
-							skidproof_landing);
-	top[-2] = run->plan->entry;
-	run->entry.slots = top;
-	run->entry.stack = address - 2 * sizeof(*top);
 	if (run->plan->ring) {
 		run->entry.user = 1;
 		run->entry.rip = run->plan->entry;
 		run->entry.stack = address - sizeof(*top);
-		/* Nothing of the kernel's stands where the program writes. */
 		top[-1] = run->file->landing->address;
-		run->entry.slots = &run->entry.kernel_sp;
+	} else {
+		run->entry.stack = address - 2 * sizeof(*top);
+		top[-1] = (u64)(uintptr_t)(run->entry.traced ? skidproof_landing_traced :
+								skidproof_landing);
+		top[-2] = run->plan->entry;
 	}
 	run->entry.iterations = run->plan->iterations;
 	run->entry.data = run->plan->data;
@@ -235,7 +208,36 @@ static void resume_ibt(u64 value)
 
 /* --- Ring 3 */
 
-/* No system calls, no shadow stack of the process', and protection keys that allow all. */
+/* No system calls and no shadow stack of the process'. */
+static void take_system_calls(struct running *run)
+{
+	struct user_state *user = &run->user;
+
+	if (!run->plan->ring)
+		return;
+	user->efer = skidproof_read(MSR_EFER);
+	user->sysenter = skidproof_read(MSR_IA32_SYSENTER_CS);
+	skidproof_wrmsr(MSR_EFER, user->efer & ~(u64)EFER_SCE);
+	skidproof_wrmsr(MSR_IA32_SYSENTER_CS, 0);
+	if (native_read_cr4() & CR4_CET) {
+		user->cet = skidproof_read(U_CET);
+		skidproof_wrmsr(U_CET, 0);
+	}
+}
+
+static void give_system_calls(const struct running *run)
+{
+	const struct user_state *user = &run->user;
+
+	if (!run->plan->ring)
+		return;
+	if (native_read_cr4() & CR4_CET)
+		skidproof_wrmsr(U_CET, user->cet);
+	skidproof_wrmsr(MSR_IA32_SYSENTER_CS, user->sysenter);
+	skidproof_wrmsr(MSR_EFER, user->efer);
+}
+
+/* What a program at ring 3 can change, and protection keys that allow all. */
 static void take_user_state(struct running *run)
 {
 	struct user_state *user = &run->user;
@@ -245,17 +247,8 @@ static void take_user_state(struct running *run)
 	asm volatile("mov %%es, %0" : "=r" (user->es));
 	asm volatile("mov %%fs, %0" : "=r" (user->fs));
 	asm volatile("mov %%gs, %0" : "=r" (user->gs));
-	run->kernel_gs = skidproof_read(MSR_GS_BASE);
 	user->fs_base = skidproof_read(MSR_FS_BASE);
 	user->gs_base = skidproof_read(MSR_KERNEL_GS_BASE);
-	user->efer = skidproof_read(MSR_EFER);
-	user->sysenter = skidproof_read(MSR_IA32_SYSENTER_CS);
-	skidproof_wrmsr(MSR_EFER, user->efer & ~(u64)EFER_SCE);
-	skidproof_wrmsr(MSR_IA32_SYSENTER_CS, 0);
-	if (native_read_cr4() & CR4_CET) {
-		user->cet = skidproof_read(U_CET);
-		skidproof_wrmsr(U_CET, 0);
-	}
 	if (native_read_cr4() & X86_CR4_PKE) {
 		asm volatile("rdpkru" : "=a" (user->pkru), "=d" (edx) : "c" (0));
 		asm volatile("wrpkru" : : "a" (0), "c" (0), "d" (0));
@@ -269,77 +262,80 @@ static void give_user_state(const struct running *run)
 
 	if (native_read_cr4() & X86_CR4_PKE)
 		asm volatile("wrpkru" : : "a" (user->pkru), "c" (0), "d" (0));
-	if (native_read_cr4() & CR4_CET)
-		skidproof_wrmsr(U_CET, user->cet);
 	asm volatile("mov %0, %%ds" : : "r" (user->ds));
 	asm volatile("mov %0, %%es" : : "r" (user->es));
 	asm volatile("mov %0, %%fs" : : "r" (user->fs));
 	asm volatile("swapgs\n\tmov %0, %%gs\n\tswapgs" : : "r" (user->gs));
 	skidproof_wrmsr(MSR_FS_BASE, user->fs_base);
 	skidproof_wrmsr(MSR_KERNEL_GS_BASE, user->gs_base);
-	skidproof_wrmsr(MSR_IA32_SYSENTER_CS, user->sysenter);
-	skidproof_wrmsr(MSR_EFER, user->efer);
 }
 
-static void enter_space(struct running *run)
+/* Interrupts, for a moment, with everything as the kernel has it. */
+static void let_in(struct running *run, u64 *ibt)
 {
-	skidproof_space_enter(run->file, &run->space, run->plan->ring, run->user_rdpmc);
+	give_breakpoints(run);
+	give_system_calls(run);
+	resume_ibt(*ibt);
+	run->plan->slices++;
+	local_irq_enable();
+	cpu_relax();
+	local_irq_disable();
+	*ibt = suspend_ibt();
+	take_system_calls(run);
+	take_breakpoints(run);
 }
 
-/* In slices of at most the limit with interrupts off. They are off when this is called. */
+/*
+ * In slices of at most the limit with interrupts off. They are off when this is
+ * called. As often as something that is not the program's makes it leave.
+ */
 static void execute(struct running *run)
 {
-	u64 ibt = suspend_ibt();
-	bool fresh = true;
+	u64 limit = (u64)tsc_khz * skidproof_limit_ms, ibt;
+	struct skidproof_run *plan = run->plan;
+	bool begun = false;
 
+	take_breakpoints(run);
+	take_system_calls(run);
+	ibt = suspend_ibt();
+	run->slice_end = rdtsc() + limit;
 	for (;;) {
 		run->ending = RETURNED;
-		run->inside = true;
-		skidproof_traps_ours();
-		/* SWAPGS finds the kernel's base there, whatever the program did to its own. */
-		if (run->plan->ring)
-			skidproof_wrmsr(MSR_KERNEL_GS_BASE, run->kernel_gs);
-		if (fresh)
-			skidproof_enter(&run->entry);
-		else
+		skidproof_space_enter(run->file, &run->space, plan->ring, run->user_rdpmc);
+		WRITE_ONCE(run->inside, true);
+		if (begun)
 			skidproof_resume(&run->entry);
-		fresh = false;
-		run->inside = false;
-		if (run->entry.refused && run->plan->outcome == SKIDPROOF_RETURNED) {
-			run->plan->outcome = SKIDPROOF_MSR_FAULT;
-			run->plan->fault_msr = run->entry.refused;
-			run->plan->fault_value = run->entry.refused == MSR_IA32_DEBUGCTLMSR ?
-						 run->entry.debugctl : run->left_ctrl;
-		}
-		if (run->ending == PASSED_ON) {
-			enter_space(run);
-			continue;
-		}
-		if (run->ending != SLICED)
-			break;
-		skidproof_traps_kernel();
+		else
+			skidproof_enter(&run->entry);
+		WRITE_ONCE(run->inside, false);
 		skidproof_space_leave(&run->space);
-		give_breakpoints(run);
-		resume_ibt(ibt);
-		run->plan->slices++;
-		local_irq_enable();
-		cpu_relax();
-		local_irq_disable();
-		take_breakpoints(run);
-		enter_space(run);
-		ibt = suspend_ibt();
-		if (fatal_signal_pending(run->task) || rdtsc() > run->deadline) {
-			run->plan->outcome = rdtsc() > run->deadline ? SKIDPROOF_TIMED_OUT :
-								       SKIDPROOF_INTERRUPTED;
-			run->plan->fault_ip = run->frame.rip;
-			skidproof_traps_ours();
+		if (run->ending == SLICED || run->ending == PASSED_ON)
+			begun = true;
+		else if (run->ending != AGAIN)
 			break;
+		if (run->ending == SLICED || rdtsc() > run->slice_end) {
+			let_in(run, &ibt);
+			run->slice_end = rdtsc() + limit;
 		}
+		if (fatal_signal_pending(run->task))
+			plan->outcome = SKIDPROOF_INTERRUPTED;
+		else if (rdtsc() > run->deadline)
+			plan->outcome = SKIDPROOF_TIMED_OUT;
+		else
+			continue;
+		plan->fault_ip = begun ? run->frame.rip : plan->entry;
+		break;
 	}
-	run->finished = true;
-	if (run->ending == FAULTED)
-		run->plan->outcome = SKIDPROOF_FAULTED;
 	resume_ibt(ibt);
+	give_system_calls(run);
+	if (run->ending == FAULTED) {
+		plan->outcome = SKIDPROOF_FAULTED;
+	} else if (run->ending == REFUSED) {
+		plan->outcome = SKIDPROOF_MSR_FAULT;
+		plan->fault_msr = run->refused;
+		plan->fault_value = run->refused == MSR_IA32_DEBUGCTLMSR ? run->entry.debugctl :
+									   run->left_ctrl;
+	}
 }
 
 /*
@@ -404,7 +400,8 @@ static int prepare(struct running *run)
 	run->can_interrupt = interrupting(file);
 	run->entry.ctrl = run->ctrl;
 	after = find(run->disable, plan->disable_count, MSR_IA32_DEBUGCTLMSR);
-	prepare_stack(run, after ? after->value : debugctl & ~(u64)DEBUGCTL_RECORDS);
+	run->debugctl_after = after ? after->value : debugctl & ~(u64)DEBUGCTL_RECORDS;
+	prepare_entry(run);
 	return 0;
 }
 
@@ -423,25 +420,22 @@ static void run_here(void *data)
 
 	file->lvt_open = false;
 	run->guard = NO_GUARD;
+	run->kernel_gs = skidproof_read(MSR_GS_BASE);
 	run->error = prepare(run);
 	if (!run->error) {
-		take_breakpoints(run);
 		clear_vectors();
 		if (plan->ring)
 			take_user_state(run);
-		enter_space(run);
 		begin = rdtsc_ordered();
 		run->deadline = begin + (u64)plan->deadline_ms * tsc_khz;
 		skidproof_traps_watch(run);
 		execute(run);
 		plan->tsc = rdtsc_ordered() - begin;
 		wait_for_late(run);
-		skidproof_traps_kernel();
-		skidproof_space_leave(&run->space);
+		skidproof_traps_watch(NULL);
 		if (plan->ring)
 			give_user_state(run);
 		give_breakpoints(run);
-		skidproof_traps_watch(NULL);
 		plan->result = run->entry.result;
 		skidproof_guard_end(run);
 	}
@@ -468,7 +462,7 @@ static void run_here(void *data)
 	plan->smis = smi_count(file) - smis;
 	checks = machine_checks(file) - checks;
 	/* Linux' own poll may have cleared some meanwhile. */
-	plan->machine_checks = (s64)checks > 0 ? checks : 0;
+	plan->machine_checks = (s64)checks > 0 ? checks : run->ending == BROKEN;
 }
 
 /* --- From and to user space */

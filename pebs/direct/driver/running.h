@@ -9,8 +9,12 @@
 
 #define NO_GUARD ~0U
 
-/* PASSED_ON: someone else's interrupt goes to the kernel first, then the program goes on. */
-enum ending { RETURNED, FAULTED, SLICED, PASSED_ON };
+/*
+ * SLICED: interrupts are to be let in. PASSED_ON: someone else's went to the
+ * kernel. AGAIN: the same before the program had begun or gone on. REFUSED: what
+ * starts the counters raised #GP. BROKEN: a machine check.
+ */
+enum ending { RETURNED, FAULTED, SLICED, PASSED_ON, AGAIN, REFUSED, BROKEN };
 
 /* Of user space, which a program at ring 3 can change. */
 struct user_state {
@@ -30,9 +34,10 @@ struct running {
 	struct task_struct *task;
 
 	enum ending ending;
-	bool inside;		/* the program, or the code right around it */
+	bool inside;		/* from the way in to the first stub that ends the run */
 	bool lvt_open;		/* unmasked when the program began */
-	bool finished;
+	u32 refused;		/* MSR whose write started nothing */
+	u64 debugctl_after;	/* the program */
 	u64 ctrl;		/* GLOBAL_CTRL while the program runs, the guard included */
 	u64 left_ctrl;		/* the same without it */
 	u64 seen;		/* status bits that stay although a PMI told of them */
@@ -41,8 +46,7 @@ struct running {
 	u64 guard_bit;
 	u64 guard_start;	/* from where it counts to its overflow */
 	u64 fixed_ctrl, guard_counter;	/* as found */
-	u64 deadline;		/* TSC */
-	u32 wild;		/* guard interrupts outside the code */
+	u64 deadline, slice_end;	/* TSC */
 	int error;
 	u64 breakpoints[5];	/* DB0 to DB3, DB7, as found */
 	struct skidproof_space space;	/* as found */
@@ -59,8 +63,6 @@ static inline bool of_user(u64 cs)
 
 /* traps.c */
 void skidproof_traps_watch(struct running *run);
-void skidproof_traps_ours(void);
-void skidproof_traps_kernel(void);
 
 /* guard.c */
 void skidproof_guard_begin(struct running *run);

@@ -3,26 +3,6 @@
 #ifndef SKIDPROOF_PEBS_DIRECT_DRIVER_SKIDPROOF_H_
 #define SKIDPROOF_PEBS_DIRECT_DRIVER_SKIDPROOF_H_
 
-/* Offsets in struct skidproof_entry, for enter.S. */
-#define ENTRY_KERNEL_SP		0
-#define ENTRY_STACK		8
-#define ENTRY_ITERATIONS	16
-#define ENTRY_DATA		24
-#define ENTRY_CTRL		32
-#define ENTRY_DEBUGCTL		40
-#define ENTRY_RESULT		48
-#define ENTRY_SLOTS		56
-#define ENTRY_FRAME		64
-#define ENTRY_TRACED		72
-#define ENTRY_REFUSED		80
-#define ENTRY_USER		88
-#define ENTRY_RIP		96
-
-/* Size of struct skidproof_frame, and where CS is in it and in struct skidproof_fault. */
-#define FRAME_BYTES		184
-#define FRAME_CS		152
-#define FAULT_CS		144
-
 /* Bits of IA32_DEBUGCTL that record branches: LBR, TR, BTS, BTINT. */
 #define DEBUGCTL_RECORDS	0x1c1
 
@@ -38,7 +18,6 @@
 #include <linux/mutex.h>
 #include <linux/rcupdate.h>
 #include <linux/types.h>
-#include <asm/asm.h>
 
 #include "skidproof_uapi.h"
 
@@ -56,10 +35,8 @@ struct skidproof_entry {
 	u64 ctrl;
 	u64 debugctl;
 	u64 result;
-	u64 *slots;	/* above the program's stack: kernel_sp, DEBUGCTL after it */
 	struct skidproof_frame *frame;
 	u64 traced;
-	u64 refused;	/* MSR whose write started nothing, but raised #GP */
 	u64 user;	/* at ring 3 … */
 	u64 rip;	/* … which begins there */
 };
@@ -69,12 +46,13 @@ struct skidproof_registers {
 	u64 r15, r14, r13, r12, r11, r10, r9, r8, rdi, rsi, rbp, rbx;
 };
 
-/* What the NMI stub puts on its stack. */
+/* What the NMI stub puts on its stack; `linux_word` is what Linux takes for its own there. */
 struct skidproof_frame {
+	u64 gs_base;
 	struct skidproof_registers registers;
 	u64 debugctl_low, debugctl_high;
 	u64 ctrl;
-	u64 rdx, rcx, rax;
+	u64 rdx, rcx, linux_word, rax;
 	u64 rip, cs, rflags, rsp, ss;
 };
 
@@ -180,8 +158,9 @@ int skidproof_landing_new(struct skidproof_file *file);
 /* traps.c */
 int skidproof_traps_init(void);
 void skidproof_traps_exit(void);
-u64 skidproof_nmi(struct skidproof_frame *frame);
-struct skidproof_fault *skidproof_fault(struct skidproof_fault *fault);
+int skidproof_nmi(struct skidproof_frame *frame);
+bool skidproof_late_nmi(u64 ip);
+int skidproof_fault(struct skidproof_fault *fault);
 
 /* enter.S */
 void skidproof_enter(struct skidproof_entry *entry);
@@ -190,45 +169,17 @@ extern char skidproof_window_begin[], skidproof_window_end[];
 extern char skidproof_landing[], skidproof_landing_end[];
 extern char skidproof_landing_traced[], skidproof_landing_traced_end[];
 extern char skidproof_ud_entry[], skidproof_ud_stopped[];
-extern char skidproof_left[], skidproof_iret[], skidproof_nmi_entry[];
-extern char skidproof_fault_entries[];
-
-/* Own accessors: no tracing, no paravirtual call, #GP as a value on every kernel version. */
-static __always_inline int skidproof_rdmsr(u32 msr, u64 *value)
-{
-	u32 low = 0, high = 0;
-	int fault = 1;
-
-	asm volatile("1: rdmsr\n\t"
-		     "xor %[fault], %[fault]\n"
-		     "2:\n\t"
-		     _ASM_EXTABLE(1b, 2b)
-		     : "+a" (low), "+d" (high), [fault] "+r" (fault)
-		     : "c" (msr));
-	*value = low | (u64)high << 32;
-	return fault;
-}
+extern char skidproof_left[], skidproof_left_end[], skidproof_nmi_entry[];
+extern char skidproof_fault_entries[], skidproof_stubs_end[];
+int skidproof_rdmsr(u32 msr, u64 *value);
+int skidproof_wrmsr(u32 msr, u64 value);
 
 /* 0 where it raises #GP. */
-static __always_inline u64 skidproof_read(u32 msr)
+static inline u64 skidproof_read(u32 msr)
 {
 	u64 value = 0;
 
 	return skidproof_rdmsr(msr, &value) ? 0 : value;
-}
-
-static __always_inline int skidproof_wrmsr(u32 msr, u64 value)
-{
-	int fault = 1;
-
-	asm volatile("1: wrmsr\n\t"
-		     "xor %[fault], %[fault]\n"
-		     "2:\n\t"
-		     _ASM_EXTABLE(1b, 2b)
-		     : [fault] "+r" (fault)
-		     : "c" (msr), "a" ((u32)value), "d" ((u32)(value >> 32))
-		     : "memory");
-	return fault;
 }
 
 #endif /* __ASSEMBLER__ */

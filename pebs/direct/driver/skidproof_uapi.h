@@ -146,7 +146,7 @@ struct skidproof_run {
 	__u64 tsc;
 	__u64 slices;		/* times that interrupts were let in meanwhile */
 	__u64 smis;
-	__u64 machine_checks;
+	__u64 machine_checks;	/* one within the program ended it */
 	__u64 foreign_nmis;
 	__u64 fault_ip;
 	__u64 fault_address;

@@ -3,9 +3,10 @@
  * The IDT that the processor uses while a program runs, and what stands behind
  * its gates. The NMI gate leads to a handler of our own, so that a PMI costs a
  * few hundred instructions and only some ten of them are counted; the exception
- * gates end a program that faults. What is not the program's goes on to the
- * kernel's own entry, with the stack as the processor would have left it there;
- * from ring 3, as if it had come to ours.
+ * gates end the run. For what is not the program's, an NMI of somebody else's or
+ * a machine check, there is one exit: counters off, the program's registers
+ * kept, the kernel's IDT and page tables, and its own entry, as if what it
+ * interrupted were the call into the program. The run goes on from there.
  */
 #include <linux/kernel.h>
 #include <linux/mm.h>
@@ -20,40 +21,19 @@
 
 #include "running.h"
 
-#define COUNTERS_FROZEN BIT_ULL(59)
-
-struct traps {
-	gate_desc gates[IDT_ENTRIES];
-	u8 shift[32];		/* the kernel's own gate has no stack of its own */
-} __aligned(PAGE_SIZE);
-
-static DEFINE_PER_CPU(struct running *, now_running);
-static struct traps *traps;
-static struct desc_ptr our_idt, kernel_idt;
-u64 skidproof_kernel_nmi;	/* enter.S jumps there */
-static u64 kernel_entry[32];
+/* Counters and the last branch records, frozen by an interrupt. */
+#define FROZEN (BIT_ULL(58) | BIT_ULL(59))
 
 /* Whose NMIs and exceptions come on this CPU; NULL: nobody's. */
+DEFINE_PER_CPU(struct running *, skidproof_now);
+
+static gate_desc *gates;
+struct desc_ptr skidproof_idt, skidproof_kernel_idt;	/* enter.S loads them … */
+u64 skidproof_kernel_nmi, skidproof_kernel_mc;		/* … and jumps there */
+
 void skidproof_traps_watch(struct running *run)
 {
-	this_cpu_write(now_running, run);
-}
-
-void skidproof_traps_ours(void)
-{
-	native_load_idt(&our_idt);
-}
-
-void skidproof_traps_kernel(void)
-{
-	native_load_idt(&kernel_idt);
-}
-
-static bool in_program(const struct running *run, u64 ip)
-{
-	u64 begin = run->code->address;
-
-	return ip >= begin && ip - begin < (u64)run->code->count * PAGE_SIZE;
+	this_cpu_write(skidproof_now, run);
 }
 
 static bool between(u64 ip, const char *begin, const char *end)
@@ -61,14 +41,25 @@ static bool between(u64 ip, const char *begin, const char *end)
 	return ip >= (u64)(uintptr_t)begin && ip < (u64)(uintptr_t)end;
 }
 
-/* Whether the counters were meant to count at that instruction. */
-static bool counting_at(u64 ip, u64 cs)
+/*
+ * Where our IDT is in use: in a program or the instructions around it that are
+ * counted with it; on the way in, which can begin again; on the way out, where
+ * the result stands and the way can begin again; in a stub that ends the run.
+ */
+enum place { PROGRAM, WAY_IN, WAY_OUT, STUB };
+
+static enum place place_of(const struct running *run, u64 ip, u64 cs)
 {
-	return of_user(cs) || ip < __START_KERNEL_map ||
-	       between(ip, skidproof_window_begin, skidproof_window_end) ||
-	       between(ip, skidproof_landing, skidproof_landing_end) ||
-	       between(ip, skidproof_landing_traced, skidproof_landing_traced_end) ||
-	       between(ip, skidproof_ud_entry, skidproof_ud_stopped);
+	if (!run->inside)
+		return STUB;
+	if (of_user(cs) || between(ip, skidproof_ud_entry, skidproof_ud_stopped))
+		return PROGRAM;
+	if (between(ip, skidproof_window_begin, skidproof_window_end))
+		return WAY_IN;
+	if (between(ip, skidproof_landing_end, skidproof_landing_traced) ||
+	    between(ip, skidproof_landing_traced_end, skidproof_left_end))
+		return WAY_OUT;
+	return between(ip, skidproof_nmi_entry, skidproof_stubs_end) ? STUB : PROGRAM;
 }
 
 static u64 field_at(u64 address, u32 bytes)
@@ -112,6 +103,14 @@ static void suspend(struct running *run, struct skidproof_frame *frame, u64 ctrl
 	leave(run, &frame->rip);
 	frame->debugctl_low &= ~(u64)DEBUGCTL_RECORDS;
 	frame->ctrl = 0;
+	frame->gs_base = run->kernel_gs;
+}
+
+/* The kernel's entry comes next, and everything is as it expects it. */
+static void to_kernel(const struct running *run)
+{
+	skidproof_space_leave(&run->space);
+	native_load_idt(&skidproof_kernel_idt);
 }
 
 static void log_pmi(struct running *run, u64 tsc, u64 ip, u64 status, u64 ctrl)
@@ -132,42 +131,31 @@ static void log_pmi(struct running *run, u64 tsc, u64 ip, u64 status, u64 ctrl)
 	pmi->bts_index = field_at(plan->bts_index_address, plan->field_bytes);
 }
 
-enum nmi { OURS, FOREIGN, FOREIGN_IN_PROGRAM };
-
-static enum nmi take_nmi(struct running *run, struct skidproof_frame *frame)
+/* Whether an NMI is a PMI of the run's, by the LVT entry and the status as it comes. */
+static bool is_pmi(const struct running *run, u32 lvt, u64 status)
 {
-	struct skidproof_run *plan = run->plan;
-	struct skidproof_file *file = run->file;
-	u64 status, ctrl, tsc = rdtsc(), fresh, clear = 0;
-	bool guard_only, late;
-	u32 lvt, i;
-
-	lvt = skidproof_lvt_read(file);
-	status = skidproof_read(plan->status_msr);
 	/*
 	 * Delivery sets the mask bit. On a processor that forgets to, a new
 	 * overflow is a PMI as well.
 	 */
-	fresh = status & ~run->seen & run->can_interrupt;
-	if (!(run->lvt_open && (lvt & APIC_LVT_MASKED)) && !fresh) {
-		plan->foreign_nmis++;
-		/*
-		 * The kernel's entry would take ring 3 for a process, and its
-		 * stack for empty; its handler may look at the process' memory.
-		 */
-		if (run->inside && (of_user(frame->cs) || in_program(run, frame->rip))) {
-			suspend(run, frame, frame->ctrl, PASSED_ON);
-			skidproof_space_leave(&run->space);
-			return FOREIGN_IN_PROGRAM;
-		}
-		return FOREIGN;
-	}
+	if (lvt & APIC_LVT_MASKED)
+		return run->lvt_open;
+	return status & ~run->seen & run->can_interrupt;
+}
 
-	ctrl = frame->ctrl;
-	late = run->finished || !counting_at(frame->rip, frame->cs);
-	guard_only = (status & run->guard_bit) && !(fresh & ~run->guard_bit);
+/*
+ * What the plan wants of a PMI; `ctrl` is what the counters go on with. Whether
+ * it came of the guard.
+ */
+static bool take_pmi(struct running *run, u64 tsc, u64 ip, u32 lvt, u64 status, u64 *ctrl)
+{
+	struct skidproof_run *plan = run->plan;
+	u64 fresh = status & ~run->seen & run->can_interrupt, clear = 0;
+	bool guard = status & run->guard_bit, guard_only = guard && !(fresh & ~run->guard_bit);
+	u32 i;
+
 	if (!guard_only) {
-		log_pmi(run, tsc, frame->rip, status, ctrl);
+		log_pmi(run, tsc, ip, status, *ctrl);
 		if (plan->pmi_flags & SKIDPROOF_PMI_CLEAR_STATUS) {
 			u64 keep = 0;
 
@@ -183,140 +171,126 @@ static enum nmi take_nmi(struct running *run, struct skidproof_frame *frame)
 			rewind_field(plan->bts_index_address, plan->bts_base_address,
 				     plan->field_bytes);
 		if (plan->pmi_flags & SKIDPROOF_PMI_RESTORE_CTRL)
-			ctrl = run->ctrl;
+			*ctrl = run->ctrl;
 	} else {
 		/* A freeze that our own interrupt brought about is not the plan's. */
-		clear = status & COUNTERS_FROZEN;
-		ctrl = run->ctrl;
+		clear = status & FROZEN;
+		*ctrl = run->ctrl;
 	}
 	clear |= status & run->guard_bit;
 	if (clear)
 		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_OVF_CTRL, clear);
 	run->seen = status & ~clear;
-	if (!guard_only) {
-		for (i = 0; i < plan->acknowledge_count; i++)
-			skidproof_msr_access(file, &run->acknowledge[i]);
-	}
-
-	/* The guard goes on where a freeze stopped the rest. */
-	frame->ctrl = late ? 0 : ctrl | run->guard_bit;
-	if ((status & run->guard_bit) && !late) {
+	for (i = 0; i < plan->acknowledge_count && !guard_only; i++)
+		skidproof_msr_access(run->file, &run->acknowledge[i]);
+	if (guard)
 		skidproof_guard_start(run);
-		if (of_user(frame->cs) || in_program(run, frame->rip))
-			suspend(run, frame, frame->ctrl, SLICED);
-		else
-			run->wild++;
-	}
-	if (of_user(frame->cs))
-		skidproof_wrmsr(MSR_KERNEL_GS_BASE, run->kernel_gs);
 	if (guard_only || (plan->pmi_flags & SKIDPROOF_PMI_UNMASK))
-		skidproof_lvt_write(file, lvt & ~APIC_LVT_MASKED);
+		skidproof_lvt_write(run->file, lvt & ~APIC_LVT_MASKED);
 	else
 		run->lvt_open = false;
-	return OURS;
+	return guard;
+}
+
+/* Somebody else's NMI; the frame is then what the kernel's entry finds. */
+static void pass_on(struct running *run, struct skidproof_frame *frame, enum place place)
+{
+	run->plan->foreign_nmis++;
+	switch (place) {
+	case PROGRAM:
+		suspend(run, frame, frame->ctrl, PASSED_ON);
+		break;
+	case WAY_IN:
+		run->ending = AGAIN;
+		leave(run, &frame->rip);
+		break;
+	case WAY_OUT:
+		if (!between(frame->rip, skidproof_left, skidproof_left_end))
+			frame->rax = frame->registers.r8;
+		leave(run, &frame->rip);
+		break;
+	case STUB:
+		break;
+	}
+	to_kernel(run);
 }
 
 /*
  * Called by the stub with the counters off; what they are set to afterwards is
  * in the frame. Not 0: someone else's NMI.
  */
-u64 notrace skidproof_nmi(struct skidproof_frame *frame)
+int notrace skidproof_nmi(struct skidproof_frame *frame)
 {
-	struct running *run = this_cpu_read(now_running);
-	enum nmi whose;
+	struct running *run = this_cpu_read(skidproof_now);
+	enum place place = place_of(run, frame->rip, frame->cs);
+	u64 tsc = rdtsc(), status = skidproof_read(run->plan->status_msr);
+	u32 lvt = skidproof_lvt_read(run->file);
+	bool counting = place == PROGRAM || place == WAY_IN, guard;
+	u64 ctrl = frame->ctrl;
+
+	if (!is_pmi(run, lvt, status)) {
+		pass_on(run, frame, place);
+		return 1;
+	}
+	guard = take_pmi(run, tsc, frame->rip, lvt, status, &ctrl);
+	/* The guard goes on where a freeze stopped the rest. */
+	frame->ctrl = counting ? ctrl | run->guard_bit : 0;
+	if (place == PROGRAM && (guard || tsc > run->slice_end))
+		suspend(run, frame, frame->ctrl, SLICED);
+	return 0;
+}
+
+/* The same behind the program, by the kernel's IDT: whether it was the run's. */
+bool notrace skidproof_late_nmi(u64 ip)
+{
+	struct running *run = this_cpu_read(skidproof_now);
+	u64 status, ctrl = 0;
+	u32 lvt;
 
 	if (!run)
-		return 1;
-	/* By our own IDT a fault in here would take the stack of one that was interrupted. */
-	native_load_idt(&kernel_idt);
-	whose = take_nmi(run, frame);
-	if (whose != FOREIGN_IN_PROGRAM)
-		native_load_idt(&our_idt);
-	return whose != OURS;
-}
-
-/* Counters and branches; DEBUGCTL as it was. */
-static u64 stop_recording(void)
-{
-	u64 debugctl = skidproof_read(MSR_IA32_DEBUGCTLMSR);
-
-	skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
-	if (debugctl & DEBUGCTL_RECORDS)
-		skidproof_wrmsr(MSR_IA32_DEBUGCTLMSR, debugctl & ~(u64)DEBUGCTL_RECORDS);
-	return debugctl;
-}
-
-static void suspend_at_fault(struct running *run, struct skidproof_fault *fault)
-{
-	u64 ctrl = skidproof_read(MSR_CORE_PERF_GLOBAL_CTRL), debugctl = stop_recording();
-
-	run->frame = (struct skidproof_frame){
-		.registers = fault->registers,
-		.debugctl_low = (u32)debugctl, .debugctl_high = debugctl >> 32, .ctrl = ctrl,
-		.rdx = fault->rdx, .rcx = fault->rcx, .rax = fault->rax,
-		.rip = fault->rip, .cs = fault->cs, .rflags = fault->rflags,
-		.rsp = fault->rsp, .ss = fault->ss,
-	};
-	run->ending = PASSED_ON;
-	leave(run, &fault->rip);
-	skidproof_space_leave(&run->space);
+		return false;
+	status = skidproof_read(run->plan->status_msr);
+	lvt = skidproof_lvt_read(run->file);
+	if (!is_pmi(run, lvt, status))
+		return false;
+	take_pmi(run, rdtsc(), ip, lvt, status, &ctrl);
+	return true;
 }
 
 /*
- * Called by the stubs. Returns where the stub finds the registers and, behind
- * them, where to go: the frame that it made, or a copy where the kernel's own
- * entry expects it.
+ * Called by the stubs with counters and branches off. Not 0: the kernel's entry
+ * for machine checks comes next.
  */
-struct skidproof_fault * notrace skidproof_fault(struct skidproof_fault *fault)
+int notrace skidproof_fault(struct skidproof_fault *fault)
 {
-	struct running *run = this_cpu_read(now_running);
-	u32 vector = fault->vector;
-	bool has_error = BIT(vector) & 0x60227d00;
-	u64 *words = (u64 *)fault;
-	u64 target = kernel_entry[vector];
-	/* Words from the first register to SS, of what the kernel's entry finds. */
-	size_t count = sizeof(*fault) / 8;
+	struct running *run = this_cpu_read(skidproof_now);
+	struct skidproof_run *plan = run->plan;
+	bool user = of_user(fault->cs);
 
-	if (vector == X86_TRAP_MC) {
-		/* Never the program's. The kernel's entry would take ring 3 for a process. */
-		if (run && run->inside && of_user(fault->cs))
-			suspend_at_fault(run, fault);
-	} else if (run && run->inside &&
-		   (of_user(fault->cs) || fault->rip < __START_KERNEL_map)) {
-		/* The program's own: the kernel's image and modules lie above. */
-		stop_recording();
-		run->inside = false;
-		if (of_user(fault->cs) && vector == X86_TRAP_UD &&
-		    fault->rip == run->file->landing->address) {
-			run->ending = RETURNED;
-		} else {
-			run->ending = FAULTED;
-			run->plan->fault_ip = fault->rip;
-			run->plan->fault_vector = vector;
-			run->plan->fault_error = fault->error;
-			if (vector == X86_TRAP_PF)
-				asm volatile("mov %%cr2, %0" : "=r" (run->plan->fault_address));
-		}
-		leave(run, &fault->rip);
-		target = (u64)(uintptr_t)skidproof_iret;
-		has_error = false;
-	}
-	if (has_error) {
-		fault->vector = target;
+	run->inside = false;
+	if (fault->vector == X86_TRAP_MC) {
+		run->ending = BROKEN;
+	} else if (user && fault->vector == X86_TRAP_UD &&
+		   fault->rip == run->file->landing->address) {
+		run->ending = RETURNED;
+	} else if (!user && fault->vector == X86_TRAP_GP && fault->rcx &&
+		   between(fault->rip, skidproof_window_begin, skidproof_window_end)) {
+		/* One of the writes that start the counters and what records branches. */
+		run->ending = REFUSED;
+		run->refused = fault->rcx;
 	} else {
-		/* No error code stands between the target and RIP then. */
-		memmove(words + 1, words, offsetof(struct skidproof_fault, vector));
-		words++;
-		count--;
-		words[offsetof(struct skidproof_fault, vector) / 8] = target;
+		run->ending = FAULTED;
+		plan->fault_ip = fault->rip;
+		plan->fault_vector = fault->vector;
+		plan->fault_error = fault->error;
+		if (fault->vector == X86_TRAP_PF)
+			asm volatile("mov %%cr2, %0" : "=r" (plan->fault_address));
 	}
-	if (target != (u64)(uintptr_t)skidproof_iret && traps->shift[vector]) {
-		u64 *top = (u64 *)(uintptr_t)(fault->rsp & ~15ULL) - count;
-
-		memmove(top, words, count * 8);
-		words = top;
-	}
-	return (struct skidproof_fault *)words;
+	leave(run, &fault->rip);
+	if (run->ending != BROKEN)
+		return 0;
+	to_kernel(run);
+	return 1;
 }
 
 /* --- The IDT */
@@ -335,41 +309,39 @@ int skidproof_traps_init(void)
 	const u32 ours = 0x002f7cfb & ~BIT(X86_TRAP_NMI);
 	u32 vector, stack;
 
-	store_idt(&kernel_idt);
-	if (kernel_idt.size + 1 < sizeof(traps->gates))
+	store_idt(&skidproof_kernel_idt);
+	if (skidproof_kernel_idt.size + 1 < IDT_ENTRIES * sizeof(*gates))
 		return -EOPNOTSUPP;
-	traps = (struct traps *)__get_free_pages(GFP_KERNEL | __GFP_ZERO,
-						 get_order(sizeof(*traps)));
-	if (!traps)
+	gates = (gate_desc *)__get_free_pages(GFP_KERNEL | __GFP_ZERO,
+					      get_order(IDT_ENTRIES * sizeof(*gates)));
+	if (!gates)
 		return -ENOMEM;
-	memcpy(traps->gates, (void *)kernel_idt.address, sizeof(traps->gates));
+	memcpy(gates, (void *)skidproof_kernel_idt.address, IDT_ENTRIES * sizeof(*gates));
+	skidproof_kernel_nmi = gate_offset(&gates[X86_TRAP_NMI]);
+	skidproof_kernel_mc = gate_offset(&gates[X86_TRAP_MC]);
 	/* A program that ruins its stack pointer must not take the handler with it. */
-	stack = traps->gates[X86_TRAP_DF].bits.ist;
+	stack = gates[X86_TRAP_DF].bits.ist;
 	for (vector = 0; vector < 32; vector++) {
-		gate_desc *gate = &traps->gates[vector];
+		gate_desc *gate = &gates[vector];
 		u64 stub = (u64)(uintptr_t)skidproof_fault_entries +
 			   vector * SKIDPROOF_FAULT_ENTRY_BYTES;
 
-		kernel_entry[vector] = gate_offset(gate);
-		if (!(ours & BIT(vector)) || !gate->bits.p)
-			continue;
-		traps->shift[vector] = !gate->bits.ist;
-		set_gate(gate, stub, gate->bits.ist ? gate->bits.ist : stack);
+		if (ours & BIT(vector) && gate->bits.p)
+			set_gate(gate, stub, gate->bits.ist ? gate->bits.ist : stack);
 	}
-	set_gate(&traps->gates[X86_TRAP_UD], (u64)(uintptr_t)skidproof_ud_entry,
-		 traps->gates[X86_TRAP_UD].bits.ist);
+	set_gate(&gates[X86_TRAP_UD], (u64)(uintptr_t)skidproof_ud_entry,
+		 gates[X86_TRAP_UD].bits.ist);
 	/* No system call, nor any other way into the kernel. */
 	for (vector = 32; vector < IDT_ENTRIES; vector++)
-		traps->gates[vector].bits.dpl = 0;
-	skidproof_kernel_nmi = kernel_entry[X86_TRAP_NMI];
-	set_gate(&traps->gates[X86_TRAP_NMI], (u64)(uintptr_t)skidproof_nmi_entry,
-		 traps->gates[X86_TRAP_NMI].bits.ist);
-	our_idt.size = kernel_idt.size;
-	our_idt.address = (unsigned long)traps->gates;
+		gates[vector].bits.dpl = 0;
+	set_gate(&gates[X86_TRAP_NMI], (u64)(uintptr_t)skidproof_nmi_entry,
+		 gates[X86_TRAP_NMI].bits.ist);
+	skidproof_idt.size = skidproof_kernel_idt.size;
+	skidproof_idt.address = (unsigned long)gates;
 	return 0;
 }
 
 void skidproof_traps_exit(void)
 {
-	free_pages((unsigned long)traps, get_order(sizeof(*traps)));
+	free_pages((unsigned long)gates, get_order(IDT_ENTRIES * sizeof(*gates)));
 }

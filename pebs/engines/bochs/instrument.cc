@@ -37,14 +37,15 @@ namespace {
 
 // What the guest writes to these ports the host takes. The guest's side is ci/lab.d/port.c.
 enum Port : unsigned {
-  kExit = 0xF4,         // the command's status
-  kOutput = 0x5E1,      // its standard output …
-  kError = 0x5E2,       // … and error, byte by byte
-  kResults = 0x5E3,     // a tar archive of what it left behind
-  kNewModels = 0x5E4,   // 32 bits: every processor's models begin again with this seed
-  kDefects = 0x5E5,     // a line: every processor's models begin again, broken like that
-  kSnapshot = 0x5E6,    // a tar archive of what it has left so far …
-  kSnapshotEnd = 0x5E7  // … which is whole now
+  kExit = 0xF4,          // the command's status
+  kOutput = 0x5E1,       // its standard output …
+  kError = 0x5E2,        // … and error, byte by byte
+  kResults = 0x5E3,      // a tar archive of what it left behind
+  kNewModels = 0x5E4,    // 32 bits: every processor's models begin again with this seed
+  kDefects = 0x5E5,      // a line: every processor's models begin again, broken like that
+  kSnapshot = 0x5E6,     // a tar archive of what it has left so far …
+  kSnapshotEnd = 0x5E7,  // … which is whole now
+  kAttack = 0x5E8        // a line: see Attack
 };
 
 constexpr int kHarnessFailed = 2, kBadUsage = 64;
@@ -126,6 +127,63 @@ constexpr bool is_of_linux(uint64_t idt) {
 }
 
 Overhead overhead;
+
+// An interrupt that no device here raises by itself, at an instruction that the guest counts to: the Nth that a CPU
+// begins, from the guest's line on, in a module of Linux' or while its IDT is not Linux'. The line:
+//   nmi|mc|pmi N CPU   once; an NMI and a PMI come behind that instruction, a machine check in front of it
+//   none
+// CPUID leaf kLeaf tells the guest in EAX whether it came, in EBX how many such instructions there have been, and in
+// EDX:ECX the address of the last one.
+class Attack {
+ public:
+  static constexpr Bit32u kLeaf = arch::cpuid::kVirtualLabLeaves + 0x300;
+  enum class Kind { kNone, kNmi, kMachineCheck, kPmi };
+
+  void take(char c) {
+    if (c != '\n') {
+      line_.push_back(c);
+      return;
+    }
+    const std::string line = std::exchange(line_, {});
+    char kind[8] = {};
+    seen_ = at_ = 0;
+    came_ = false;
+    kind_ = Kind::kNone;
+    if (line == "none") return;
+    if (std::sscanf(line.c_str(), "%7s %" SCNu64 " %u", kind, &wanted_, &cpu_) != 3) {
+      stop("an attack is not of the form KIND N CPU", kBadUsage);
+    }
+    const std::string_view word = kind;
+    kind_ = word == "nmi"   ? Kind::kNmi
+            : word == "mc"  ? Kind::kMachineCheck
+            : word == "pmi" ? Kind::kPmi
+                            : Kind::kNone;
+    if (kind_ == Kind::kNone) stop(("there is no attack " + line).c_str(), kBadUsage);
+  }
+  bool armed(unsigned cpu) const { return kind_ != Kind::kNone && cpu == cpu_; }
+  // A CPU is about to execute this instruction: what is to come now.
+  Kind begins(uint64_t ip, uint64_t idt) {
+    // Where Linux has its modules. [Documentation/x86/x86_64/mm.rst: module mapping space]
+    constexpr uint64_t kModules = 0xFFFF'FFFF'C000'0000, kModulesEnd = 0xFFFF'FFFF'FF00'0000;
+    if ((ip < kModules || ip >= kModulesEnd) && is_of_linux(idt)) return Kind::kNone;
+    ++seen_;
+    if (came_ || seen_ != wanted_) return Kind::kNone;
+    came_ = true;
+    at_ = ip;
+    return kind_;
+  }
+  arch::CpuidLeaf answer() const {
+    return {came_, static_cast<uint32_t>(seen_), static_cast<uint32_t>(at_),
+            static_cast<uint32_t>(at_ >> 32)};
+  }
+
+ private:
+  std::string line_;
+  Kind kind_ = Kind::kNone;
+  uint64_t wanted_ = 0, seen_ = 0, at_ = 0;
+  unsigned cpu_ = 0;
+  bool came_ = false;
+} attack;
 
 // One emulated CPU as a processor sees it.
 class Cpu final : public Host {
@@ -262,6 +320,10 @@ class Enumeration final : public bx_cpuid_t {
       return;
     }
     using arch::cpuid::kVirtualLabLeaves;
+    if (function == Attack::kLeaf) {
+      answer(*leaf, attack.answer());
+      return;
+    }
     if (function == kVirtualLabLeaves + arch::cpuid::kCaches) {
       answer(*leaf,
              arch::caches_leaf(processor_.configuration().behaviour.core.caches, subfunction));
@@ -342,7 +404,8 @@ class Enumeration final : public bx_cpuid_t {
     if (skidproof_lab_metering && index == arch::IA32_PERF_GLOBAL_CTRL && answer == Answer::kDone) {
       meter_.enabled(value);
     }
-    skidproof_lab_watching[cpu->which_cpu()] = processor_.watching() || meter_.watching();
+    skidproof_lab_watching[cpu->which_cpu()] =
+        processor_.watching() || meter_.watching() || attack.armed(cpu->which_cpu());
     if (index == arch::IA32_PEBS_ENABLE && value != 0 && cpu->which_cpu() == 0 && hangs_now()) {
       // Not even an NMI or an INIT wakes it; the other CPUs go on.
       cpu->enter_sleep_state(BX_CPU_C::BX_ACTIVITY_STATE_WAIT_FOR_SIPI);
@@ -426,7 +489,7 @@ const std::optional<OverheadBounds>& overhead_bounds() {
 
 void look(unsigned cpu) {
   skidproof_lab_watching[cpu] =
-      units[cpu]->processor.watching() || units[cpu]->cpu.meter().watching();
+      units[cpu]->processor.watching() || units[cpu]->cpu.meter().watching() || attack.armed(cpu);
 }
 
 // Instructions that Bochs executes otherwise, as members of its CPU class: nothing is added to an object.
@@ -447,6 +510,26 @@ struct OwnInstructions : BX_CPU_C {
     units[bx_cpuid]->processor.bring_tsc_up_to_date();
     RDTSCP(i);
   }
+  // In front of the instruction that is about to be executed.
+  void attacked(Attack::Kind kind) {
+    Cpu& cpu = units[bx_cpuid]->cpu;
+    switch (kind) {
+      case Attack::Kind::kNone:
+        break;
+      case Attack::Kind::kNmi:
+        deliver_NMI();
+        break;
+      case Attack::Kind::kPmi:
+        if (const uint32_t entry = cpu.lvt(); (entry & kMasked) == 0) {
+          cpu.set_lvt(entry | kMasked);
+          cpu.interrupt(entry);
+        }
+        break;
+      case Attack::Kind::kMachineCheck:
+        exception(BX_MC_EXCEPTION, 0);
+    }
+  }
+  static constexpr uint32_t kMasked = 0x10000;
 };
 
 template <class Member>
@@ -530,9 +613,14 @@ void skidproof_lab_before(unsigned cpu) {
   Unit& unit = *units[cpu];
   unit.ip = unit.cpu.ip();
   unit.user = unit.cpu.user();
-  if (!unit.processor.watching()) return;
-  tell_modes(unit);
-  unit.processor.before(unit.ip, unit.user);
+  if (unit.processor.watching()) {
+    tell_modes(unit);
+    unit.processor.before(unit.ip, unit.user);
+  }
+  if (attack.armed(cpu)) {
+    const Attack::Kind kind = attack.begins(unit.ip, unit.cpu.bochs().idtr.base);
+    if (kind != Attack::Kind::kNone) static_cast<OwnInstructions&>(unit.cpu.bochs()).attacked(kind);
+  }
 }
 
 void skidproof_lab_after(unsigned cpu, bxInstruction_c* i) {
@@ -615,6 +703,10 @@ void skidproof_lab_output(unsigned port, unsigned bytes, unsigned value) {
       break;
     case kDefects:
       for (unsigned n = 0; n < bytes; ++n) take_defects(static_cast<char>(value >> (8 * n)));
+      break;
+    case kAttack:
+      for (unsigned n = 0; n < bytes; ++n) attack.take(static_cast<char>(value >> (8 * n)));
+      for (unsigned n = 0; n < units.size(); ++n) look(n);
       break;
     case kExit:
       if (skidproof_lab_metering)

@@ -1,16 +1,18 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# Everything that must not hurt the driver, in a guest with two CPUs: torture.sh CALLS KILLS SEED.
+# Everything that must not hurt the driver, in a guest with two CPUs: torture.sh CALLS KILLS SEED STRIDE.
 #
 # Wrong calls one by one, random calls, programs of random bytes at ring 3, kill
-# -9 at random moments, NMIs within runs, what ends a claim from outside. Then
+# -9 at random moments, interrupts at every STRIDEth instruction, NMIs of others
+# within runs, what ends a claim from outside. Then
 # everything must have been given back: memory of the driver's in no slab and no
 # mapping, and no page that is in no use at all. Boot with panic_on_warn=1
-# slub_debug=FZPU. Needs refusals, hostile, held_pages, kill9.sh, nmis.sh, edges.sh
-# and skidproof on the PATH, and the module loaded. Ends with it unloaded.
+# slub_debug=FZPU. Needs refusals, hostile, held_pages, sweep, kill9.sh, nmis.sh,
+# edges.sh and skidproof on the PATH, and the module loaded. Ends with it unloaded.
 calls=$1
 kills=$2
 seed=$3
+stride=$4
 failed=0
 
 # part NAME COMMAND...
@@ -88,6 +90,7 @@ done
 refusals >/dev/null || failed=1
 hostile 2000 "$seed" >/dev/null || failed=1
 kill9.sh 2 hostile long 2 >/dev/null || failed=1
+sweep 997 >/dev/null || failed=1
 skidproof run --machine direct --filter 'PebsReload*' >/dev/null 2>&1 || failed=1
 settle
 slabs >/tmp/slabs
@@ -96,6 +99,7 @@ before=$(figures) || exit 2
 part "wrong calls" sh -c 'refusals >refusals; code=$?; grep -E "^failed|^refusals" refusals; exit $code'
 part "random calls" hostile "$calls" "$seed"
 part "any programs at ring 3" hostile any $((calls / 100 + 500)) "$seed"
+part "an interrupt at every ${stride}th instruction" sweep "$stride"
 part "kills of a program that runs for long" kill9.sh $((kills / 2)) hostile long 3
 part "kills of suites" kill9.sh $((kills - kills / 2)) skidproof run --machine direct --filter 'PebsReload*'
 settle
