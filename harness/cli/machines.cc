@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::string_view kModelPrefix = "model:";
 constexpr std::string_view kTapePrefix = "tape:";
-constexpr unsigned kCapSysRawio = 17;  // linux/capability.h
+constexpr unsigned kCapSysRawio = 17, kCapSysAdmin = 21;  // linux/capability.h
 
 // A fresh processor for every test.
 class ModelSource final : public check::MachineSource {
@@ -217,11 +217,13 @@ tl::unexpected<Error> direct_not_available(const std::vector<Obstacle>& obstacle
               "what works here: --machine model:<microarch>; see also skidproof doctor");
 }
 
-bool has_raw_io() {
+// What the driver asks of whoever opens it.
+bool has_capabilities() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     if (line.starts_with("CapEff:")) {
-      return (std::stoull(line.substr(7), nullptr, 16) >> kCapSysRawio & 1) != 0;
+      constexpr uint64_t kBoth = uint64_t{1} << kCapSysRawio | uint64_t{1} << kCapSysAdmin;
+      return (std::stoull(line.substr(7), nullptr, 16) & kBoth) == kBoth;
     }
   }
   return ::geteuid() == 0;
@@ -343,8 +345,9 @@ std::vector<Obstacle> direct_obstacles(const CpuWish& wish) {
   }
   const bool driver = ::access(kDevice, F_OK) == 0;
   if (!driver) obstacles.push_back(driver_missing());
-  if (!has_raw_io()) {
-    obstacles.push_back({"this process lacks CAP_SYS_RAWIO", "run as root (sudo skidproof ...)"});
+  if (!has_capabilities()) {
+    obstacles.push_back(
+        {"this process lacks CAP_SYS_RAWIO or CAP_SYS_ADMIN", "run as root (sudo skidproof ...)"});
   } else if (driver) {
     // The last word is the driver's: it tries the counters, and knows who holds them.
     if (const auto machine = open_direct(wish); !machine) {

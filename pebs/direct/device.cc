@@ -49,7 +49,9 @@ Expected<std::shared_ptr<Device>> open_device() {
   }
   if (file < 0 && (errno == EPERM || errno == EACCES)) {
     return fail(ErrorCode::kPermission,
-                "this process may not open " SKIDPROOF_DEVICE ", which needs CAP_SYS_RAWIO",
+                "this process may not open " SKIDPROOF_DEVICE
+                ", which needs CAP_SYS_RAWIO and "
+                "CAP_SYS_ADMIN, and a kernel that is not locked down",
                 "run as root (sudo skidproof ...)");
   }
   if (file < 0) {

@@ -84,16 +84,24 @@ Error refusal(const skidproof_claim& claim, int error) {
       return {ErrorCode::kPermission, "the kernel is locked down and refuses MSR access",
               "turn Secure Boot off in the firmware, or boot without lockdown="};
     case SKIDPROOF_NO_RAW_IO:
-      return {ErrorCode::kPermission, "this process lacks CAP_SYS_RAWIO",
+      return {ErrorCode::kPermission, "this process lacks CAP_SYS_RAWIO or CAP_SYS_ADMIN",
               "run as root (sudo skidproof ...)"};
     case SKIDPROOF_SUSPENDING:
       return not_available("the computer is about to suspend", "try again when it is awake");
     case SKIDPROOF_NO_MSR:
       return not_available(fmt::format("MSR {:#x} does not answer", claim.detail),
                            "run on bare metal, or on a hypervisor that offers PEBS to its guests");
-    case SKIDPROOF_VIRTUAL_TRAPS:
-      return not_available("under Xen PV, or with FRED, the driver cannot have an IDT of its own",
-                           "boot natively, with fred=off");
+    case SKIDPROOF_NEW_PERFMON:
+      return not_available(
+          fmt::format("performance monitoring is of version {}, and Linux' perf uses registers of "
+                      "it that the driver cannot reserve",
+                      claim.detail),
+          "use a processor with version 5 or below");
+    case SKIDPROOF_TRACES:
+      return not_available(
+          fmt::format("Intel PT traces on CPU {} and shares its interrupt with the counters",
+                      claim.cpu),
+          "end what records intel_pt events, then try again");
     default:
       return {ErrorCode::kIo,
               fmt::format("cannot claim CPU {}: {}", claim.cpu, std::strerror(error)), ""};

@@ -8,10 +8,15 @@
 #include <linux/cpuhotplug.h>
 #include <linux/module.h>
 #include <linux/perf_event.h>
+#include <linux/reboot.h>
 #include <linux/security.h>
 #include <linux/smp.h>
 #include <linux/suspend.h>
 #include <linux/sysfs.h>
+#include <linux/version.h>
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 14, 0)
+#include <linux/panic_notifier.h>
+#endif
 #include <asm/apic.h>
 #include <asm/msr.h>
 #include <asm/nmi.h>
@@ -255,9 +260,9 @@ static int save(struct skidproof_file *file, u32 msr)
 	u64 value;
 	u32 i;
 
-	/* Write-1 registers have nothing to go back to. */
+	/* Write-1 registers have nothing to go back to, and of MISC_ENABLE no write is let through that changes it. */
 	if (msr == MSR_CORE_PERF_GLOBAL_OVF_CTRL || msr == CORE_PERF_GLOBAL_STATUS_SET ||
-	    msr == LVT_PMI || msr == MSR_CORE_PERF_GLOBAL_CTRL)
+	    msr == LVT_PMI || msr == MSR_CORE_PERF_GLOBAL_CTRL || msr == MSR_IA32_MISC_ENABLE)
 		return 0;
 	if (msr >= 0x4c1 && msr <= 0x4c8)
 		msr = msr - 0x4c1 + 0xc1;
@@ -274,11 +279,15 @@ static int save(struct skidproof_file *file, u32 msr)
 	return 0;
 }
 
-/* Counters change although nobody writes to them. */
-static void save_counters(struct skidproof_file *file)
+/* Counters change although nobody writes to them; and what makes them count and record is written in many places. */
+static void save_first(struct skidproof_file *file)
 {
+	static const u32 control[] = { MSR_IA32_DEBUGCTLMSR, PEBS_ENABLE, MSR_IA32_DS_AREA,
+				       MSR_CORE_PERF_FIXED_CTR_CTRL };
 	u32 n;
 
+	for (n = 0; n < ARRAY_SIZE(control); n++)
+		save(file, control[n]);
 	for (n = 0; n < file->gp_counters; n++)
 		save(file, MSR_ARCH_PERFMON_PERFCTR0 + n);
 	for (n = 0; n < file->fixed_counters; n++)
@@ -314,6 +323,33 @@ int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *acce
 	return 0;
 }
 
+/*
+ * Between two calls nothing counts, records or traces: user space runs then,
+ * whose page tables need not have the debug store. What a call left on stands
+ * aside until the next one, which finds it as it was.
+ */
+void skidproof_park(struct skidproof_file *file)
+{
+	u64 debugctl = skidproof_read(MSR_IA32_DEBUGCTLMSR);
+
+	file->parked_ctrl = skidproof_read(MSR_CORE_PERF_GLOBAL_CTRL);
+	file->parked_records = debugctl & DEBUGCTL_RECORDS;
+	if (file->parked_ctrl)
+		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
+	if (file->parked_records)
+		skidproof_wrmsr(MSR_IA32_DEBUGCTLMSR, debugctl & ~(u64)DEBUGCTL_RECORDS);
+}
+
+void skidproof_unpark(struct skidproof_file *file)
+{
+	if (file->parked_records)
+		skidproof_wrmsr(MSR_IA32_DEBUGCTLMSR,
+				skidproof_read(MSR_IA32_DEBUGCTLMSR) | file->parked_records);
+	if (file->parked_ctrl)
+		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, file->parked_ctrl);
+	file->parked_ctrl = file->parked_records = 0;
+}
+
 /* --- Claiming */
 
 static void stop(void)
@@ -332,6 +368,7 @@ static void restore(struct skidproof_file *file)
 	u64 status;
 
 	stop();
+	file->parked_ctrl = file->parked_records = 0;
 	file->lvt_open = false;
 	skidproof_lvt_write(file, file->lvt | APIC_LVT_MASKED);
 	status = skidproof_read(MSR_CORE_PERF_GLOBAL_STATUS);
@@ -360,6 +397,7 @@ static void forget_here(void *data)
 	u32 i;
 
 	stop();
+	forget->file->parked_ctrl = forget->file->parked_records = 0;
 	if (area < begin || area - begin >= size)
 		return;
 	for (i = 0; i < forget->file->saved_count; i++) {
@@ -449,6 +487,16 @@ static void probe_here(void *data)
 		refuse(claim, SKIDPROOF_NO_PERFMON, eax);
 		return;
 	}
+	/* perf keeps counters of its own in registers that nobody can reserve. */
+	if (file->perfmon_version > 5) {
+		refuse(claim, SKIDPROOF_NEW_PERFMON, file->perfmon_version);
+		return;
+	}
+	/* It shares the LVT entry and a bit of the status. */
+	if (!skidproof_rdmsr(MSR_IA32_RTIT_CTL, &value) && (value & 1)) {
+		refuse(claim, SKIDPROOF_TRACES, value);
+		return;
+	}
 	if (skidproof_rdmsr(MSR_IA32_MISC_ENABLE, &misc)) {
 		refuse(claim, SKIDPROOF_NO_MSR, MSR_IA32_MISC_ENABLE);
 		return;
@@ -474,7 +522,7 @@ static void probe_here(void *data)
 		return;
 	}
 	skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
-	save_counters(file);
+	save_first(file);
 	if (!counter_lives(claim)) {
 		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, file->global_ctrl);
 		return;
@@ -557,7 +605,7 @@ int skidproof_claim_cpu(struct skidproof_file *file, struct skidproof_claim *cla
 	bool first;
 
 	claim->refusal = SKIDPROOF_CLAIMED;
-	if (!capable(CAP_SYS_RAWIO))
+	if (!capable(CAP_SYS_RAWIO) || !capable(CAP_SYS_ADMIN))
 		refuse(claim, SKIDPROOF_NO_RAW_IO, 0);
 	else if (security_locked_down(LOCKDOWN_MSR))
 		refuse(claim, SKIDPROOF_LOCKED_DOWN, 0);
@@ -565,12 +613,6 @@ int skidproof_claim_cpu(struct skidproof_file *file, struct skidproof_claim *cla
 		refuse(claim, SKIDPROOF_FILE_OWNS, file->cpu);
 	else if (boot_cpu_data.x86_vendor != X86_VENDOR_INTEL)
 		refuse(claim, SKIDPROOF_NOT_INTEL, 0);
-	else if (boot_cpu_has(X86_FEATURE_XENPV))
-		refuse(claim, SKIDPROOF_VIRTUAL_TRAPS, 0);
-#ifdef X86_FEATURE_FRED
-	else if (boot_cpu_has(X86_FEATURE_FRED))
-		refuse(claim, SKIDPROOF_VIRTUAL_TRAPS, 1);
-#endif
 	if (claim->refusal)
 		return error_of(claim->refusal);
 
@@ -716,6 +758,35 @@ static int power(struct notifier_block *block, unsigned long event, void *data)
 
 static struct notifier_block power_block = { .notifier_call = power };
 
+/* The next kernel, by kexec as well, is to find the counters off and the debug store gone. */
+static int reboots(struct notifier_block *block, unsigned long event, void *data)
+{
+	unsigned int cpu;
+
+	cpus_read_lock();
+	mutex_lock(&claims);
+	suspending = true;
+	for_each_online_cpu(cpu) {
+		if (owners[cpu])
+			on_cpu(owners[cpu], restore_here, owners[cpu]);
+	}
+	mutex_unlock(&claims);
+	cpus_read_unlock();
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block reboot_block = { .notifier_call = reboots };
+
+/* The same of a kernel that dies, on the CPU that it dies on: nothing else can be reached. */
+static int panics(struct notifier_block *block, unsigned long event, void *data)
+{
+	if (owners[raw_smp_processor_id()])
+		stop();
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block panic_block = { .notifier_call = panics };
+
 int skidproof_cpu_init(void)
 {
 	int state, error;
@@ -732,7 +803,14 @@ int skidproof_cpu_init(void)
 	error = register_pm_notifier(&power_block);
 	if (error)
 		goto no_power;
+	error = register_reboot_notifier(&reboot_block);
+	if (error)
+		goto no_reboot;
+	atomic_notifier_chain_register(&panic_notifier_list, &panic_block);
 	return 0;
+
+no_reboot:
+	unregister_pm_notifier(&power_block);
 
 no_power:
 	unregister_nmi_handler(NMI_LOCAL, "skidproof");
@@ -743,6 +821,8 @@ no_nmi:
 
 void skidproof_cpu_exit(void)
 {
+	atomic_notifier_chain_unregister(&panic_notifier_list, &panic_block);
+	unregister_reboot_notifier(&reboot_block);
 	unregister_pm_notifier(&power_block);
 	unregister_nmi_handler(NMI_LOCAL, "skidproof");
 	cpuhp_remove_state_nocalls(hotplug_state);

@@ -13,6 +13,7 @@
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/security.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <asm/asm.h>
@@ -53,6 +54,7 @@ static long do_claim(struct skidproof_file *file, void __user *user)
 			skidproof_release_cpu(file);
 			return PTR_ERR(stack);
 		}
+		stack->internal = true;
 		file->stack = stack;
 		error = skidproof_landing_new(file);
 		if (error) {
@@ -79,16 +81,18 @@ static void batch_here(void *data)
 {
 	struct batch *batch = data;
 
+	skidproof_unpark(batch->file);
 	while (batch->done < batch->count) {
 		struct skidproof_msr *access = &batch->list[batch->done];
 
 		batch->error = skidproof_msr_access(batch->file, access);
 		if (batch->error)
-			return;
+			break;
 		batch->done++;
 		if (access->write && access->fault)
-			return;
+			break;
 	}
+	skidproof_park(batch->file);
 }
 
 static long do_msrs(struct skidproof_file *file, void __user *user)
@@ -160,8 +164,7 @@ static long do_free(struct skidproof_file *file, void __user *user)
 	if (copy_from_user(&given, user, sizeof(given)))
 		return -EFAULT;
 	block = skidproof_block_at(file, given.address, 0);
-	if (!block || block == file->stack || block == file->landing ||
-	    block->address != given.address)
+	if (!block || block->internal || block->address != given.address)
 		return -EINVAL;
 	skidproof_forget_ds(file, block);
 	skidproof_block_free(file, block);
@@ -268,7 +271,8 @@ static int skidproof_open(struct inode *inode, struct file *filp)
 {
 	struct skidproof_file *file;
 
-	if (!capable(CAP_SYS_RAWIO))
+	/* Whoever opens it executes any code in ring 0. */
+	if (!capable(CAP_SYS_RAWIO) || !capable(CAP_SYS_ADMIN) || security_locked_down(LOCKDOWN_MSR))
 		return -EPERM;
 	file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
 	if (!file)
@@ -306,7 +310,7 @@ static ssize_t owners_show(struct device *device, struct device_attribute *attri
 {
 	return skidproof_show_owners(buffer);
 }
-static DEVICE_ATTR_RO(owners);
+static DEVICE_ATTR_ADMIN_RO(owners);
 
 static struct attribute *skidproof_attrs[] = { &dev_attr_owners.attr, NULL };
 ATTRIBUTE_GROUPS(skidproof);
@@ -326,6 +330,8 @@ static int __init skidproof_init(void)
 	error = skidproof_traps_init();
 	if (error)
 		return error;
+	/* Programs at ring 0 come next: whatever the kernel does from here on is theirs as well. */
+	add_taint(TAINT_USER, LOCKDEP_STILL_OK);
 	error = skidproof_cpu_init();
 	if (error)
 		goto no_cpu;

@@ -165,7 +165,7 @@ int skidproof_mmap(struct file *filp, struct vm_area_struct *vma)
 	list_for_each_entry(block, &file->blocks, list) {
 		if (block->offset != offset)
 			continue;
-		if (block->count != count)
+		if (block->count != count || block->internal)
 			break;
 		error = 0;
 		for (i = 0; i < count && !error; i++)

@@ -421,6 +421,7 @@ static void run_here(void *data)
 	file->lvt_open = false;
 	run->guard = NO_GUARD;
 	run->kernel_gs = skidproof_read(MSR_GS_BASE);
+	skidproof_unpark(file);
 	run->error = prepare(run);
 	if (!run->error) {
 		clear_vectors();
@@ -456,6 +457,7 @@ static void run_here(void *data)
 	}
 	file->unmask_late = plan->pmi_flags & SKIDPROOF_PMI_UNMASK;
 	file->lvt_open = run->lvt_open && !(skidproof_lvt_read(file) & APIC_LVT_MASKED);
+	skidproof_park(file);
 
 	local_irq_enable();
 	kernel_fpu_end();
@@ -600,6 +602,7 @@ int skidproof_landing_new(struct skidproof_file *file)
 		return PTR_ERR(landing);
 	memcpy(page_address(landing->pages[0]), landing_code, sizeof(landing_code));
 	memcpy(page_address(landing->pages[0]) + USER_RDPMC, rdpmc_code, sizeof(rdpmc_code));
+	landing->internal = true;
 	file->landing = landing;
 	return 0;
 }

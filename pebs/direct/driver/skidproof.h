@@ -73,6 +73,7 @@ struct skidproof_block {
 	unsigned long count;	/* pages */
 	u64 offset;
 	u32 use;
+	bool internal;		/* the driver's own: nobody may see or free it */
 };
 
 struct skidproof_saved {
@@ -105,6 +106,7 @@ struct skidproof_file {
 	u32 saved_count;
 	u64 global_ctrl;		/* as found */
 	u32 lvt;			/* as found */
+	u64 parked_ctrl, parked_records;	/* GLOBAL_CTRL and bits of DEBUGCTL, between calls */
 
 	struct skidproof_block *stack;
 	struct skidproof_block *landing;	/* where programs at ring 3 return to */
@@ -132,6 +134,8 @@ int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *acce
 bool skidproof_ds_inside(struct skidproof_file *file, u64 ds_area, bool pebs, bool bts);
 int skidproof_cpu_init(void);
 void skidproof_cpu_exit(void);
+void skidproof_park(struct skidproof_file *file);
+void skidproof_unpark(struct skidproof_file *file);
 void skidproof_forget_ds(struct skidproof_file *file, struct skidproof_block *block);
 u32 skidproof_lvt_read(const struct skidproof_file *file);
 void skidproof_lvt_write(const struct skidproof_file *file, u32 value);

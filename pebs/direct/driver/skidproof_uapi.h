@@ -39,7 +39,8 @@ enum skidproof_refusal {
 	SKIDPROOF_NO_RAW_IO = 14,
 	SKIDPROOF_SUSPENDING = 15,
 	SKIDPROOF_NO_MSR = 16,		/* detail: MSR that does not answer */
-	SKIDPROOF_VIRTUAL_TRAPS = 17,	/* Xen PV, FRED: no IDT of our own */
+	SKIDPROOF_NEW_PERFMON = 17,	/* detail: its version */
+	SKIDPROOF_TRACES = 18,		/* Intel PT; detail: IA32_RTIT_CTL */
 };
 
 struct skidproof_claim {

@@ -13,6 +13,7 @@
 #include <linux/percpu.h>
 #include <linux/perf_event.h>
 #include <asm/apic.h>
+#include <asm/cpufeature.h>
 #include <asm/desc.h>
 #include <asm/msr.h>
 #include <asm/processor.h>
@@ -308,7 +309,16 @@ int skidproof_traps_init(void)
 	/* #DE to #UD but NMI, #NM, #TS to #PF, #MF to #XM, #CP; #DF stays the kernel's. */
 	const u32 ours = 0x002f7cfb & ~BIT(X86_TRAP_NMI);
 	u32 vector, stack;
+	bool fred = false;
 
+#ifdef X86_FEATURE_FRED
+	fred = boot_cpu_has(X86_FEATURE_FRED);
+#endif
+	if (boot_cpu_has(X86_FEATURE_XENPV) || fred) {
+		pr_err("skidproof: %s, so there can be no IDT of a driver's: boot natively, with fred=off\n",
+		       fred ? "the kernel uses FRED" : "this is a guest of Xen PV");
+		return -EOPNOTSUPP;
+	}
 	store_idt(&skidproof_kernel_idt);
 	if (skidproof_kernel_idt.size + 1 < IDT_ENTRIES * sizeof(*gates))
 		return -EOPNOTSUPP;

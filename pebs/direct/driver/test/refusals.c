@@ -156,9 +156,11 @@ static int set_online(int online)
 	return done;
 }
 
-/* In a child: what a process without CAP_SYS_RAWIO is told. */
-static void without_the_capability(int file)
+/* In a child: what a process without one of its capabilities is told. */
+static void without_the_capability(int file, int capability, const char *name)
 {
+	char what[80];
+
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[2];
 	int status, child;
@@ -169,10 +171,12 @@ static void without_the_capability(int file)
 	if (!child) {
 		checks = failures = 0;
 		syscall(SYS_capget, &header, data);
-		data[0].effective &= ~(1U << CAP_SYS_RAWIO);
+		data[0].effective &= ~(1U << capability);
 		syscall(SYS_capset, &header, data);
-		expect(device(), EPERM, "opening without CAP_SYS_RAWIO");
-		expect(claim(file, 0, &refusal), EPERM, "CLAIM without CAP_SYS_RAWIO");
+		snprintf(what, sizeof(what), "opening without %s", name);
+		expect(device(), EPERM, what);
+		snprintf(what, sizeof(what), "CLAIM without %s", name);
+		expect(claim(file, 0, &refusal), EPERM, what);
 		expect_value(refusal, SKIDPROOF_NO_RAW_IO, "… says so");
 		fflush(stdout);
 		_exit(failures);
@@ -194,7 +198,8 @@ static void claims(int file)
 	expect(claim(file, 4000, &refusal), ENXIO, "CLAIM of a CPU that there is not");
 	expect(claim(file, ~0U, &refusal), ENXIO, "CLAIM of CPU 4294967295");
 	expect_value(refusal, SKIDPROOF_CPU_OFFLINE, "… says so");
-	without_the_capability(file);
+	without_the_capability(file, CAP_SYS_RAWIO, "CAP_SYS_RAWIO");
+	without_the_capability(file, CAP_SYS_ADMIN, "CAP_SYS_ADMIN");
 	if (set_online(0)) {
 		expect(claim(file, 1, &refusal), ENXIO, "CLAIM of an offline CPU");
 		expect_value(refusal, SKIDPROOF_CPU_OFFLINE, "… says so");
@@ -290,6 +295,25 @@ static void registers(int file)
 	       "IA32_MISC_ENABLE with another bit changed");
 }
 
+/* What one call leaves on stands still until the next, which finds it on. */
+static void between_calls(int file)
+{
+	struct skidproof_msr on[] = {
+		{ 0x38f, 1, 0, 0 }, { 0x186, 1, 0, 0x4300c0 }, { 0xc1, 1, 0, 0 }, { 0x38f, 1, 0, 1 },
+	};
+	struct skidproof_msr later[] = { { 0xc1 }, { 0x38f }, { 0x38f, 1, 0, 0 }, { 0x186, 1, 0, 0 } };
+	struct skidproof_msrs msrs = { ADDRESS(on), 4, 0 };
+	volatile unsigned int i;
+
+	expect(ioctl(file, SKIDPROOF_IOC_MSRS, &msrs), 0, "counting from one call …");
+	for (i = 0; i < 1000000; i++)
+		;
+	msrs = (struct skidproof_msrs){ ADDRESS(later), 4, 0 };
+	expect(ioctl(file, SKIDPROOF_IOC_MSRS, &msrs), 0, "… to the next");
+	expect_value(later[0].value < 100000, 1, "… counts nothing of user space between them");
+	expect_value(later[1].value, 1, "… which finds it on");
+}
+
 static void counters(int file)
 {
 	struct skidproof_rdpmc read = { .ring = 1 };
@@ -357,6 +381,9 @@ static void memory(int file)
 	expect(release(file, 0), EINVAL, "FREE of address 0");
 	expect(release(another, block.address), EINVAL, "FREE of another file's block");
 	expect(map(file, 4096, PROT_READ, MAP_PRIVATE, block.offset), EINVAL, "a private mapping");
+	/* What a claim takes first stands where the file's memory begins. */
+	expect(map(file, 65536, PROT_READ, MAP_SHARED, 0), EINVAL, "the driver's own stack for programs");
+	expect(map(file, 4096, PROT_READ, MAP_SHARED, 65536 + 4096), EINVAL, "the driver's own landing");
 	expect(map(file, 4096, PROT_READ | PROT_EXEC, MAP_SHARED, block.offset), EPERM,
 	       "a mapping that can be executed");
 	expect(map(file, 8192, PROT_READ, MAP_SHARED, block.offset), EINVAL,
@@ -735,6 +762,7 @@ int main(void)
 	expect(syscall(SYS_delete_module, "skidproof", O_NONBLOCK), EWOULDBLOCK,
 	       "unloading while it is open");
 	registers(file);
+	between_calls(file);
 	counters(file);
 	memory(file);
 	b.file = file;
