@@ -641,6 +641,7 @@ int skidproof_claim_cpu(struct skidproof_file *file, struct skidproof_claim *cla
 			file->owner = task_tgid_nr(current);
 			owners[claim->cpu] = file;
 			claimed++;
+			skidproof_watch_begin(file);
 		}
 	}
 	mutex_unlock(&claims);
@@ -658,6 +659,7 @@ void skidproof_release_cpu(struct skidproof_file *file)
 {
 	if (file->cpu < 0)
 		return;
+	skidproof_watch_end(file);
 	cpus_read_lock();
 	mutex_lock(&claims);
 	if (!file->lost) {
@@ -719,6 +721,9 @@ static int late_nmi(unsigned int type, struct pt_regs *regs)
 	u32 lvt;
 
 	if (skidproof_late_nmi(regs->ip))
+		return NMI_HANDLED;
+	/* Of another CPU, which saw the time run out just before the program ended. */
+	if (file && xchg(&file->called, false))
 		return NMI_HANDLED;
 	if (!file || !file->lvt_open)
 		return NMI_DONE;

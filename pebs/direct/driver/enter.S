@@ -429,9 +429,9 @@ fault:
 	cmpq	$13, (%rsp)
 	jne	not_refused
 	cmpq	$skidproof_reads, 16(%rsp)
-	je	refused
+	je	read_refused
 	cmpq	$skidproof_writes, 16(%rsp)
-	je	refused
+	je	write_refused
 not_refused:
 	pushq	%rax
 	pushq	%rcx
@@ -453,10 +453,14 @@ machine_check:
 	ANNOTATE_RETPOLINE_SAFE
 	jmpq	*skidproof_kernel_mc(%rip)
 	int3
-refused:
+read_refused:
 	movq	40(%rsp), %rsp
-	jmp	skidproof_refused
-	int3
+	pushq	$skidproof_read_refused
+	RET
+write_refused:
+	movq	40(%rsp), %rsp
+	pushq	$skidproof_write_refused
+	RET
 	landmark skidproof_stubs_end
 SYM_CODE_END(skidproof_fault_entries)
 
@@ -471,11 +475,14 @@ SYM_FUNC_START(skidproof_rdmsr)
 	xorl	%edx, %edx
 	landmark skidproof_reads
 	rdmsr
-	_ASM_EXTABLE(skidproof_reads, skidproof_refused)
+	_ASM_EXTABLE(skidproof_reads, skidproof_read_refused)
 	shlq	$32, %rdx
 	orq	%rdx, %rax
 	movq	%rax, (%rsi)
 	xorl	%eax, %eax
+	RET
+	landmark skidproof_read_refused
+	movl	$1, %eax
 	RET
 SYM_FUNC_END(skidproof_rdmsr)
 
@@ -486,10 +493,10 @@ SYM_FUNC_START(skidproof_wrmsr)
 	shrq	$32, %rdx
 	landmark skidproof_writes
 	wrmsr
-	_ASM_EXTABLE(skidproof_writes, skidproof_refused)
+	_ASM_EXTABLE(skidproof_writes, skidproof_write_refused)
 	xorl	%eax, %eax
 	RET
-	landmark skidproof_refused
+	landmark skidproof_write_refused
 	movl	$1, %eax
 	RET
 SYM_FUNC_END(skidproof_wrmsr)

@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The bound on time with interrupts off: a counter that the plan leaves alone
- * counts cycles, and its interrupt ends the slice.
+ * The bound on time with interrupts off: another CPU looks at the clock and sends
+ * an NMI, which nothing that a plan or a program does keeps away. Where there is
+ * no other CPU, a counter that the plan leaves alone counts cycles, and its
+ * interrupt ends the slice. Each PMI looks at the clock as well.
  */
+#include <linux/cpumask.h>
+#include <linux/hrtimer.h>
 #include <linux/perf_event.h>
+#include <linux/smp.h>
+#include <linux/version.h>
+#include <asm/apic.h>
+#include <asm/irq_vectors.h>
 #include <asm/msr.h>
 #include <asm/tsc.h>
 
@@ -12,6 +20,72 @@
 #define EVTSEL_GUARD 0x53003c /* core cycles at every ring, with interrupt */
 #define FIXED_GUARD 0xbULL /* every ring, with interrupt */
 #define FIXED_INDEX 0x40000000U
+
+/* --- Another CPU */
+
+/* How often it looks. */
+static ktime_t interval(void)
+{
+	return ms_to_ktime(max(1U, skidproof_limit_ms / 10));
+}
+
+static enum hrtimer_restart look(struct hrtimer *timer)
+{
+	struct skidproof_file *file = container_of(timer, struct skidproof_file, watch);
+	u64 end = READ_ONCE(file->slice_end);
+
+	/* A CPU that goes offline hands its timers on. */
+	WRITE_ONCE(file->watcher, smp_processor_id());
+	if (end && rdtsc() > end && file->watcher != file->cpu) {
+		WRITE_ONCE(file->called, true);
+		apic->send_IPI(file->cpu, NMI_VECTOR);
+	}
+	hrtimer_forward_now(timer, interval());
+	return HRTIMER_RESTART;
+}
+
+static void begin_here(void *data)
+{
+	struct skidproof_file *file = data;
+
+	hrtimer_start(&file->watch, interval(), HRTIMER_MODE_REL_PINNED_HARD);
+}
+
+/* When a CPU is claimed, under cpus_read_lock(). */
+void skidproof_watch_begin(struct skidproof_file *file)
+{
+	unsigned int other = cpumask_any_but(cpu_online_mask, file->cpu);
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+	hrtimer_setup(&file->watch, look, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
+#else
+	hrtimer_init(&file->watch, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
+	file->watch.function = look;
+#endif
+	file->slice_end = 0;
+	file->called = false;
+	file->watcher = file->cpu;
+	if (other >= nr_cpu_ids)
+		return;
+	file->watcher = other;
+	smp_call_function_single(other, begin_here, file, 1);
+}
+
+/* Before the CPU goes back: what was sent has arrived when the next function is called there. */
+void skidproof_watch_end(struct skidproof_file *file)
+{
+	hrtimer_cancel(&file->watch);
+}
+
+/* No CPU goes or comes during a run. */
+static bool watched(const struct skidproof_file *file)
+{
+	int watcher = READ_ONCE(file->watcher);
+
+	return watcher != file->cpu && cpu_online(watcher);
+}
+
+/* --- A counter */
 
 /* From where it counts to its overflow. */
 void skidproof_guard_start(const struct running *run)
@@ -40,7 +114,7 @@ void skidproof_guard_begin(struct running *run)
 
 	run->guard = NO_GUARD;
 	run->guard_bit = 0;
-	if (!run->lvt_open)
+	if (!run->lvt_open || watched(file))
 		return;
 	run->fixed_ctrl = skidproof_read(MSR_CORE_PERF_FIXED_CTR_CTRL);
 	for (i = 0; i < ARRAY_SIZE(order) && run->guard == NO_GUARD; i++) {

@@ -298,7 +298,7 @@ static void execute(struct running *run)
 	take_breakpoints(run);
 	take_system_calls(run);
 	ibt = suspend_ibt();
-	run->slice_end = rdtsc() + limit;
+	WRITE_ONCE(run->file->slice_end, rdtsc() + limit);
 	for (;;) {
 		run->ending = RETURNED;
 		skidproof_space_enter(run->file, &run->space, plan->ring, run->user_rdpmc);
@@ -313,9 +313,10 @@ static void execute(struct running *run)
 			begun = true;
 		else if (run->ending != AGAIN)
 			break;
-		if (run->ending == SLICED || rdtsc() > run->slice_end) {
+		if (run->ending == SLICED || rdtsc() > run->file->slice_end) {
+			WRITE_ONCE(run->file->slice_end, 0);
 			let_in(run, &ibt);
-			run->slice_end = rdtsc() + limit;
+			WRITE_ONCE(run->file->slice_end, rdtsc() + limit);
 		}
 		if (fatal_signal_pending(run->task))
 			plan->outcome = SKIDPROOF_INTERRUPTED;
@@ -326,6 +327,7 @@ static void execute(struct running *run)
 		plan->fault_ip = begun ? run->frame.rip : plan->entry;
 		break;
 	}
+	WRITE_ONCE(run->file->slice_end, 0);
 	resume_ibt(ibt);
 	give_system_calls(run);
 	if (run->ending == FAULTED) {

@@ -46,7 +46,7 @@ struct running {
 	u64 guard_bit;
 	u64 guard_start;	/* from where it counts to its overflow */
 	u64 fixed_ctrl, guard_counter;	/* as found */
-	u64 deadline, slice_end;	/* TSC */
+	u64 deadline;		/* TSC */
 	int error;
 	u64 breakpoints[5];	/* DB0 to DB3, DB7, as found */
 	struct skidproof_space space;	/* as found */

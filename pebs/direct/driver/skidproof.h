@@ -14,6 +14,7 @@
 
 #include <linux/cpumask.h>
 #include <linux/fs.h>
+#include <linux/hrtimer.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/rcupdate.h>
@@ -115,6 +116,12 @@ struct skidproof_file {
 	bool blocks_changed;		/* since it was built */
 	bool lvt_open;			/* left unmasked: a mask bit says that a PMI came */
 	bool unmask_late;		/* what the handler of a late PMI does then */
+
+	/* Another CPU's timer, where it is, when it is to call (TSC; 0: never), and that it did. */
+	struct hrtimer watch;
+	int watcher;
+	u64 slice_end;
+	bool called;
 };
 
 /* What a program's page tables stand in for. */
@@ -139,6 +146,10 @@ void skidproof_unpark(struct skidproof_file *file);
 void skidproof_forget_ds(struct skidproof_file *file, struct skidproof_block *block);
 u32 skidproof_lvt_read(const struct skidproof_file *file);
 void skidproof_lvt_write(const struct skidproof_file *file, u32 value);
+
+/* guard.c */
+void skidproof_watch_begin(struct skidproof_file *file);
+void skidproof_watch_end(struct skidproof_file *file);
 
 /* memory.c */
 struct skidproof_block *skidproof_block_new(struct skidproof_file *file, u64 bytes, u32 use);

@@ -230,13 +230,18 @@ int notrace skidproof_nmi(struct skidproof_frame *frame)
 	u64 ctrl = frame->ctrl;
 
 	if (!is_pmi(run, lvt, status)) {
-		pass_on(run, frame, place);
-		return 1;
+		if (!xchg(&run->file->called, false)) {
+			pass_on(run, frame, place);
+			return 1;
+		}
+		if (place == PROGRAM)
+			suspend(run, frame, frame->ctrl, SLICED);
+		return 0;
 	}
 	guard = take_pmi(run, tsc, frame->rip, lvt, status, &ctrl);
 	/* The guard goes on where a freeze stopped the rest. */
 	frame->ctrl = counting ? ctrl | run->guard_bit : 0;
-	if (place == PROGRAM && (guard || tsc > run->slice_end))
+	if (place == PROGRAM && (guard || tsc > run->file->slice_end))
 		suspend(run, frame, frame->ctrl, SLICED);
 	return 0;
 }

@@ -503,6 +503,7 @@ static void programs(const struct bench *b)
 {
 	struct skidproof_msr enable[] = { { 0x834, 1, 0, 0x400 }, { 0x38d, 1, 0, 0 } };
 	struct skidproof_run one = plan(b);
+	struct skidproof_alloc other;
 
 	memcpy(b->text, "\x0f\x0b", 2); /* UD2 */
 	expect(run(b, &one), 0, "RUN of what is no instruction");
@@ -519,6 +520,31 @@ static void programs(const struct bench *b)
 	one.enable_count = 2;
 	expect(run(b, &one), 0, "RUN of a loop without an end");
 	expect_value(one.outcome, SKIDPROOF_TIMED_OUT, "… ends at the deadline");
+	one = plan(b);
+	one.enable = ADDRESS(enable);
+	one.enable_count = 2;
+	if (!allocate(b->file, 4096, SKIDPROOF_CODE, &other)) {
+		unsigned char *text = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, b->file,
+					   other.offset);
+
+		memcpy(text, b->text, 2);
+		memcpy(b->text, "\xff\xe6", 2); /* JMP RSI */
+		one.data = other.address;
+		expect(run(b, &one), 0, "RUN of a loop without an end in another block");
+		expect_value(one.outcome, SKIDPROOF_TIMED_OUT, "… ends at the deadline");
+		memcpy(b->text, text, 2);
+		munmap(text, 4096);
+		release(b->file, other.address);
+	}
+	if (sysconf(_SC_NPROCESSORS_ONLN) > 1) {
+		/* A masked LVT entry keeps every PMI away. */
+		enable[0].value = 0x10400;
+		one = plan(b);
+		one.enable = ADDRESS(enable);
+		one.enable_count = 2;
+		expect(run(b, &one), 0, "RUN of a loop without an end, and without PMIs");
+		expect_value(one.outcome, SKIDPROOF_TIMED_OUT, "… ends at the deadline");
+	}
 }
 
 #define RETURNS 0x100
