@@ -102,6 +102,12 @@ Error refusal(const skidproof_claim& claim, int error) {
           fmt::format("Intel PT traces on CPU {} and shares its interrupt with the counters",
                       claim.cpu),
           "end what records intel_pt events, then try again");
+    case SKIDPROOF_VIRTUALIZES:
+      return not_available(
+          fmt::format("KVM or another hypervisor uses CPU {} (CR4.VMXE is set) and may load the "
+                      "counters' registers for its guests",
+                      claim.cpu),
+          "end its guests, then: modprobe -r kvm_intel");
     default:
       return {ErrorCode::kIo,
               fmt::format("cannot claim CPU {}: {}", claim.cpu, std::strerror(error)), ""};
@@ -117,6 +123,13 @@ tl::unexpected<Error> failed(const char* what, int error) {
       // Not kNotAvailable: it was there, and what follows must not pass for a property of the machine.
       return fail(ErrorCode::kIo, fmt::format("cannot {}: the claimed CPU went offline", what),
                   "bring it online and start again");
+    case EDEADLK:
+      return fail(ErrorCode::kNotAvailable,
+                  fmt::format("cannot {}: no other CPU is online, and no counter is free, to bound "
+                              "the time with interrupts off",
+                              what),
+                  "bring another CPU online, or load the driver with unbounded=1 where a hang does "
+                  "no harm");
     case ENOMEM:
     case ENOSPC:
       return fail(ErrorCode::kNoMemory, fmt::format("cannot {}: {}", what, std::strerror(error)),
@@ -511,6 +524,10 @@ Expected<std::unique_ptr<Machine>> make_direct_machine(std::shared_ptr<Device> d
   claim.cpu = static_cast<uint32_t>(options.cpu);
   if (const int error = device->control(SKIDPROOF_IOC_CLAIM, &claim); error != 0) {
     return tl::make_unexpected(refusal(claim, error));
+  }
+  if ((claim.flags & SKIDPROOF_DRY_RUN) != 0) {
+    return fail(ErrorCode::kNotAvailable, "the driver was loaded with dry_run=1: nothing counts",
+                "rmmod skidproof, and load it without");
   }
   return std::make_unique<DirectMachine>(std::move(device), options, claim);
 }

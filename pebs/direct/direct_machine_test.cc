@@ -230,7 +230,7 @@ TEST_F(DirectMachineTest, TheLabSaysWhatItPlaysBesidesTheRow) {
 }
 
 TEST_F(DirectMachineTest, EveryRefusalSaysWhatMendsIt) {
-  for (uint32_t reason = SKIDPROOF_NOT_INTEL; reason <= SKIDPROOF_TRACES; ++reason) {
+  for (uint32_t reason = SKIDPROOF_NOT_INTEL; reason <= SKIDPROOF_VIRTUALIZES; ++reason) {
     device_->refusal.refusal = reason;
     device_->refuse_with = EBUSY;
     const auto opened = open();

@@ -36,7 +36,10 @@
 
 unsigned int skidproof_limit_ms = 10;
 module_param_named(limit_ms, skidproof_limit_ms, uint, 0444);
-MODULE_PARM_DESC(limit_ms, "longest time with interrupts off, in ms (default 10)");
+MODULE_PARM_DESC(limit_ms, "longest time with interrupts off, in ms: 1 to 1000 (default 10)");
+bool skidproof_dry_run;
+module_param_named(dry_run, skidproof_dry_run, bool, 0444);
+MODULE_PARM_DESC(dry_run, "do all but start counters and traces (default 0)");
 
 /* Which file owns each CPU, and whether the counters are reserved. */
 static DEFINE_MUTEX(claims);
@@ -294,6 +297,22 @@ static void save_first(struct skidproof_file *file)
 		save(file, MSR_CORE_PERF_FIXED_CTR0 + n);
 }
 
+/* What is written where a value is given: with dry_run nothing that counts, records or traces. */
+u64 skidproof_harmless(u32 msr, u64 value)
+{
+	if (!skidproof_dry_run)
+		return value;
+	switch (msr) {
+	case MSR_CORE_PERF_GLOBAL_CTRL:
+	case PEBS_ENABLE:
+		return 0;
+	case MSR_IA32_DEBUGCTLMSR:
+		return value & ~(u64)DEBUGCTL_RECORDS;
+	default:
+		return value;
+	}
+}
+
 /* Executes one listed access on the CPU; #GP is in access->fault. */
 int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *access)
 {
@@ -319,7 +338,7 @@ int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *acce
 	error = save(file, access->msr);
 	if (error)
 		return error;
-	access->fault = skidproof_wrmsr(access->msr, access->value);
+	access->fault = skidproof_wrmsr(access->msr, skidproof_harmless(access->msr, access->value));
 	return 0;
 }
 
@@ -492,6 +511,11 @@ static void probe_here(void *data)
 		refuse(claim, SKIDPROOF_NEW_PERFMON, file->perfmon_version);
 		return;
 	}
+	/* Its guests' counters go into the same registers. */
+	if (native_read_cr4() & X86_CR4_VMXE) {
+		refuse(claim, SKIDPROOF_VIRTUALIZES, native_read_cr4());
+		return;
+	}
 	/* It shares the LVT entry and a bit of the status. */
 	if (!skidproof_rdmsr(MSR_IA32_RTIT_CTL, &value) && (value & 1)) {
 		refuse(claim, SKIDPROOF_TRACES, value);
@@ -590,6 +614,8 @@ static int error_of(u32 refusal)
 	case SKIDPROOF_CPU_OWNED:
 	case SKIDPROOF_FILE_OWNS:
 	case SKIDPROOF_SUSPENDING:
+	case SKIDPROOF_TRACES:
+	case SKIDPROOF_VIRTUALIZES:
 		return -EBUSY;
 	case SKIDPROOF_CPU_OFFLINE:
 		return -ENXIO;
@@ -642,6 +668,8 @@ int skidproof_claim_cpu(struct skidproof_file *file, struct skidproof_claim *cla
 			owners[claim->cpu] = file;
 			claimed++;
 			skidproof_watch_begin(file);
+			claim->flags = (skidproof_dry_run ? SKIDPROOF_DRY_RUN : 0) |
+				       (skidproof_watched(file) ? SKIDPROOF_WATCHED : 0);
 		}
 	}
 	mutex_unlock(&claims);
@@ -796,8 +824,10 @@ int skidproof_cpu_init(void)
 {
 	int state, error;
 
-	if (!skidproof_limit_ms || skidproof_limit_ms > 10000)
+	if (!skidproof_limit_ms || skidproof_limit_ms > 1000) {
+		pr_err("skidproof: limit_ms=%u is not from 1 to 1000\n", skidproof_limit_ms);
 		return -EINVAL;
+	}
 	state = cpuhp_setup_state_nocalls(CPUHP_AP_ONLINE_DYN, "skidproof:online", NULL, cpu_goes);
 	if (state < 0)
 		return state;

@@ -7,6 +7,7 @@
  */
 #include <linux/cpumask.h>
 #include <linux/hrtimer.h>
+#include <linux/moduleparam.h>
 #include <linux/perf_event.h>
 #include <linux/smp.h>
 #include <linux/version.h>
@@ -16,6 +17,10 @@
 #include <asm/tsc.h>
 
 #include "running.h"
+
+static bool without_bound;
+module_param_named(unbounded, without_bound, bool, 0444);
+MODULE_PARM_DESC(unbounded, "with one CPU, run also what nothing could end (default 0)");
 
 #define EVTSEL_GUARD 0x53003c /* core cycles at every ring, with interrupt */
 #define FIXED_GUARD 0xbULL /* every ring, with interrupt */
@@ -77,8 +82,8 @@ void skidproof_watch_end(struct skidproof_file *file)
 	hrtimer_cancel(&file->watch);
 }
 
-/* No CPU goes or comes during a run. */
-static bool watched(const struct skidproof_file *file)
+/* Whether another CPU looks. None goes or comes during a run. */
+bool skidproof_watched(const struct skidproof_file *file)
 {
 	int watcher = READ_ONCE(file->watcher);
 
@@ -99,13 +104,18 @@ void skidproof_guard_start(const struct running *run)
 		skidproof_wrmsr(MSR_ARCH_PERFMON_PERFCTR0 + run->guard, run->guard_start);
 }
 
+static int unbounded(void)
+{
+	return without_bound ? 0 : -EDEADLK;
+}
+
 static u64 mask_of(u32 width)
 {
 	return width >= 64 ? ~0ULL : BIT_ULL(width) - 1;
 }
 
-/* A counter that the plan leaves alone: a fixed one that counts cycles, else a general one. */
-void skidproof_guard_begin(struct running *run)
+/* A counter that the plan leaves alone: a fixed one that counts cycles, else a general one. -EDEADLK: nothing bounds the run. */
+int skidproof_guard_begin(struct running *run)
 {
 	const struct skidproof_file *file = run->file;
 	u64 ticks = (u64)tsc_khz * skidproof_limit_ms, select;
@@ -114,8 +124,10 @@ void skidproof_guard_begin(struct running *run)
 
 	run->guard = NO_GUARD;
 	run->guard_bit = 0;
-	if (!run->lvt_open || watched(file))
-		return;
+	if (skidproof_watched(file))
+		return 0;
+	if (!run->lvt_open || skidproof_dry_run)
+		return unbounded();
 	run->fixed_ctrl = skidproof_read(MSR_CORE_PERF_FIXED_CTR_CTRL);
 	for (i = 0; i < ARRAY_SIZE(order) && run->guard == NO_GUARD; i++) {
 		u32 n = order[i];
@@ -141,8 +153,11 @@ void skidproof_guard_begin(struct running *run)
 		run->guard_counter = skidproof_read(MSR_ARCH_PERFMON_PERFCTR0 + i);
 		skidproof_wrmsr(MSR_ARCH_PERFMON_EVENTSEL0 + i, EVTSEL_GUARD);
 	}
+	if (run->guard == NO_GUARD)
+		return unbounded();
 	run->ctrl |= run->guard_bit;
 	skidproof_guard_start(run);
+	return 0;
 }
 
 void skidproof_guard_end(struct running *run)

@@ -42,7 +42,7 @@ static long do_claim(struct skidproof_file *file, void __user *user)
 
 	if (copy_from_user(&claim, user, sizeof(claim)))
 		return -EFAULT;
-	if (claim.abi != SKIDPROOF_ABI || claim.reserved)
+	if (claim.abi != SKIDPROOF_ABI || claim.flags)
 		return -EINVAL;
 	claim = (struct skidproof_claim){ .abi = claim.abi, .cpu = claim.cpu };
 	error = skidproof_claim_cpu(file, &claim);

@@ -351,12 +351,12 @@ static u32 take_last(struct running *run)
 
 	if (!plan->enable_count || last->msr != MSR_CORE_PERF_GLOBAL_CTRL)
 		return 0;
-	run->ctrl = last->value;
+	run->ctrl = skidproof_harmless(MSR_CORE_PERF_GLOBAL_CTRL, last->value);
 	if (plan->enable_count < 2 || last[-1].msr != MSR_IA32_DEBUGCTLMSR ||
 	    !(last[-1].value & DEBUGCTL_RECORDS))
 		return 1;
 	run->entry.traced = 1;
-	run->entry.debugctl = last[-1].value;
+	run->entry.debugctl = skidproof_harmless(MSR_IA32_DEBUGCTLMSR, last[-1].value);
 	return 2;
 }
 
@@ -398,7 +398,9 @@ static int prepare(struct running *run)
 	skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
 	run->lvt_open = !(skidproof_lvt_read(file) & APIC_LVT_MASKED);
 	run->seen = skidproof_read(plan->status_msr);
-	skidproof_guard_begin(run);
+	error = skidproof_guard_begin(run);
+	if (error)
+		return error;
 	run->can_interrupt = interrupting(file);
 	run->entry.ctrl = run->ctrl;
 	after = find(run->disable, plan->disable_count, MSR_IA32_DEBUGCTLMSR);

@@ -131,6 +131,8 @@ struct skidproof_space {
 
 /* cpu.c */
 extern unsigned int skidproof_limit_ms;
+extern bool skidproof_dry_run;
+u64 skidproof_harmless(u32 msr, u64 value);
 int skidproof_check_owner(const struct skidproof_file *file);
 int skidproof_on_claimed_cpu(struct skidproof_file *file, void (*function)(void *), void *data);
 int skidproof_claim_cpu(struct skidproof_file *file, struct skidproof_claim *claim);
@@ -150,6 +152,7 @@ void skidproof_lvt_write(const struct skidproof_file *file, u32 value);
 /* guard.c */
 void skidproof_watch_begin(struct skidproof_file *file);
 void skidproof_watch_end(struct skidproof_file *file);
+bool skidproof_watched(const struct skidproof_file *file);
 
 /* memory.c */
 struct skidproof_block *skidproof_block_new(struct skidproof_file *file, u64 bytes, u32 use);

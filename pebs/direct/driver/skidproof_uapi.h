@@ -14,7 +14,7 @@
 #include <linux/types.h>
 
 #define SKIDPROOF_DEVICE "/dev/skidproof"
-#define SKIDPROOF_ABI 2
+#define SKIDPROOF_ABI 3
 
 #define SKIDPROOF_MAX_MSRS 512
 #define SKIDPROOF_MAX_PMIS 65536
@@ -41,7 +41,13 @@ enum skidproof_refusal {
 	SKIDPROOF_NO_MSR = 16,		/* detail: MSR that does not answer */
 	SKIDPROOF_NEW_PERFMON = 17,	/* detail: its version */
 	SKIDPROOF_TRACES = 18,		/* Intel PT; detail: IA32_RTIT_CTL */
+	SKIDPROOF_VIRTUALIZES = 19,	/* KVM or its like; detail: CR4 */
 };
+
+/* Of a claim. The driver was loaded with dry_run=1: what would start a counter or a trace is left out. */
+#define SKIDPROOF_DRY_RUN	(1U << 0)
+/* Another CPU bounds the time with interrupts off. */
+#define SKIDPROOF_WATCHED	(1U << 1)
 
 struct skidproof_claim {
 	__u32 abi;		/* in: SKIDPROOF_ABI */
@@ -53,7 +59,7 @@ struct skidproof_claim {
 	__u64 tsc_khz;		/* out */
 	__u64 limit_us;		/* out: longest time with interrupts off */
 	__u32 microcode;	/* out */
-	__u32 reserved;
+	__u32 flags;		/* out: SKIDPROOF_DRY_RUN, SKIDPROOF_WATCHED */
 };
 
 /* One access. A read leaves `value`, a write takes it. */

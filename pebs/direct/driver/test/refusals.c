@@ -193,7 +193,7 @@ static void claims(int file)
 	int other = device(), child, status;
 
 	expect(ioctl(file, SKIDPROOF_IOC_CLAIM, &bad), EINVAL, "CLAIM of another ABI");
-	bad = (struct skidproof_claim){ .abi = SKIDPROOF_ABI, .reserved = 1 };
+	bad = (struct skidproof_claim){ .abi = SKIDPROOF_ABI, .flags = 1 };
 	expect(ioctl(file, SKIDPROOF_IOC_CLAIM, &bad), EINVAL, "CLAIM with a reserved field");
 	expect(claim(file, 4000, &refusal), ENXIO, "CLAIM of a CPU that there is not");
 	expect(claim(file, ~0U, &refusal), ENXIO, "CLAIM of CPU 4294967295");
