@@ -43,7 +43,7 @@ MODULE_PARM_DESC(dry_run, "do all but start counters and traces (default 0)");
 
 /* Which file owns each CPU, and whether the counters are reserved. */
 static DEFINE_MUTEX(claims);
-static struct skidproof_file *owners[NR_CPUS];
+static DEFINE_PER_CPU(struct skidproof_file *, owner);
 static unsigned int claimed;
 static unsigned int reserved_counters;
 static bool suspending;
@@ -92,6 +92,21 @@ int skidproof_check_owner(const struct skidproof_file *file)
 	return READ_ONCE(file->lost) ? -ESHUTDOWN : 0;
 }
 
+struct claimed_call {
+	struct skidproof_file *file;
+	struct call call;
+	int error;
+};
+
+static void claimed_here(void *data)
+{
+	struct claimed_call *claimed = data;
+
+	claimed->error = skidproof_check_owner(claimed->file);
+	if (!claimed->error)
+		claimed->call.function(claimed->call.data);
+}
+
 /*
  * The same on the CPU that the file has claimed, which stays online meanwhile.
  * Under file->lock. Nothing of user space is touched under cpus_read_lock(),
@@ -99,12 +114,13 @@ int skidproof_check_owner(const struct skidproof_file *file)
  */
 int skidproof_on_claimed_cpu(struct skidproof_file *file, void (*function)(void *), void *data)
 {
+	struct claimed_call claimed = { file, { function, data }, 0 };
 	int error;
 
 	cpus_read_lock();
-	error = skidproof_check_owner(file) ?: on_cpu(file, function, data);
+	error = skidproof_check_owner(file) ?: on_cpu(file, claimed_here, &claimed);
 	cpus_read_unlock();
-	return error;
+	return error ?: claimed.error;
 }
 
 /* --- The LVT entry for performance counters */
@@ -342,6 +358,11 @@ int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *acce
 	return 0;
 }
 
+static void forget_parked(struct skidproof_file *file)
+{
+	file->parked_ctrl = file->parked_records = 0;
+}
+
 /*
  * Between two calls nothing counts, records or traces: user space runs then,
  * whose page tables need not have the debug store. What a call left on stands
@@ -366,7 +387,7 @@ void skidproof_unpark(struct skidproof_file *file)
 				skidproof_read(MSR_IA32_DEBUGCTLMSR) | file->parked_records);
 	if (file->parked_ctrl)
 		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, file->parked_ctrl);
-	file->parked_ctrl = file->parked_records = 0;
+	forget_parked(file);
 }
 
 /* --- Claiming */
@@ -387,7 +408,7 @@ static void restore(struct skidproof_file *file)
 	u64 status;
 
 	stop();
-	file->parked_ctrl = file->parked_records = 0;
+	forget_parked(file);
 	file->lvt_open = false;
 	skidproof_lvt_write(file, file->lvt | APIC_LVT_MASKED);
 	status = skidproof_read(MSR_CORE_PERF_GLOBAL_STATUS);
@@ -416,7 +437,7 @@ static void forget_here(void *data)
 	u32 i;
 
 	stop();
-	forget->file->parked_ctrl = forget->file->parked_records = 0;
+	forget_parked(forget->file);
 	if (area < begin || area - begin >= size)
 		return;
 	for (i = 0; i < forget->file->saved_count; i++) {
@@ -649,8 +670,8 @@ int skidproof_claim_cpu(struct skidproof_file *file, struct skidproof_claim *cla
 		refuse(claim, SKIDPROOF_SUSPENDING, 0);
 	else if (claim->cpu >= nr_cpu_ids || !cpu_online(claim->cpu))
 		refuse(claim, SKIDPROOF_CPU_OFFLINE, 0);
-	else if (owners[claim->cpu])
-		refuse(claim, SKIDPROOF_CPU_OWNED, owners[claim->cpu]->owner);
+	else if (per_cpu(owner, claim->cpu))
+		refuse(claim, SKIDPROOF_CPU_OWNED, per_cpu(owner, claim->cpu)->owner);
 	else if (first && reserve(min_t(u32, cpuid_eax(0xa) >> 8 & 0xff, 8), &claim->detail))
 		claim->refusal = SKIDPROOF_COUNTERS_HELD;
 	if (!claim->refusal) {
@@ -665,7 +686,7 @@ int skidproof_claim_cpu(struct skidproof_file *file, struct skidproof_claim *cla
 				unreserve();
 		} else {
 			file->owner = task_tgid_nr(current);
-			owners[claim->cpu] = file;
+			per_cpu(owner, claim->cpu) = file;
 			claimed++;
 			skidproof_watch_begin(file);
 			claim->flags = (skidproof_dry_run ? SKIDPROOF_DRY_RUN : 0) |
@@ -682,6 +703,23 @@ static void restore_here(void *data)
 	restore(data);
 }
 
+/* What is called on that CPU from now on does nothing there. */
+static void lose_here(void *data)
+{
+	struct skidproof_file *file = data;
+
+	restore(file);
+	WRITE_ONCE(file->lost, true);
+}
+
+/* Under `claims`: the registers are back. */
+static void disown(unsigned int cpu)
+{
+	per_cpu(owner, cpu) = NULL;
+	if (!--claimed)
+		unreserve();
+}
+
 /* Idempotent. Called under file->lock, or when the file has no users any more. */
 void skidproof_release_cpu(struct skidproof_file *file)
 {
@@ -692,9 +730,7 @@ void skidproof_release_cpu(struct skidproof_file *file)
 	mutex_lock(&claims);
 	if (!file->lost) {
 		on_cpu(file, restore_here, file);
-		owners[file->cpu] = NULL;
-		if (!--claimed)
-			unreserve();
+		disown(file->cpu);
 	}
 	file->cpu = -1;
 	file->lost = false;
@@ -710,7 +746,7 @@ ssize_t skidproof_show_owners(char *buffer)
 
 	mutex_lock(&claims);
 	for_each_possible_cpu(cpu) {
-		const struct skidproof_file *file = owners[cpu];
+		const struct skidproof_file *file = per_cpu(owner, cpu);
 
 		if (file)
 			bytes += sysfs_emit_at(buffer, bytes, "%u %d %s\n", cpu, file->owner,
@@ -730,13 +766,10 @@ static int cpu_goes(unsigned int cpu)
 	struct skidproof_file *file;
 
 	mutex_lock(&claims);
-	file = owners[cpu];
+	file = per_cpu(owner, cpu);
 	if (file) {
-		restore(file);
-		WRITE_ONCE(file->lost, true);
-		owners[cpu] = NULL;
-		if (!--claimed)
-			unreserve();
+		lose_here(file);
+		disown(cpu);
 	}
 	mutex_unlock(&claims);
 	return 0;
@@ -745,7 +778,7 @@ static int cpu_goes(unsigned int cpu)
 /* What an interrupt left that came when its program had gone: mask bit set, nobody's. */
 static int late_nmi(unsigned int type, struct pt_regs *regs)
 {
-	struct skidproof_file *file = READ_ONCE(owners[raw_smp_processor_id()]);
+	struct skidproof_file *file = raw_cpu_read(owner);
 	u32 lvt;
 
 	if (skidproof_late_nmi(regs->ip))
@@ -800,8 +833,10 @@ static int reboots(struct notifier_block *block, unsigned long event, void *data
 	mutex_lock(&claims);
 	suspending = true;
 	for_each_online_cpu(cpu) {
-		if (owners[cpu])
-			on_cpu(owners[cpu], restore_here, owners[cpu]);
+		if (!per_cpu(owner, cpu))
+			continue;
+		on_cpu(per_cpu(owner, cpu), lose_here, per_cpu(owner, cpu));
+		disown(cpu);
 	}
 	mutex_unlock(&claims);
 	cpus_read_unlock();
@@ -813,7 +848,7 @@ static struct notifier_block reboot_block = { .notifier_call = reboots };
 /* The same of a kernel that dies, on the CPU that it dies on: nothing else can be reached. */
 static int panics(struct notifier_block *block, unsigned long event, void *data)
 {
-	if (owners[raw_smp_processor_id()])
+	if (raw_cpu_read(owner))
 		stop();
 	return NOTIFY_DONE;
 }

@@ -7,6 +7,7 @@
  */
 #include <linux/cpumask.h>
 #include <linux/hrtimer.h>
+#include <linux/math64.h>
 #include <linux/moduleparam.h>
 #include <linux/perf_event.h>
 #include <linux/smp.h>
@@ -28,24 +29,33 @@ MODULE_PARM_DESC(unbounded, "with one CPU, run also what nothing could end (defa
 
 /* --- Another CPU */
 
-/* How often it looks. */
+/* Between two looks where there is nothing to see: twice in a slice, so that none begins unseen. */
 static ktime_t interval(void)
 {
-	return ms_to_ktime(max(1U, skidproof_limit_ms / 10));
+	return ns_to_ktime((u64)skidproof_limit_ms * NSEC_PER_MSEC / 2);
 }
+
+/* It calls again if it is not heard. */
+#define AGAIN_NS (100 * NSEC_PER_USEC)
 
 static enum hrtimer_restart look(struct hrtimer *timer)
 {
 	struct skidproof_file *file = container_of(timer, struct skidproof_file, watch);
-	u64 end = READ_ONCE(file->slice_end);
+	u64 end = READ_ONCE(file->slice_end), now = rdtsc();
+	ktime_t next = interval();
 
 	/* A CPU that goes offline hands its timers on. */
 	WRITE_ONCE(file->watcher, smp_processor_id());
-	if (end && rdtsc() > end && file->watcher != file->cpu) {
+	if (end && now > end && file->watcher != file->cpu) {
 		WRITE_ONCE(file->called, true);
 		apic->send_IPI(file->cpu, NMI_VECTOR);
+		next = ns_to_ktime(AGAIN_NS);
+	} else if (end && now <= end) {
+		u64 left = mul_u64_u32_div(end - now, NSEC_PER_MSEC, tsc_khz);
+
+		next = min_t(ktime_t, next, ns_to_ktime(max_t(u64, left, AGAIN_NS)));
 	}
-	hrtimer_forward_now(timer, interval());
+	hrtimer_forward_now(timer, next);
 	return HRTIMER_RESTART;
 }
 

@@ -29,6 +29,8 @@
 #define CR4_CET BIT_ULL(23)
 #define BUFFER_OVERFLOW BIT_ULL(62)
 #define MAX_DEADLINE_MS 10000
+/* The scheduler is served at least as often. */
+#define TURN_MS 100U
 /* How long a PMI may be on its way after the program, in TSC ticks and in looks. */
 #define LATE_TICKS 20000
 #define LATE_LOOKS 64
@@ -103,19 +105,64 @@ static int write_all(struct running *run, struct skidproof_msr *list, u32 count)
 	return first;
 }
 
-/* Everything above the baseline is zero when a program begins, its vectors too. */
-static void clear_vectors(void)
+/* --- x87, vector, mask and tile registers */
+
+/* XCR0: x87, SSE, AVX, the three of AVX-512, the two of AMX. */
+#define VECTORS (BIT_ULL(0) | BIT_ULL(1) | BIT_ULL(2) | BIT_ULL(5) | BIT_ULL(6) | BIT_ULL(7) | \
+		 BIT_ULL(17) | BIT_ULL(18))
+#define FXSAVE_BYTES 512
+
+/* Where FXSAVE and XSAVE have the control words, and what they are when a program begins. */
+struct vectors_image {
+	u16 fcw;
+	u16 others[11];
+	u32 mxcsr;
+};
+
+static size_t vectors_bytes(void)
 {
-	if (boot_cpu_has(X86_FEATURE_AVX)) {
-		asm volatile("vzeroall");
-		return;
+	u32 eax, ebx, ecx, edx;
+
+	if (!boot_cpu_has(X86_FEATURE_OSXSAVE))
+		return FXSAVE_BYTES;
+	cpuid_count(0xd, 0, &eax, &ebx, &ecx, &edx);
+	return ebx;
+}
+
+static struct vectors_image *vectors_new(void)
+{
+	struct vectors_image *image = alloc_pages_exact(vectors_bytes(),
+							GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+
+	if (image) {
+		image->fcw = 0x37f;
+		image->mxcsr = 0x1f80;
 	}
-	asm volatile("pxor %xmm0, %xmm0\n\tpxor %xmm1, %xmm1\n\tpxor %xmm2, %xmm2\n\t"
-		     "pxor %xmm3, %xmm3\n\tpxor %xmm4, %xmm4\n\tpxor %xmm5, %xmm5\n\t"
-		     "pxor %xmm6, %xmm6\n\tpxor %xmm7, %xmm7\n\tpxor %xmm8, %xmm8\n\t"
-		     "pxor %xmm9, %xmm9\n\tpxor %xmm10, %xmm10\n\tpxor %xmm11, %xmm11\n\t"
-		     "pxor %xmm12, %xmm12\n\tpxor %xmm13, %xmm13\n\tpxor %xmm14, %xmm14\n\t"
-		     "pxor %xmm15, %xmm15");
+	return image;
+}
+
+static void vectors_free(struct vectors_image *image)
+{
+	if (image)
+		free_pages_exact(image, vectors_bytes());
+}
+
+static void vectors_load(const struct vectors_image *image)
+{
+	if (boot_cpu_has(X86_FEATURE_OSXSAVE))
+		asm volatile("xrstor64 (%0)" : : "r" (image), "a" ((u32)VECTORS), "d" (0)
+			     : "memory");
+	else
+		asm volatile("fxrstor64 (%0)" : : "r" (image) : "memory");
+}
+
+static void vectors_save(struct vectors_image *image)
+{
+	if (boot_cpu_has(X86_FEATURE_OSXSAVE))
+		asm volatile("xsave64 (%0)" : : "r" (image), "a" ((u32)VECTORS), "d" (0)
+			     : "memory");
+	else
+		asm volatile("fxsave64 (%0)" : : "r" (image) : "memory");
 }
 
 /* What the program finds: its stack, with where it begins and where it returns to, and its arguments. */
@@ -211,36 +258,35 @@ static void resume_ibt(u64 value)
 /* No system calls and no shadow stack of the process'. */
 static void take_system_calls(struct running *run)
 {
-	struct user_state *user = &run->user;
+	struct system_calls *calls = &run->system_calls;
 
 	if (!run->plan->ring)
 		return;
-	user->efer = skidproof_read(MSR_EFER);
-	user->sysenter = skidproof_read(MSR_IA32_SYSENTER_CS);
-	skidproof_wrmsr(MSR_EFER, user->efer & ~(u64)EFER_SCE);
+	calls->efer = skidproof_read(MSR_EFER);
+	calls->sysenter = skidproof_read(MSR_IA32_SYSENTER_CS);
+	skidproof_wrmsr(MSR_EFER, calls->efer & ~(u64)EFER_SCE);
 	skidproof_wrmsr(MSR_IA32_SYSENTER_CS, 0);
 	if (native_read_cr4() & CR4_CET) {
-		user->cet = skidproof_read(U_CET);
+		calls->cet = skidproof_read(U_CET);
 		skidproof_wrmsr(U_CET, 0);
 	}
 }
 
 static void give_system_calls(const struct running *run)
 {
-	const struct user_state *user = &run->user;
+	const struct system_calls *calls = &run->system_calls;
 
 	if (!run->plan->ring)
 		return;
 	if (native_read_cr4() & CR4_CET)
-		skidproof_wrmsr(U_CET, user->cet);
-	skidproof_wrmsr(MSR_IA32_SYSENTER_CS, user->sysenter);
-	skidproof_wrmsr(MSR_EFER, user->efer);
+		skidproof_wrmsr(U_CET, calls->cet);
+	skidproof_wrmsr(MSR_IA32_SYSENTER_CS, calls->sysenter);
+	skidproof_wrmsr(MSR_EFER, calls->efer);
 }
 
-/* What a program at ring 3 can change, and protection keys that allow all. */
-static void take_user_state(struct running *run)
+/* What a program at ring 3 can change. */
+static void read_user_state(struct user_state *user)
 {
-	struct user_state *user = &run->user;
 	u32 edx;
 
 	asm volatile("mov %%ds, %0" : "=r" (user->ds));
@@ -249,17 +295,13 @@ static void take_user_state(struct running *run)
 	asm volatile("mov %%gs, %0" : "=r" (user->gs));
 	user->fs_base = skidproof_read(MSR_FS_BASE);
 	user->gs_base = skidproof_read(MSR_KERNEL_GS_BASE);
-	if (native_read_cr4() & X86_CR4_PKE) {
+	if (native_read_cr4() & X86_CR4_PKE)
 		asm volatile("rdpkru" : "=a" (user->pkru), "=d" (edx) : "c" (0));
-		asm volatile("wrpkru" : : "a" (0), "c" (0), "d" (0));
-	}
 }
 
 /* With the kernel's own IDT: its handlers bear a GS that is not theirs for a moment. */
-static void give_user_state(const struct running *run)
+static void load_user_state(const struct user_state *user)
 {
-	const struct user_state *user = &run->user;
-
 	if (native_read_cr4() & X86_CR4_PKE)
 		asm volatile("wrpkru" : : "a" (user->pkru), "c" (0), "d" (0));
 	asm volatile("mov %0, %%ds" : : "r" (user->ds));
@@ -270,13 +312,33 @@ static void give_user_state(const struct running *run)
 	skidproof_wrmsr(MSR_KERNEL_GS_BASE, user->gs_base);
 }
 
+/* The process' goes, the program's comes: at first the same, but for protection keys that allow all. */
+static void take_user_state(struct running *run)
+{
+	if (!run->plan->ring)
+		return;
+	read_user_state(&run->found);
+	if (!run->turns) {
+		run->left = run->found;
+		run->left.pkru = 0;
+	}
+	load_user_state(&run->left);
+}
+
+static void give_user_state(struct running *run)
+{
+	if (!run->plan->ring)
+		return;
+	read_user_state(&run->left);
+	load_user_state(&run->found);
+}
+
 /* Interrupts, for a moment, with everything as the kernel has it. */
 static void let_in(struct running *run, u64 *ibt)
 {
 	give_breakpoints(run);
 	give_system_calls(run);
 	resume_ibt(*ibt);
-	run->plan->slices++;
 	local_irq_enable();
 	cpu_relax();
 	local_irq_disable();
@@ -285,46 +347,60 @@ static void let_in(struct running *run, u64 *ibt)
 	take_breakpoints(run);
 }
 
+/* Begins the slice that interrupts are off in. */
+static void begin_slice(struct running *run)
+{
+	WRITE_ONCE(run->file->slice_end, rdtsc() + (u64)tsc_khz * skidproof_limit_ms);
+}
+
 /*
  * In slices of at most the limit with interrupts off. They are off when this is
- * called. As often as something that is not the program's makes it leave.
+ * called. As often as something that is not the program's makes it leave; until
+ * the turn is at its end.
  */
-static void execute(struct running *run)
+static void execute(struct running *run, u64 turn_end)
 {
-	u64 limit = (u64)tsc_khz * skidproof_limit_ms, ibt;
 	struct skidproof_run *plan = run->plan;
-	bool begun = false;
+	u64 ibt;
 
 	take_breakpoints(run);
 	take_system_calls(run);
 	ibt = suspend_ibt();
-	WRITE_ONCE(run->file->slice_end, rdtsc() + limit);
+	run->unfinished = false;
 	for (;;) {
 		run->ending = RETURNED;
 		skidproof_space_enter(run->file, &run->space, plan->ring, run->user_rdpmc);
 		WRITE_ONCE(run->inside, true);
-		if (begun)
+		if (run->begun)
 			skidproof_resume(&run->entry);
 		else
 			skidproof_enter(&run->entry);
 		WRITE_ONCE(run->inside, false);
 		skidproof_space_leave(&run->space);
+		if (run->pebs)
+			skidproof_wrmsr(PEBS_ENABLE, run->pebs);
+		run->pebs = 0;
 		if (run->ending == SLICED || run->ending == PASSED_ON)
-			begun = true;
+			run->begun = true;
 		else if (run->ending != AGAIN)
 			break;
-		if (run->ending == SLICED || rdtsc() > run->file->slice_end) {
-			WRITE_ONCE(run->file->slice_end, 0);
-			let_in(run, &ibt);
-			WRITE_ONCE(run->file->slice_end, rdtsc() + limit);
-		}
-		if (fatal_signal_pending(run->task))
+		if (fatal_signal_pending(run->task)) {
 			plan->outcome = SKIDPROOF_INTERRUPTED;
-		else if (rdtsc() > run->deadline)
+		} else if (rdtsc() > run->deadline) {
 			plan->outcome = SKIDPROOF_TIMED_OUT;
-		else
+		} else if (run->ending == SLICED || rdtsc() > run->file->slice_end) {
+			plan->slices++;
+			WRITE_ONCE(run->file->slice_end, 0);
+			run->unfinished = rdtsc() > turn_end;
+			if (run->unfinished)
+				break;
+			let_in(run, &ibt);
+			begin_slice(run);
 			continue;
-		plan->fault_ip = begun ? run->frame.rip : plan->entry;
+		} else {
+			continue;
+		}
+		plan->fault_ip = run->begun ? run->frame.rip : plan->entry;
 		break;
 	}
 	WRITE_ONCE(run->file->slice_end, 0);
@@ -409,66 +485,107 @@ static int prepare(struct running *run)
 	return 0;
 }
 
-static void run_here(void *data)
+/* The first time. */
+static int begin(struct running *run)
 {
-	struct running *run = data;
+	struct skidproof_file *file = run->file;
+
+	run->smis = smi_count(file);
+	run->machine_checks = machine_checks(file);
+	run->error = prepare(run);
+	run->begin = rdtsc_ordered();
+	run->deadline = run->begin + (u64)run->plan->deadline_ms * tsc_khz;
+	return run->error;
+}
+
+/* Where the program stood when the turn before ended. */
+static int go_on(struct running *run)
+{
+	run->ctrl = run->left_ctrl;
+	run->frame.ctrl &= ~run->guard_bit;
+	run->error = skidproof_guard_begin(run);
+	run->frame.ctrl |= run->guard_bit;
+	run->entry.ctrl = run->ctrl;
+	run->can_interrupt = interrupting(run->file);
+	return run->error;
+}
+
+/* What the plan wants behind the program, or behind what kept it from beginning. */
+static void finish(struct running *run)
+{
 	struct skidproof_file *file = run->file;
 	struct skidproof_run *plan = run->plan;
-	u64 begin, smis, checks;
+	u64 checks;
 	u32 i;
 
-	smis = smi_count(file);
-	checks = machine_checks(file);
-	kernel_fpu_begin_mask(KFPU_387 | KFPU_MXCSR);
-	local_irq_disable();
-
-	file->lvt_open = false;
-	run->guard = NO_GUARD;
-	run->kernel_gs = skidproof_read(MSR_GS_BASE);
-	skidproof_unpark(file);
-	run->error = prepare(run);
-	if (!run->error) {
-		clear_vectors();
-		if (plan->ring)
-			take_user_state(run);
-		begin = rdtsc_ordered();
-		run->deadline = begin + (u64)plan->deadline_ms * tsc_khz;
-		skidproof_traps_watch(run);
-		execute(run);
-		plan->tsc = rdtsc_ordered() - begin;
-		wait_for_late(run);
-		skidproof_traps_watch(NULL);
-		if (plan->ring)
-			give_user_state(run);
-		give_breakpoints(run);
-		plan->result = run->entry.result;
-		skidproof_guard_end(run);
-	}
 	plan->guard = run->guard;
 	if (run->error) {
 		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
 	} else {
-		int error;
-
+		/* With the counters off: what waits need not wait for the lists. */
+		local_irq_enable();
+		cpu_relax();
+		local_irq_disable();
 		if (!find(run->disable, plan->disable_count, MSR_CORE_PERF_GLOBAL_CTRL))
 			skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, run->left_ctrl);
-		error = write_all(run, run->disable, plan->disable_count);
-		for (i = 0; i < plan->read_count && !error; i++) {
-			error = skidproof_msr_access(file, &run->read[i]);
+		run->error = write_all(run, run->disable, plan->disable_count);
+		for (i = 0; i < plan->read_count && !run->error; i++) {
+			run->error = skidproof_msr_access(file, &run->read[i]);
 			fault_of(run, &run->read[i]);
 		}
-		run->error = error;
 	}
+	plan->smis = smi_count(file) - run->smis;
+	checks = machine_checks(file) - run->machine_checks;
+	/* Linux' own poll may have cleared some meanwhile. */
+	plan->machine_checks = (s64)checks > 0 ? checks : run->ending == BROKEN;
+}
+
+/*
+ * A turn of the run's: between two of them the scheduler is served, and whatever
+ * it lets run finds registers, vectors and segments that are its own.
+ */
+static void turn_here(void *data)
+{
+	u64 turn_end = rdtsc() + (u64)tsc_khz * (TURN_MS - min(TURN_MS, 2 * skidproof_limit_ms));
+	struct running *run = data;
+	struct skidproof_file *file = run->file;
+	struct skidproof_run *plan = run->plan;
+
+	kernel_fpu_begin();
+	local_irq_disable();
+	begin_slice(run);
+	if (run->turns)
+		run->lvt_open = file->lvt_open;
+	file->lvt_open = false;
+	run->guard = NO_GUARD;
+	run->kernel_gs = skidproof_read(MSR_GS_BASE);
+	skidproof_unpark(file);
+	if (!(run->turns ? go_on(run) : begin(run))) {
+		vectors_load(run->vectors);
+		take_user_state(run);
+		skidproof_traps_watch(run);
+		execute(run, turn_end);
+		plan->tsc = rdtsc_ordered() - run->begin;
+		wait_for_late(run);
+		skidproof_traps_watch(NULL);
+		give_user_state(run);
+		give_breakpoints(run);
+		if (run->unfinished)
+			vectors_save(run->vectors);
+		skidproof_guard_end(run);
+		plan->result = run->entry.result;
+	} else {
+		run->unfinished = false;
+	}
+	run->turns++;
+	if (!run->unfinished)
+		finish(run);
+	WRITE_ONCE(file->slice_end, 0);
 	file->unmask_late = plan->pmi_flags & SKIDPROOF_PMI_UNMASK;
 	file->lvt_open = run->lvt_open && !(skidproof_lvt_read(file) & APIC_LVT_MASKED);
 	skidproof_park(file);
-
 	local_irq_enable();
 	kernel_fpu_end();
-	plan->smis = smi_count(file) - smis;
-	checks = machine_checks(file) - checks;
-	/* Linux' own poll may have cleared some meanwhile. */
-	plan->machine_checks = (s64)checks > 0 ? checks : run->ending == BROKEN;
 }
 
 /* --- From and to user space */
@@ -552,6 +669,10 @@ static int do_run(struct skidproof_file *file, struct skidproof_run *plan, bool 
 	run->plan = plan;
 	run->task = current;
 	run->user_rdpmc = user_rdpmc;
+	run->unfinished = true;
+	run->vectors = vectors_new();
+	if (!run->vectors)
+		error = -ENOMEM;
 	run->code = skidproof_block_at(file, plan->entry, 1);
 	if (!run->code || run->code->use != SKIDPROOF_CODE)
 		error = -EFAULT;
@@ -567,8 +688,10 @@ static int do_run(struct skidproof_file *file, struct skidproof_run *plan, bool 
 	}
 	if (!error)
 		error = skidproof_space_build(file);
-	if (!error)
-		error = skidproof_on_claimed_cpu(file, run_here, run);
+	while (!error && run->unfinished) {
+		error = skidproof_on_claimed_cpu(file, turn_here, run);
+		cond_resched();
+	}
 	if (!error)
 		error = run->error;
 	/* A write of the plan raised #GP: that is an outcome, not an error. */
@@ -586,6 +709,7 @@ static int do_run(struct skidproof_file *file, struct skidproof_run *plan, bool 
 	kvfree(run->acknowledge);
 	kvfree(run->read);
 	kvfree(run->log);
+	vectors_free(run->vectors);
 	kfree(run);
 	return error;
 }

@@ -18,9 +18,14 @@ enum ending { RETURNED, FAULTED, SLICED, PASSED_ON, AGAIN, REFUSED, BROKEN };
 
 /* Of user space, which a program at ring 3 can change. */
 struct user_state {
-	u64 fs_base, gs_base, efer, sysenter, cet;
+	u64 fs_base, gs_base;
 	u32 pkru;
 	u16 ds, es, fs, gs;
+};
+
+/* What system calls go by. */
+struct system_calls {
+	u64 efer, sysenter, cet;
 };
 
 struct running {
@@ -34,6 +39,9 @@ struct running {
 	struct task_struct *task;
 
 	enum ending ending;
+	unsigned int turns;	/* that are over */
+	bool begun;		/* the program has */
+	bool unfinished;	/* another turn is to come */
 	bool inside;		/* from the way in to the first stub that ends the run */
 	bool lvt_open;		/* unmasked when the program began */
 	u32 refused;		/* MSR whose write started nothing */
@@ -46,11 +54,15 @@ struct running {
 	u64 guard_bit;
 	u64 guard_start;	/* from where it counts to its overflow */
 	u64 fixed_ctrl, guard_counter;	/* as found */
-	u64 deadline;		/* TSC */
+	u64 begin, deadline;	/* TSC */
+	u64 pebs;		/* IA32_PEBS_ENABLE, off while the kernel handles an NMI */
+	u64 smis, machine_checks;	/* before */
 	int error;
 	u64 breakpoints[5];	/* DB0 to DB3, DB7, as found */
 	struct skidproof_space space;	/* as found */
-	struct user_state user;		/* as found */
+	struct user_state found, left;	/* the process', the program's */
+	struct system_calls system_calls;	/* as found */
+	struct vectors_image *vectors;	/* the program's, between turns */
 	u64 kernel_gs;
 	bool user_rdpmc;	/* CR4.PCE at ring 3 */
 };

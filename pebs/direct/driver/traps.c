@@ -9,6 +9,7 @@
  * interrupted were the call into the program. The run goes on from there.
  */
 #include <linux/kernel.h>
+#include <linux/printk.h>
 #include <linux/mm.h>
 #include <linux/percpu.h>
 #include <linux/perf_event.h>
@@ -21,6 +22,10 @@
 #include <asm/trapnr.h>
 
 #include "running.h"
+
+#ifndef X86_TRAP_CP
+#define X86_TRAP_CP 21
+#endif
 
 /* Counters and the last branch records, frozen by an interrupt. */
 #define FROZEN (BIT_ULL(58) | BIT_ULL(59))
@@ -193,10 +198,19 @@ static bool take_pmi(struct running *run, u64 tsc, u64 ip, u32 lvt, u64 status, 
 	return guard;
 }
 
-/* Somebody else's NMI; the frame is then what the kernel's entry finds. */
+/*
+ * Somebody else's NMI, or another CPU's call, which the handler in cpu.c takes;
+ * the frame is then what the kernel's entry finds. Of a panic elsewhere it does
+ * not come back, and the next kernel is to find nothing armed.
+ */
 static void pass_on(struct running *run, struct skidproof_frame *frame, enum place place)
 {
-	run->plan->foreign_nmis++;
+	if (oops_in_progress) {
+		run->pebs = skidproof_read(PEBS_ENABLE);
+		skidproof_wrmsr(PEBS_ENABLE, 0);
+	}
+	if (!READ_ONCE(run->file->called))
+		run->plan->foreign_nmis++;
 	switch (place) {
 	case PROGRAM:
 		suspend(run, frame, frame->ctrl, PASSED_ON);
@@ -230,13 +244,8 @@ int notrace skidproof_nmi(struct skidproof_frame *frame)
 	u64 ctrl = frame->ctrl;
 
 	if (!is_pmi(run, lvt, status)) {
-		if (!xchg(&run->file->called, false)) {
-			pass_on(run, frame, place);
-			return 1;
-		}
-		if (place == PROGRAM)
-			suspend(run, frame, frame->ctrl, SLICED);
-		return 0;
+		pass_on(run, frame, place);
+		return 1;
 	}
 	guard = take_pmi(run, tsc, frame->rip, lvt, status, &ctrl);
 	/* The guard goes on where a freeze stopped the rest. */
@@ -311,8 +320,12 @@ static void set_gate(gate_desc *gate, u64 address, u32 ist)
 
 int skidproof_traps_init(void)
 {
-	/* #DE to #UD but NMI, #NM, #TS to #PF, #MF to #XM, #CP; #DF stays the kernel's. */
-	const u32 ours = 0x002f7cfb & ~BIT(X86_TRAP_NMI);
+	/* All that a program can raise; #DF stays the kernel's. */
+	const u32 ours = BIT(X86_TRAP_DE) | BIT(X86_TRAP_DB) | BIT(X86_TRAP_BP) | BIT(X86_TRAP_OF) |
+			 BIT(X86_TRAP_BR) | BIT(X86_TRAP_UD) | BIT(X86_TRAP_NM) | BIT(X86_TRAP_TS) |
+			 BIT(X86_TRAP_NP) | BIT(X86_TRAP_SS) | BIT(X86_TRAP_GP) | BIT(X86_TRAP_PF) |
+			 BIT(X86_TRAP_MF) | BIT(X86_TRAP_AC) | BIT(X86_TRAP_MC) | BIT(X86_TRAP_XF) |
+			 BIT(X86_TRAP_CP);
 	u32 vector, stack;
 	bool fred = false;
 
