@@ -48,6 +48,11 @@ static unsigned int claimed;
 static unsigned int reserved_counters;
 static bool suspending;
 
+bool skidproof_owned(unsigned int cpu)
+{
+	return READ_ONCE(per_cpu(owner, cpu));
+}
+
 /* --- Going there */
 
 struct call {
@@ -118,7 +123,11 @@ int skidproof_on_claimed_cpu(struct skidproof_file *file, void (*function)(void 
 	int error;
 
 	cpus_read_lock();
-	error = skidproof_check_owner(file) ?: on_cpu(file, claimed_here, &claimed);
+	error = skidproof_check_owner(file);
+	if (!error) {
+		skidproof_watch_check(file);
+		error = on_cpu(file, claimed_here, &claimed);
+	}
 	cpus_read_unlock();
 	return error ?: claimed.error;
 }

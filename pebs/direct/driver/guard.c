@@ -66,11 +66,35 @@ static void begin_here(void *data)
 	hrtimer_start(&file->watch, interval(), HRTIMER_MODE_REL_PINNED_HARD);
 }
 
+/* One that is not claimed, whose interrupts no run keeps off, sooner than one that is. */
+static unsigned int choose(const struct skidproof_file *file)
+{
+	unsigned int cpu, any = nr_cpu_ids;
+
+	for_each_online_cpu(cpu) {
+		if (cpu == file->cpu)
+			continue;
+		if (!skidproof_owned(cpu))
+			return cpu;
+		any = cpu;
+	}
+	return any;
+}
+
+static void start(struct skidproof_file *file)
+{
+	unsigned int other = choose(file);
+
+	file->watcher = file->cpu;
+	if (other >= nr_cpu_ids)
+		return;
+	file->watcher = other;
+	smp_call_function_single(other, begin_here, file, 1);
+}
+
 /* When a CPU is claimed, under cpus_read_lock(). */
 void skidproof_watch_begin(struct skidproof_file *file)
 {
-	unsigned int other = cpumask_any_but(cpu_online_mask, file->cpu);
-
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
 	hrtimer_setup(&file->watch, look, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
 #else
@@ -79,11 +103,7 @@ void skidproof_watch_begin(struct skidproof_file *file)
 #endif
 	file->slice_end = 0;
 	file->called = false;
-	file->watcher = file->cpu;
-	if (other >= nr_cpu_ids)
-		return;
-	file->watcher = other;
-	smp_call_function_single(other, begin_here, file, 1);
+	start(file);
 }
 
 /* Before the CPU goes back: what was sent has arrived when the next function is called there. */
@@ -92,12 +112,23 @@ void skidproof_watch_end(struct skidproof_file *file)
 	hrtimer_cancel(&file->watch);
 }
 
-/* Whether another CPU looks. None goes or comes during a run. */
+/* Whether another CPU looks. None goes or comes during a turn. */
 bool skidproof_watched(const struct skidproof_file *file)
 {
 	int watcher = READ_ONCE(file->watcher);
 
 	return watcher != file->cpu && cpu_online(watcher);
+}
+
+/* Before a call goes to the claimed CPU, under cpus_read_lock(): CPUs may have gone, come or been claimed. */
+void skidproof_watch_check(struct skidproof_file *file)
+{
+	if (skidproof_watched(file) && !skidproof_owned(file->watcher))
+		return;
+	if (skidproof_watched(file) && skidproof_owned(choose(file)))
+		return;
+	hrtimer_cancel(&file->watch);
+	start(file);
 }
 
 /* --- A counter */

@@ -137,6 +137,7 @@ int skidproof_check_owner(const struct skidproof_file *file);
 int skidproof_on_claimed_cpu(struct skidproof_file *file, void (*function)(void *), void *data);
 int skidproof_claim_cpu(struct skidproof_file *file, struct skidproof_claim *claim);
 void skidproof_release_cpu(struct skidproof_file *file);
+bool skidproof_owned(unsigned int cpu);
 ssize_t skidproof_show_owners(char *buffer);
 int skidproof_msr_listed(const struct skidproof_file *file, const struct skidproof_msr *access);
 int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *access);
@@ -152,6 +153,7 @@ void skidproof_lvt_write(const struct skidproof_file *file, u32 value);
 /* guard.c */
 void skidproof_watch_begin(struct skidproof_file *file);
 void skidproof_watch_end(struct skidproof_file *file);
+void skidproof_watch_check(struct skidproof_file *file);
 bool skidproof_watched(const struct skidproof_file *file);
 
 /* memory.c */

@@ -59,4 +59,19 @@ $run >/tmp/again 2>&1
 expect "without it a run passes" [ $? = 0 ]
 
 expect "the module unloads" rmmod skidproof
+
+# load PARAMETER...: the module with them, where the lab has it
+load() { insmod /lab/module.ko "$@" 2>/tmp/load; }
+if [ -r /lab/module.ko ]; then
+	for limit in 0 1001 4294967295; do
+		expect "limit_ms=$limit is refused" sh -c "! insmod /lab/module.ko limit_ms=$limit 2>/dev/null"
+		expect "and named" sh -c "dmesg | tail -n 3 | grep -q 'limit_ms=$limit is not from 1 to 1000'"
+	done
+	expect "dry_run=maybe is refused" sh -c '! insmod /lab/module.ko dry_run=maybe 2>/dev/null'
+	expect "it loads with dry_run=1" load dry_run=1
+	$run >/tmp/dry 2>&1
+	expect "a run is refused then" [ $? = 77 ]
+	expect "and the reason is named" grep -q "dry_run=1" /tmp/dry
+	expect "it unloads" rmmod skidproof
+fi
 exit $failed

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../skidproof_uapi.h"
@@ -544,6 +546,17 @@ static void programs(const struct bench *b)
 		one.enable_count = 2;
 		expect(run(b, &one), 0, "RUN of a loop without an end, and without PMIs");
 		expect_value(one.outcome, SKIDPROOF_TIMED_OUT, "… ends at the deadline");
+		set_online(0);
+		expect(run(b, &one), EDEADLK, "RUN of it with one CPU, where nothing would end it");
+		enable[0].value = 0x400;
+		expect(run(b, &one), 0, "RUN of it with PMIs");
+		expect_value(one.outcome, SKIDPROOF_TIMED_OUT, "… ends at the deadline");
+		expect_value(one.guard != ~0U, 1, "… of a counter");
+		set_online(1);
+		enable[0].value = 0x10400;
+		expect(run(b, &one), 0, "RUN of it without PMIs, with the CPU back");
+		expect_value(one.outcome, SKIDPROOF_TIMED_OUT, "… ends at the deadline");
+		expect_value(one.guard == ~0U, 1, "… by the other CPU");
 	}
 }
 
@@ -771,6 +784,47 @@ static void debug_stores(const struct bench *b)
 	expect(sample(b, b->store.address, log, &one), 0, "after all this a run that samples");
 }
 
+static int amid_error;
+
+static void *run_amid(void *data)
+{
+	struct bench *b = data;
+	struct skidproof_run one = plan(b);
+
+	one.deadline_ms = 10000;
+	amid_error = run(b, &one) ? errno : 0;
+	return NULL;
+}
+
+/* The CPU goes offline while a program without an end runs there: at the end of a turn. */
+static void goes_amid_a_run(void)
+{
+	struct skidproof_claim claim = { .abi = SKIDPROOF_ABI, .cpu = 1 };
+	struct bench b = { .file = device() };
+	struct timespec begin, end;
+	pthread_t thread;
+
+	if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
+		return;
+	expect(ioctl(b.file, SKIDPROOF_IOC_CLAIM, &claim), 0, "CLAIM of the other CPU");
+	expect(allocate(b.file, 4096, SKIDPROOF_CODE, &b.code), 0, "a block of code there");
+	b.text = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, b.file, b.code.offset);
+	if (b.text == MAP_FAILED || memcpy(b.text, "\xeb\xfe", 2) != b.text ||
+	    pthread_create(&thread, NULL, run_amid, &b))
+		return verdict(0, "a thread that runs there", "failed");
+	usleep(300000);
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	set_online(0);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	pthread_join(thread, NULL);
+	expect_value(amid_error, ESHUTDOWN, "RUN without an end, amid which the CPU goes offline, errno");
+	expect_value((end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000 < 1000,
+		     1, "… within a second");
+	set_online(1);
+	munmap(b.text, 4096);
+	close(b.file);
+}
+
 int main(void)
 {
 	struct bench b;
@@ -808,6 +862,7 @@ int main(void)
 	programs(&b);
 	escapes_here_and_there(&b);
 	debug_stores(&b);
+	goes_amid_a_run();
 	printf("refusals: %d checks, %d failed\n", checks, failures);
 	return failures != 0;
 }
