@@ -34,6 +34,10 @@ quietly() {
 # own_apt STATE TYPE SUITE: sets `apt_options`, with which apt knows that suite and nothing else, in a state of its own,
 # so that the system's lists stay as they are.
 apt_options=()
+apt_by() {
+  apt_options=(-o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$1/parts"
+    -o "Dir::State::Lists=$1/lists" -o "Dir::Cache=$1/cache")
+}
 own_apt() {
   local state=$1 type=$2 of=$3 mirror  # the archive that this machine's own packages come from
   mirror=$(apt-get indextargets --format '$(REPO_URI)' | grep -v security | sort -u | head -n 1)
@@ -46,8 +50,7 @@ Suites: $of
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 EOF
-  apt_options=(-o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$state/parts"
-    -o "Dir::State::Lists=$state/lists" -o "Dir::Cache=$state/cache")
+  apt_by "$state"
   quietly "$cache/fetch.log" apt-get "${apt_options[@]}" update ||
     { rm -rf "$state"; cannot "Debian's package lists of $of could not be fetched"; }
 }
@@ -143,44 +146,106 @@ no_lists() {
   lists= apt_options=()
 }
 
+# Of Debian's suites the one that carries the newest kernel becomes `suite`, and apt knows it.
+find_newest() {
+  local each state version newest=
+  for each in trixie-backports testing unstable; do
+    state=$(mktemp -d "$cache/apt.XXXXXX")
+    # One that cannot be fetched has no kernel to offer.
+    (own_apt "$state" deb "$each") 2>/dev/null || true
+    apt_by "$state"
+    version=$(apt-cache "${apt_options[@]}" policy linux-image-cloud-amd64 2>/dev/null | sed -n 's/^ *Candidate: //p') || true
+    if [[ $version =~ ^[0-9] ]] && { [ -z "$newest" ] || dpkg --compare-versions "$version" gt "$newest"; }; then
+      rm -rf "$lists"
+      newest=$version suite=$each lists=$state
+    else
+      rm -rf "$state"
+    fi
+  done
+  [ -n "$newest" ] || cannot "none of Debian's backports, testing and unstable could be fetched; see $cache/fetch.log"
+  apt_by "$lists"
+}
+
 fetch_kernel() {
-  local version=$cache/kernel-version-$linux image
-  if [ ! -f "$version" ] || [ ! -d "$cache/kernel-$(cat "$version")" ]; then
-    get_lists
-    # What a package of no content depends on: the version is Debian's to choose.
-    image=$(depends_of linux-image-cloud-amd64 | head -n 1)
-    [ -n "$image" ] || cannot "apt knows no linux-image-cloud-amd64"
-    say "lab: fetching $image"
-    fetch_packages "$cache/kernel-${image#linux-image-}" "$image" || cannot "$image could not be fetched; see $cache/fetch.log"
-    printf '%s\n' "${image#linux-image-}" >"$version"
+  local version=$cache/kernel-version-$linux image binary from=
+  release=
+  if [ -f "$version" ]; then
+    read -r release from <"$version"
+    suite=${from:-$suite}
   fi
-  release=$(cat "$version")
-  kernel=$cache/kernel-$release/boot/vmlinuz-$release
+  if [ -z "$release" ] || [ ! -d "$cache/kernel-$release" ]; then
+    if [ "$linux" = newest ]; then find_newest; else get_lists; fi
+    # What a package of no content depends on: the version is Debian's to choose.
+    image=$(depends_of linux-image-cloud-amd64 | sed -n '/^linux-image-/{p;q}')
+    [ -n "$image" ] || cannot "apt knows no linux-image-cloud-amd64"
+    release=${image#linux-image-}
+    # Newer ones keep the kernel in a package apart.
+    binary=$(depends_of "$image" | sed -n '/^linux-binary-/{p;q}')
+    say "lab: fetching $image"
+    fetch_packages "$cache/kernel-$release" "$image" ${binary:+"$binary"} ||
+      cannot "$image could not be fetched; see $cache/fetch.log"
+    printf '%s %s\n' "$release" "$suite" >"$version"
+  fi
+  kernel=$(find "$cache/kernel-$release" -name 'vmlinuz*' | head -n 1)
   [ -r "$kernel" ] || cannot "the package of $release holds no kernel"
+}
+
+# fit_programs FOLDER: the kernel's own programs in there that want a newer C library than this machine's get the one of
+# their suite, unpacked beside the headers.
+fit_programs() {
+  local libraries=$cache/libraries-$release of=${suite%-backports} program place
+  find "$1" -type f -perm -1 -exec sh -c 'ldd "$1" 2>&1 | grep -q "GLIBC_.*not found"' - {} \; -print >"$cache/unfit"
+  [ -s "$cache/unfit" ] || return 0
+  if [ ! -d "$libraries" ]; then
+    local state
+    state=$(mktemp -d "$cache/apt.XXXXXX")
+    (own_apt "$state" deb "$of" && fetch_packages "$libraries" libc6 libelf1t64 zlib1g libzstd1) ||
+      { rm -rf "$state"; cannot "the C library of $of could not be fetched; see $cache/fetch.log"; }
+    rm -rf "$state"
+  fi
+  place=$(dirname "$(find "$libraries" -name libc.so.6 | head -n 1)")
+  while read -r program; do
+    mv "$program" "$program.elf"
+    printf '#!/bin/sh\nexec "%s/ld-linux-x86-64.so.2" --library-path "%s" "$0.elf" "$@"\n' "$place" "$place" >"$program"
+    chmod +x "$program"
+  done <"$cache/unfit"
+}
+
+# The headers of the guest's kernel: `headers`, the folder to build modules in.
+fetch_headers() {
+  local folder=$cache/headers-$release common kbuild part
+  headers=$folder/usr/src/linux-headers-$release
+  [ ! -d "$folder" ] || return 0
+  say "lab: fetching the headers of $release"
+  get_lists
+  common=linux-headers-${release%-cloud-amd64}-common
+  kbuild=$(depends_of "linux-headers-$release" | grep '^linux-kbuild-' | head -n 1)
+  fetch_packages "$folder.new" "linux-headers-$release" "$common" ${kbuild:+"$kbuild"} ||
+    cannot "the headers of $release could not be fetched; see $cache/fetch.log"
+  # Debian's headers name one another by where they would be installed.
+  grep -rlE '/usr/(src|lib)/linux-' "$folder.new/usr/src/linux-headers-$release/Makefile" |
+    xargs -r sed -i -E "s#/usr/(src|lib)/linux-#$folder/usr/\1/linux-#g"
+  for part in scripts tools; do
+    ln -sfn "$folder/usr/lib/linux-${kbuild#linux-}/$part" "$folder.new/usr/src/$common/$part"
+    ln -sfn "$folder/usr/lib/linux-${kbuild#linux-}/$part" "$folder.new/usr/src/linux-headers-$release/$part"
+  done
+  fit_programs "$folder.new/usr/lib"
+  mv "$folder.new" "$folder"
+}
+
+# make_module TREE [ARGUMENT…]: builds the driver in that folder. With this machine's compiler, which may be older than
+# the kernel's, and without type information, which would want a program more.
+make_module() {
+  local tree=$1
+  shift
+  make -C "$headers" M="$tree" CC=gcc CONFIG_DEBUG_INFO_BTF_MODULES= CONFIG_CC_HAS_MIN_FUNCTION_ALIGNMENT= "$@" modules
 }
 
 # The project's own module, where there is one.
 build_module() {
-  local driver=$root/pebs/direct/driver headers=$cache/headers-$release
+  local driver=$root/pebs/direct/driver key tree
   [ -z "$module" ] && [ "$no_module" = 0 ] && [ -d "$driver" ] || return 0
-  if [ ! -d "$headers" ]; then
-    say "lab: fetching the headers of $release"
-    get_lists
-    local common kbuild
-    common=linux-headers-${release%-cloud-amd64}-common
-    kbuild=$(depends_of "linux-headers-$release" | grep '^linux-kbuild-' | head -n 1)
-    fetch_packages "$headers" "linux-headers-$release" "$common" ${kbuild:+"$kbuild"} ||
-      cannot "the headers of $release could not be fetched; see $cache/fetch.log"
-    # Debian's headers name one another by where they would be installed.
-    grep -rlE '/usr/(src|lib)/linux-' "$headers/usr/src/linux-headers-$release/Makefile" |
-      xargs -r sed -i -E "s#/usr/(src|lib)/linux-#$headers/usr/\1/linux-#g"
-    ln -sfn "$headers/usr/lib/linux-${kbuild#linux-}/scripts" "$headers/usr/src/$common/scripts"
-    ln -sfn "$headers/usr/lib/linux-${kbuild#linux-}/tools" "$headers/usr/src/$common/tools"
-    for part in scripts tools; do
-      ln -sfn "$headers/usr/lib/linux-${kbuild#linux-}/$part" "$headers/usr/src/linux-headers-$release/$part"
-    done
-  fi
-  local key tree
+  fetch_headers
   key=$(find "$driver" -type f -print0 | sort -z | xargs -0 cat | sha256sum | cut -c1-16)
   tree=$cache/module-$release-$key
   if [ ! -f "$tree/built" ]; then
@@ -188,14 +253,17 @@ build_module() {
     rm -rf "$cache"/module-"$release"-*
     mkdir -p "$tree"
     cp -r "$driver" "$tree/driver"
-    # With this machine's compiler, and without type information, which would want a program more.
-    quietly "$cache/module.log" make -C "$headers/usr/src/linux-headers-$release" M="$tree/driver" CC=gcc \
-      CONFIG_DEBUG_INFO_BTF_MODULES= modules ||
-      die "the module does not build; see $cache/module.log"
+    quietly "$cache/module.log" make_module "$tree/driver" || die "the module does not build; see $cache/module.log"
     touch "$tree/built"
   fi
   module=$(find "$tree/driver" -name '*.ko' | head -n 1)
   [ -n "$module" ] || die "the build of pebs/direct/driver made no module"
+}
+
+# build_test NAME FOLDER: one of the driver's tests, for a guest.
+build_test() {
+  local source=pebs/direct/driver/test/$1.c
+  quietly "$cache/gcc.log" gcc -D_GNU_SOURCE -O2 -Wall -static -pthread -o "$2/$1" "$source" || die "$source does not build"
 }
 
 # copy_program ROOT PROGRAM [PLACE]: a program and the libraries that it loads.

@@ -19,6 +19,9 @@
 #include <linux/mutex.h>
 #include <linux/rcupdate.h>
 #include <linux/types.h>
+#if __has_include(<asm/cpuid/api.h>)
+#include <asm/cpuid/api.h>	/* from 6.16 on in no other header */
+#endif
 
 #include "skidproof_uapi.h"
 
@@ -107,7 +110,8 @@ struct skidproof_file {
 	u32 saved_count;
 	u64 global_ctrl;		/* as found */
 	u32 lvt;			/* as found */
-	u64 parked_ctrl, parked_records;	/* GLOBAL_CTRL and bits of DEBUGCTL, between calls */
+	/* GLOBAL_CTRL, PEBS_ENABLE and bits of DEBUGCTL, between calls. */
+	u64 parked_ctrl, parked_pebs, parked_records;
 
 	struct skidproof_block *stack;
 	struct skidproof_block *landing;	/* where programs at ring 3 return to */
@@ -157,6 +161,7 @@ void skidproof_watch_check(struct skidproof_file *file);
 bool skidproof_watched(const struct skidproof_file *file);
 
 /* memory.c */
+int skidproof_memory_init(void);
 struct skidproof_block *skidproof_block_new(struct skidproof_file *file, u64 bytes, u32 use);
 void skidproof_block_free(struct skidproof_file *file, struct skidproof_block *block);
 struct skidproof_block *skidproof_block_at(struct skidproof_file *file, u64 address, u64 bytes);
