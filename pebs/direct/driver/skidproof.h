@@ -161,7 +161,6 @@ void skidproof_watch_check(struct skidproof_file *file);
 bool skidproof_watched(const struct skidproof_file *file);
 
 /* memory.c */
-int skidproof_memory_init(void);
 struct skidproof_block *skidproof_block_new(struct skidproof_file *file, u64 bytes, u32 use);
 void skidproof_block_free(struct skidproof_file *file, struct skidproof_block *block);
 struct skidproof_block *skidproof_block_at(struct skidproof_file *file, u64 address, u64 bytes);
