@@ -28,13 +28,12 @@
 #define MSR_DEBUGCTL	0x1d9
 #define MSR_GS_BASE	0xc0000101
 
-	/*
-	 * For objtool, which older kernels keep from this file altogether: nobody
-	 * can tell who called.
-	 */
+	/* For objtool: nobody can tell who called. */
 	.macro no_caller
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 4, 0)
 	UNWIND_HINT_UNDEFINED
+#else
+	UNWIND_HINT_EMPTY
 #endif
 	.endm
 
