@@ -19,8 +19,9 @@
 #include <linux/mutex.h>
 #include <linux/rcupdate.h>
 #include <linux/types.h>
-#if __has_include(<asm/cpuid/api.h>)
-#include <asm/cpuid/api.h>	/* from 6.16 on in no other header */
+#include <linux/version.h>
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 16, 0)
+#include <asm/cpuid/api.h>
 #endif
 
 #include "skidproof_uapi.h"
