@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/expected.h"
+#include "pebs/direct/claim.h"
 #include "pebs/direct/device.h"
 #include "pebs/machine.h"
 #include "pebs/undisturbed.h"
@@ -18,6 +19,9 @@ struct DirectOptions {
   Identity host;         // of that processor, as far as user space knows it
   // CPUID as that processor answers it.
   std::function<Machine::CpuidResult(uint32_t leaf, uint32_t subleaf)> cpuid;
+  WhoHolds who = {};  // asked where the claim is refused
+  bool dry_run =
+      false;  // also where the driver was loaded with dry_run=1: programs run, nothing counts
   int attempts =
       kUndisturbedAttempts;  // of a run that SMIs, machine checks or foreign NMIs disturb
 };
