@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <map>
@@ -36,7 +37,8 @@ struct RunOptions {
   std::optional<std::string> filter = {};
   std::optional<uint64_t> seed = {};
   std::optional<unsigned> repeat = {};
-  std::string tape;  // file to record to; empty: none
+  std::string until = check::name_of(check::kStages.back());  // the last stage that is run
+  std::string tape;                                           // file to record to; empty: none
   double deadline_s = 0;
   bool verbose = false;
   bool all = false;    // also what stands on broken ground
@@ -50,6 +52,8 @@ constexpr char kExamples[] =
     "  skidproof run --machine model:ivy-bridge --no-sibling --filter 'Pebs*:-*/PMC3*' --seed 7\n"
     "  skidproof run --machine model:sandy-bridge --defect ID        (skidproof list defects)\n"
     "  skidproof run --machine model:sandy-bridge --part 06_2D_7     another part of the row\n"
+    "  skidproof run --machine direct --until read                   registers are read, nothing "
+    "more\n"
     "  skidproof run --resume skidproof-out/20240501T123456Z-3fa9    after a hang or a reboot\n"
     "  skidproof run --json - | jq 'select(.status == \"fail\")'\n"
     "  skidproof run --machine direct --tape night.tape              (and anywhere else: --machine "
@@ -62,8 +66,26 @@ std::vector<std::string> suites() {
   return {names.begin(), names.end()};
 }
 
-int complain_of_filter(const std::string& filter) {
-  return complain(kExitUsage, fmt::format("the filter '{}' matches no test", filter),
+std::vector<std::string> stage_names() {
+  std::vector<std::string> names;
+  names.reserve(check::kStages.size());
+  for (check::Stage stage : check::kStages) names.emplace_back(check::name_of(stage));
+  return names;
+}
+
+check::Stage last_stage(const RunOptions& options) {
+  for (check::Stage stage : check::kStages) {
+    if (options.until == check::name_of(stage)) return stage;
+  }
+  return check::kStages.back();
+}
+
+int complain_of_filter(const RunOptions& options) {
+  const std::string stages = last_stage(options) == check::kStages.back()
+                                 ? ""
+                                 : fmt::format(" up to the stage `{}`", options.until);
+  return complain(kExitUsage,
+                  fmt::format("the filter '{}' matches no test{}", *options.filter, stages),
                   fmt::format("see `skidproof list tests`; the suites are: {}", joined(suites())));
 }
 
@@ -217,19 +239,63 @@ void keep_failures(std::unique_ptr<RecordingSource>& recording, const RunOptions
   }
 }
 
-// What the suites take their margins from, measured before the first test and written down.
-Expected<void> calibrate_first(const Identity& who, ResultFiles& files) {
-  check::Environment& shared = check::environment();
-  shared.calibration = std::make_shared<calibrate::Calibration>(
-      check::calibration_of(*shared.machines, shared.seed));
-  if (!who.pmu || who.microarch == nullptr) return {};
-  for (calibrate::Quantity quantity : calibrate::kQuantities) {
-    const auto row =
-        check::row_of(*shared.calibration, quantity, who.name, std::string(who.microarch->name));
-    if (row) SKIDPROOF_CHECK(files.write(*row));
+// On which stage of the bring-up a measurement stands.
+check::Stage stage_of(calibrate::Quantity quantity) {
+  switch (quantity) {
+    case calibrate::Quantity::kEdgeInstructions:
+    case calibrate::Quantity::kEdgeCycles:
+      return check::Stage::kCount;
+    case calibrate::Quantity::kPmiLateness:
+      return check::Stage::kInterrupt;
+    default:
+      return check::Stage::kOneRecord;
   }
-  return {};
 }
+
+const check::TestInfo* info_of(const ::testing::TestInfo& test) {
+  for (const check::TestInfo& info : check::tests()) {
+    if (info.suite == test.test_suite_name() && info.name == test.name()) return &info;
+  }
+  return nullptr;
+}
+
+// What the suites take their margins from is measured and written down before the first test of the stage
+// on which the measurement stands: before registers were read nothing counts. Stands before
+// check::Listener, so that a measurement is no test's.
+class CalibratesByStage final : public ::testing::EmptyTestEventListener {
+ public:
+  CalibratesByStage(const Identity& who, ResultFiles& files) : who_(who), files_(files) {
+    check::Environment& shared = check::environment();
+    shared.calibration = std::make_shared<calibrate::Calibration>(
+        check::calibration_of(*shared.machines, shared.seed));
+  }
+
+  void OnTestStart(const ::testing::TestInfo& test) override {
+    const check::TestInfo* info = info_of(test);
+    if (!who_.pmu || who_.microarch == nullptr || info == nullptr || check::stop_requested())
+      return;
+    const check::Environment& shared = check::environment();
+    if (shared.ran_before && shared.ran_before(*info, shared.repetition)) return;
+    if (shared.ladder != nullptr && shared.ladder->broken_below(info->stage)) return;
+    for (calibrate::Quantity quantity : calibrate::kQuantities) {
+      bool& done = done_[static_cast<size_t>(quantity)];
+      if (done || stage_of(quantity) > info->stage) continue;
+      done = true;
+      const auto row = check::row_of(*shared.calibration, quantity, who_.name,
+                                     std::string(who_.microarch->name));
+      if (!row) continue;
+      if (const auto written = files_.write(*row); !written) {
+        check::request_stop(results::SkipCategory::kInterrupted, "results could not be written");
+        return;
+      }
+    }
+  }
+
+ private:
+  const Identity& who_;
+  ResultFiles& files_;
+  std::array<bool, calibrate::kQuantities.size()> done_ = {};
+};
 
 // What an interrupted run has behind it. A lost machine says nothing about the ground that it was lost
 // on: what stands above goes on.
@@ -258,7 +324,7 @@ int run_suites(const RunOptions& options, const OpenMachine& machine, RecordingS
   auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
   delete listeners.Release(listeners.default_result_printer());
   const std::string microarch(who.microarch == nullptr ? "" : who.microarch->name);
-  auto* listener = new check::Listener(  // owned by GoogleTest
+  auto* listener = new check::Listener(
       who.name, microarch,
       [&files, recording](const results::Row& row) {
         Expected<void> written = files.write(row);
@@ -267,6 +333,7 @@ int run_suites(const RunOptions& options, const OpenMachine& machine, RecordingS
         return written;
       },
       &printer);
+  listeners.Append(new CalibratesByStage(who, files));  // owned by GoogleTest, as is the next
   listeners.Append(listener);
 
   std::optional<std::chrono::milliseconds> deadline;
@@ -282,10 +349,6 @@ int run_suites(const RunOptions& options, const OpenMachine& machine, RecordingS
     complain(kExitHarnessFailed, reason + "; a test did not end in time",
              "the rows before it are whole; the last test-start row names the test");
   });
-  if (auto calibrated = calibrate_first(who, files); !calibrated) {
-    files.end(kExitHarnessFailed, "a row could not be written");
-    return complain(kExitHarnessFailed, calibrated.error());
-  }
   [[maybe_unused]] const int ours_decide = RUN_ALL_TESTS();
   const Expected<void> recorded = recording == nullptr ? Expected<void>() : recording->finish();
   Ending end = ending(*listener, supervisor, files, machine);
@@ -304,9 +367,9 @@ int run_suites(const RunOptions& options, const OpenMachine& machine, RecordingS
 // Registers what the filter picks. 0, or the exit code with which the run ends before it began.
 int prepare(const RunOptions& options, const Invocation& invocation) {
   const size_t picked = check::register_with_googletest([&](const check::TestInfo& info) {
-    return check::matches_filter(*options.filter, info.id());
+    return check::matches_filter(*options.filter, info.id()) && info.stage <= last_stage(options);
   });
-  if (picked == 0) return complain_of_filter(*options.filter);
+  if (picked == 0) return complain_of_filter(options);
   return start_googletest(invocation, *options.repeat);
 }
 
@@ -388,6 +451,10 @@ void declare(CLI::App& verb, RunOptions& options) {
       ->type_name("HEX");
   verb.add_flag("--sibling,!--no-sibling", options.machine.sibling_thread,
                 "whether a second thread shares the model's core (default: yes)");
+  verb.add_option("--until", options.until,
+                  "only up to this stage of the bring-up: " + joined(stage_names()))
+      ->type_name("STAGE")
+      ->check(CLI::IsMember(stage_names()));
   verb.add_flag("--all", options.all,
                 "also what stands on broken ground: without it a run ends with the first stage in "
                 "which something failed");
