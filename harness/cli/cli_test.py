@@ -202,6 +202,91 @@ class Doctor(CliTest):
         self.assertIn("python3-matplotlib", report[0]["mend"])
 
 
+class DoctorOfDriver(CliTest):
+    """`doctor --driver` on a copy of a computer's files: a Sandy Bridge on which nothing is wrong."""
+
+    FILES = {
+        "proc/cpuinfo": "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 42\nmodel name\t: Test Processor\n"
+        "stepping\t: 7\nmicrocode\t: 0x28\nflags\t\t: dts pti\n",
+        "cpuid.txt": "   0x00000001 0x00: eax=0x000206a7 ebx=0x00000000 ecx=0x00008004 edx=0x00200000\n"
+        "   0x0000000a 0x00: eax=0x07300403 ebx=0x00000000 ecx=0x00000000 edx=0x00000603\n",
+        "proc/sys/kernel/osrelease": "6.1.0-test\n",
+        "proc/sys/kernel/nmi_watchdog": "0\n",
+        "proc/sys/kernel/panic": "30\n",
+        "proc/self/status": "CapEff:\t000001ffffffffff\n",
+        "proc/modules": "",
+        "proc/consoles": "ttyS0                -W- (EC    p a)    4:64\n",
+        "sys/devices/system/cpu/online": "0-3\n",
+        "sys/kernel/kexec_crash_loaded": "1\n",
+        "skidproof.ko": "vermagic",
+    }
+
+    def setUp(self):
+        super().setUp()
+        for name, text in self.FILES.items():
+            self.put(name, text)
+        self.put("skidproof.ko", "\0vermagic=6.1.0-test SMP\0")
+
+    def put(self, name, text):
+        path = self.folder / "other" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def examine(self, *options):
+        return self.skidproof("doctor", "--driver", "--root", "other", *options)
+
+    def test_where_nothing_is_bad_it_is_0_and_says_what_comes_next(self):
+        done = self.examine()
+        self.assertEqual(done.exit, 0, done.out)
+        self.assertIn("next: insmod pebs/direct/driver/skidproof.ko dry_run=1", done.out)
+        self.assertIn("docs/first_night.md", done.out)
+        self.assertNotIn(" bad ", done.out)
+        self.assertRegex(done.out, r"(?m)^   1  good  vendor ")
+        self.assertEqual(done.err, "")
+
+    def test_whatever_is_bad_is_77_with_what_mends_it(self):
+        self.put("proc/812/comm", "perf\n")
+        (self.folder / "other/proc/812/fd").mkdir()
+        (self.folder / "other/proc/812/fd/3").symlink_to("anon_inode:[perf_event]")
+        done = self.examine("--json", "-")
+        self.assertEqual(done.exit, 77)
+        document = json.loads(done.out)
+        findings = document["findings"]
+        self.assertEqual([one["number"] for one in findings], list(range(1, len(findings) + 1)))
+        bad = [one for one in findings if one["health"] == "bad"]
+        self.assertEqual([one["name"] for one in bad], ["perf"])
+        self.assertIn("process 812 (perf) has perf events open", bad[0]["value"])
+        self.assertTrue(bad[0]["mend"])
+        self.assertIn("mend what is bad", document["next"])
+
+    def test_a_failure_stops_nothing(self):
+        whole = json.loads(self.examine("--json", "-").out)["findings"]
+        self.put("proc/cpuinfo", self.FILES["proc/cpuinfo"].replace("dts", "fred").replace("42", "55"))
+        self.put("proc/sys/kernel/nmi_watchdog", "1\n")
+        findings = json.loads(self.examine("--json", "-").out)["findings"]
+        self.assertEqual([one["name"] for one in findings], [one["name"] for one in whole])
+        self.assertEqual([one["name"] for one in findings if one["health"] == "bad"], ["microarch", "FRED", "NMI watchdog"])
+
+    def test_this_computer(self):
+        done = self.skidproof("doctor", "--driver", "--json", "-")
+        findings = json.loads(done.out)["findings"]
+        self.assertEqual(done.exit, 77 if any(one["health"] == "bad" for one in findings) else 0)
+        self.assertEqual([one["name"] for one in findings if one["health"] == "bad" and not one.get("mend")], [])
+        if not os.path.exists("/dev/skidproof"):
+            self.assertEqual(done.err, "", "nobody is asked")
+
+    def test_what_cannot_be(self):
+        self.assertEqual(self.skidproof("doctor", "--enter").exit, 64)
+        self.assertEqual(self.skidproof("doctor", "--root", "other").exit, 64)
+        done = self.skidproof("doctor", "--driver", "--root", "nowhere")
+        self.assertEqual(done.exit, 64)
+        self.assertIn("nowhere/proc/cpuinfo", done.err)
+        self.assertEqual(self.skidproof("doctor", "--driver", "--cpu", "1000").exit, 64)
+
+    def test_plain_doctor_stays_0(self):
+        self.assertEqual(self.skidproof("doctor").exit, 0)
+
+
 class Run(CliTest):
     def test_json_alone_stands_on_standard_output(self):
         done = self.skidproof("run", "--machine", MODEL, "--filter", QUICK, "--json", "-", "--seed", "9")
@@ -335,6 +420,47 @@ class Stages(CliTest):
                     self.assertIn(f"stage `{stage}` did not hold: {failed[0]['id']} failed", row["reason"])
                     self.assertEqual(row["iterations"], 0)
                 self.assertEqual(rows[-1]["exit"], 1)
+
+    def measured(self, rows):
+        return {row["name"].removeprefix("calibration.") for row in rows if row["type"] == "measurement"}
+
+    def test_until_ends_with_a_stage(self):
+        order = list(self.BREAKERS)
+        quick = "PmuEnum*:PmuReg*:PmuRdpmc*:PebsReload*:PebsThreshold*"
+        for stage, measured in (("read", set()), ("write", set()), ("count", {"edge-instructions", "edge-cycles"})):
+            with self.subTest(stage=stage):
+                done = self.skidproof("run", "--machine", MODEL, "--filter", quick, "--until", stage, "--json", "-")
+                self.assertEqual(done.exit, 0, done.err)
+                rows = done.rows()
+                self.assert_valid(rows)
+                ran = {row["stage"] for row in rows if row["type"] == "test"}
+                self.assertEqual(ran, set(order[: order.index(stage) + 1]))
+                self.assertEqual(self.measured(rows), measured, "what stands on a later stage is not even measured")
+        done = self.skidproof("run", "--machine", MODEL, "--filter", "PebsReload*", "--until", "read")
+        self.assert_refused(done, 64, "up to the stage `read`")
+        self.assert_refused(self.skidproof("run", "--machine", MODEL, "--until", "reed"), 64, "one-record")
+
+    def test_what_is_measured_waits_for_its_stage(self):
+        order = list(self.BREAKERS)
+        stands_on = {"edge-instructions": "count", "edge-cycles": "count", "pmi-lateness": "interrupt"}
+        rows = self.skidproof("run", "--machine", MODEL, "--filter", "PmuEnum*:PmuRdpmc*:PebsReload*:PebsThreshold*", "--json", "-").rows()
+        stage_of = {row["id"]: row["stage"] for row in rows if row["type"] == "test"}
+        self.assertGreaterEqual(len(self.measured(rows)), 6)
+        reached = None
+        for index, row in enumerate(rows):
+            if row["type"] == "test-start":
+                reached = order.index(stage_of[row["id"]])
+            if row["type"] == "measurement":
+                stage = stands_on.get(row["name"].removeprefix("calibration."), "one-record")
+                following = next(later for later in rows[index:] if later["type"] == "test-start")
+                self.assertGreaterEqual(order.index(stage_of[following["id"]]), order.index(stage))
+                self.assertLess(reached, order.index(stage), "it is there before the first test of its stage")
+                self.assertNotEqual(rows[index - 1]["type"], "test-start", "it is no test's")
+
+    def test_on_broken_ground_nothing_is_measured(self):
+        done = self.skidproof("run", "--machine", MODEL, "--defect", self.BREAKERS["read"], "--filter", "PmuEnumeration.*:" + QUICK, "--json", "-")
+        self.assertEqual(done.exit, 1)
+        self.assertEqual(self.measured(done.rows()), set())
 
     def test_all_goes_on(self):
         arguments = ("run", "--machine", MODEL, "--defect", self.BREAKERS["read"], "--filter", "PmuEnumeration.*:" + QUICK)

@@ -7,9 +7,10 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <string_view>
+#include <string>
 
+#include "harness/cli/driver_checks.h"
+#include "harness/cli/kernel_files.h"
 #include "harness/cli/machines.h"
 #include "harness/cli/python.h"
 #include "harness/cli/text.h"
@@ -26,41 +27,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kCpu[] = "/sys/devices/system/cpu";
-
-// The first line of a file of the kernel; empty when there is none.
-std::string read_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-// The chosen word of a list such as "always [madvise] never".
-std::string chosen(const std::string& list) {
-  const size_t open = list.find('[');
-  const size_t close = list.find(']');
-  if (open == std::string::npos || close == std::string::npos) return list;
-  return list.substr(open + 1, close - open - 1);
-}
-
-class Findings {
- public:
-  explicit Findings(std::vector<Finding>& all) : all_(all) {}
-  void section(std::string name) { section_ = std::move(name); }
-  void good(std::string name, std::string value) {
-    all_.push_back({section_, std::move(name), Health::kGood, std::move(value), ""});
-  }
-  void note(std::string name, std::string value, std::string mend) {
-    all_.push_back({section_, std::move(name), Health::kNote, std::move(value), std::move(mend)});
-  }
-  void bad(std::string name, std::string value, std::string mend) {
-    all_.push_back({section_, std::move(name), Health::kBad, std::move(value), std::move(mend)});
-  }
-
- private:
-  std::vector<Finding>& all_;
-  std::string section_;
-};
 
 void examine_processor(Findings& found, const Identity& who) {
   found.section("processor");
@@ -198,7 +164,7 @@ void examine_driver(Findings& found) {
   if (fs::exists(kDevice)) {
     found.good(kDevice, "present");
   } else {
-    const Obstacle obstacle = driver_missing();
+    const Obstacle obstacle = driver_missing(driver_file());
     found.bad(kDevice, obstacle.what, obstacle.mend);
   }
   if (fs::exists("/proc/modules")) {
@@ -214,20 +180,8 @@ void examine_driver(Findings& found) {
     found.note("kernel headers", build + " is missing",
                fmt::format("apt-get install linux-headers-{}", os.release));
   }
-  if (driver_file().secure_boot) {
-    found.note("Secure Boot", "on: the kernel loads signed modules only",
-               "sign the driver with a key of yours (kmodsign, mokutil --import), or turn Secure "
-               "Boot off in the firmware");
-  } else {
-    found.good("Secure Boot", "off");
-  }
-  const std::string lockdown = chosen(read_line("/sys/kernel/security/lockdown"));
-  if (lockdown.empty() || lockdown == "none") {
-    found.good("lockdown", "off");
-  } else {
-    found.bad("lockdown", lockdown + ": refuses MSR access",
-              "turn secure boot off in the firmware");
-  }
+  judge_secure_boot(found, driver_file().secure_boot);
+  judge_lockdown(found, read_line("/sys/kernel/security/lockdown"));
   const std::string meltdown = read_line(fmt::format("{}/vulnerabilities/meltdown", kCpu));
   // Programs run under page tables of the driver's, where it does not matter.
   found.good("page-table isolation", meltdown.empty() ? "unknown" : meltdown);
@@ -249,11 +203,6 @@ void examine_tools(Findings& found) {
 }
 
 }  // namespace
-
-const char* name_of(Health health) {
-  static constexpr const char* kNames[] = {"good", "note", "bad"};
-  return kNames[static_cast<size_t>(health)];
-}
 
 std::vector<Finding> examine_host() {
   std::vector<Finding> all;

@@ -7,10 +7,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
-#include <fstream>
 #include <utility>
 
+#include "harness/cli/pmu_users.h"
 #include "harness/cli/tapes.h"
 #include "harness/cli/text.h"
 #include "harness/cli/verb.h"
@@ -18,6 +17,7 @@
 #include "harness/run/native_machine.h"
 #include "harness/run/pinning.h"
 #include "pebs/capabilities.h"
+#include "pebs/direct/claim.h"
 #include "pebs/direct/device.h"
 #include "pebs/direct/direct_machine.h"
 #include "pebs/engines/model_machine.h"
@@ -28,7 +28,6 @@ namespace {
 
 constexpr std::string_view kModelPrefix = "model:";
 constexpr std::string_view kTapePrefix = "tape:";
-constexpr unsigned kCapSysRawio = 17, kCapSysAdmin = 21;  // linux/capability.h
 
 // A fresh processor for every test.
 class ModelSource final : public check::MachineSource {
@@ -177,6 +176,7 @@ Expected<OpenMachine> open_direct(const CpuWish& wish) {
   options.sibling_cpu = sibling_of(cpu);
   options.host = native_identity(cpu);
   options.cpuid = host_cpuid;
+  options.who = [](const skidproof_claim& claim) { return holder_of(claim, {}); };
   auto device = SKIDPROOF_TRY(direct::open_device());
   std::shared_ptr<Machine> machine =
       SKIDPROOF_TRY(direct::make_direct_machine(std::move(device), options));
@@ -217,61 +217,6 @@ tl::unexpected<Error> direct_not_available(const std::vector<Obstacle>& obstacle
               "what works here: --machine model:<microarch>; see also skidproof doctor");
 }
 
-// What the driver asks of whoever opens it.
-bool has_capabilities() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("CapEff:")) {
-      constexpr uint64_t kBoth = uint64_t{1} << kCapSysRawio | uint64_t{1} << kCapSysAdmin;
-      return (std::stoull(line.substr(7), nullptr, 16) & kBoth) == kBoth;
-    }
-  }
-  return ::geteuid() == 0;
-}
-
-std::string processor(const Identity& who) {
-  return fmt::format("family {} model {:#x} stepping {}", who.family, who.model, who.stepping);
-}
-
-// Which core of a hybrid part, or which processor, has no row.
-Obstacle row_missing(const Identity& who, int cpu) {
-  const bool other_core =
-      !who.core_type.empty() && who.family <= 0xFF &&
-      arch::covers_other_cores(static_cast<uint8_t>(who.family), static_cast<uint8_t>(who.model));
-  if (other_core) {
-    return {fmt::format("CPU {} is an {}-core of {} ({}), and no row of facts covers that type",
-                        cpu, who.core_type, who.brand, processor(who)),
-            "choose a core of the other type: --core P, or --cpu N"};
-  }
-  return {fmt::format("no row of facts covers {} ({})", processor(who), who.brand),
-          "use one of `skidproof list microarchs`"};
-}
-
-// What the processor itself, or the hypervisor in front of it, does not offer.
-void add_processor_obstacles(const Identity& who, int cpu, std::vector<Obstacle>& obstacles) {
-  if (who.vendor != "GenuineIntel") {
-    obstacles.push_back({fmt::format("PEBS is Intel's; this processor is by {}", who.vendor),
-                         "use a machine with an Intel processor"});
-    return;
-  }
-  const bool perfmon = (host_cpuid(0xA, 0).eax & 0xFF) != 0;  // version, CPUID.0AH:EAX[7:0]
-  if (!perfmon && !who.hypervisor.empty()) {
-    obstacles.push_back(
-        {fmt::format("the hypervisor ({}) shows no PMU: CPUID.0AH is zero", who.hypervisor),
-         "let the hypervisor pass the PMU through (KVM: `-cpu host,pmu=on`), or run on bare "
-         "metal"});
-  } else if (!perfmon) {
-    obstacles.push_back({"CPUID.0AH reports no architectural performance monitoring",
-                         "enable performance monitoring in the firmware setup"});
-  }
-  const bool debug_store = (host_cpuid(1, 0).edx >> 21 & 1) != 0;  // DS
-  if (perfmon && !debug_store) {
-    obstacles.push_back({"CPUID.01H:EDX[21] reports no debug store, so no PEBS",
-                         "run on bare metal, or on a hypervisor that offers PEBS to its guests"});
-  }
-  if (who.microarch == nullptr) obstacles.push_back(row_missing(who, cpu));
-}
-
 }  // namespace
 
 arch::Part first_part(const arch::Microarch& microarch) {
@@ -282,58 +227,6 @@ arch::Part first_part(const arch::Microarch& microarch) {
           .microcode = first.minimum_microcode};
 }
 
-DriverFile driver_file() {
-  namespace fs = std::filesystem;
-  DriverFile found;
-  utsname os{};
-  ::uname(&os);
-  found.headers = fmt::format("/lib/modules/{}/build", os.release);
-  found.headers_present = fs::exists(found.headers);
-  std::ifstream list(fmt::format("/lib/modules/{}/modules.dep", os.release));
-  for (std::string line; std::getline(list, line);) {
-    if (line.find("/skidproof.ko") == std::string::npos) continue;
-    found.installed = fmt::format("/lib/modules/{}/{}", os.release, line.substr(0, line.find(':')));
-  }
-  found.modules_possible = fs::exists("/proc/modules");
-  // An EFI variable: four bytes of attributes, then the value.
-  std::ifstream boot("/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c",
-                     std::ios::binary);
-  char variable[5] = {};
-  found.secure_boot = boot.read(variable, sizeof variable) && variable[4] == 1;
-  return found;
-}
-
-Obstacle driver_missing() {
-  const DriverFile file = driver_file();
-  constexpr char kAbsent[] = "there is no /dev/skidproof: ";
-  const std::string sign =
-      file.secure_boot ? "; Secure Boot is on: sign it with a key of yours (kmodsign, `mokutil "
-                         "--import`), or turn that off in the firmware"
-                       : "";
-  if (!file.modules_possible) {
-    return {std::string(kAbsent) + "this kernel takes no modules (CONFIG_MODULES)",
-            "boot a distribution kernel"};
-  }
-  if (!file.installed.empty()) {
-    return {std::string(kAbsent) + "the driver is installed, but not loaded",
-            "modprobe skidproof" + sign};
-  }
-  if (!file.headers_present) {
-    return {fmt::format("{}the driver is not built, and {} is missing", kAbsent, file.headers),
-            "install the headers of the running kernel (apt-get install linux-headers-$(uname "
-            "-r)), then: make -C pebs/direct/driver && insmod pebs/direct/driver/skidproof.ko" +
-                sign};
-  }
-  return {std::string(kAbsent) + "the driver is not built",
-          "make -C pebs/direct/driver && insmod pebs/direct/driver/skidproof.ko" + sign};
-}
-
-std::vector<Obstacle> processor_obstacles(const Identity& who, int cpu) {
-  std::vector<Obstacle> obstacles;
-  add_processor_obstacles(who, cpu, obstacles);
-  return obstacles;
-}
-
 std::vector<Obstacle> direct_obstacles(const CpuWish& wish) {
   const auto cpu = cpu_for(wish);
   if (!cpu) return {{cpu.error().message, cpu.error().advice}};
@@ -341,13 +234,12 @@ std::vector<Obstacle> direct_obstacles(const CpuWish& wish) {
   {
     const auto pinned = PinGuard::pin(*cpu);  // CPUID is to be its own
     if (!pinned) return {{pinned.error().message, pinned.error().advice}};
-    obstacles = processor_obstacles(native_identity(*cpu), *cpu);
+    obstacles = processor_obstacles(native_identity(*cpu), *cpu, host_cpuid);
   }
   const bool driver = ::access(kDevice, F_OK) == 0;
-  if (!driver) obstacles.push_back(driver_missing());
+  if (!driver) obstacles.push_back(driver_missing(driver_file()));
   if (!has_capabilities()) {
-    obstacles.push_back(
-        {"this process lacks CAP_SYS_RAWIO or CAP_SYS_ADMIN", "run as root (sudo skidproof ...)"});
+    obstacles.push_back(obstacle_of(direct::words_of(SKIDPROOF_NO_RAW_IO)));
   } else if (driver) {
     // The last word is the driver's: it tries the counters, and knows who holds them.
     if (const auto machine = open_direct(wish); !machine) {
@@ -420,7 +312,7 @@ std::string microcode_note(const Identity& who) {
   return fmt::format(
       "microcode {:#x} is older than {:#x}, before which PEBS of {} is not to be "
       "trusted [{}]",
-      who.microcode, least, processor(who), who.microarch->microcode_source);
+      who.microcode, least, processor_words(who), who.microarch->microcode_source);
 }
 
 results::MachineRow machine_row(const OpenMachine& machine) {

@@ -10,6 +10,7 @@
 
 #include "base/expected.h"
 #include "harness/check/check.h"
+#include "harness/cli/obstacles.h"
 #include "harness/run/cpu_choice.h"
 #include "pebs/arch/microarch.h"
 #include "pebs/arch/part.h"
@@ -53,29 +54,8 @@ arch::Part first_part(const arch::Microarch& microarch);
 
 inline constexpr char kDevice[] = "/dev/skidproof";
 
-// What there is of the driver for the running kernel.
-struct DriverFile {
-  std::string installed;  // its path, where depmod knows it; else empty
-  std::string headers;    // where the kernel's headers belong
-  bool headers_present = false;
-  bool modules_possible = false;
-  bool secure_boot = false;
-};
-DriverFile driver_file();
-// Why there is no device, and what mends that.
-struct Obstacle;
-Obstacle driver_missing();
-
-// Something that keeps direct access from working.
-struct Obstacle {
-  std::string what;  // "no /dev/skidproof"
-  std::string mend;  // what to do
-};
 // In the order in which they matter; empty where `direct` works on the CPU that the wish chooses.
 std::vector<Obstacle> direct_obstacles(const CpuWish& wish = {});
-// What there is against a processor itself: no row for it, or for this type of core, no PMU.
-std::vector<Obstacle> processor_obstacles(const Identity& who, int cpu);
-
 // That its microcode is below the oldest whose PEBS is to be trusted; empty where it is not, or not
 // known.
 std::string microcode_note(const Identity& who);

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "harness/run/native_identity.h"
+
 namespace skidproof::cli {
 namespace {
 
@@ -25,18 +27,18 @@ Identity part(unsigned model, unsigned stepping, uint32_t microcode) {
 
 TEST(MachinesTest, AnEfficientCoreIsRefusedByNameWithWhatToDo) {
   Identity who = part(0x97, 2, 0x30);
-  EXPECT_THAT(processor_obstacles(who, 3),
+  EXPECT_THAT(processor_obstacles(who, 3, host_cpuid),
               Not(Contains(Field(&Obstacle::what, HasSubstr("no row of facts")))));
   who.core_type = "E";
   who.microarch = arch::identify(6, 0x97, 2, arch::CoreType::kAtom);
-  const std::vector<Obstacle> obstacles = processor_obstacles(who, 17);
+  const std::vector<Obstacle> obstacles = processor_obstacles(who, 17, host_cpuid);
   ASSERT_FALSE(obstacles.empty());
   EXPECT_THAT(obstacles.back().what, HasSubstr("CPU 17 is an E-core of Test Processor"));
   EXPECT_THAT(obstacles.back().mend, HasSubstr("--core P"));
 }
 
 TEST(MachinesTest, AProcessorWithoutARowIsRefusedByItsModel) {
-  const std::vector<Obstacle> obstacles = processor_obstacles(part(0x37, 8, 0), 0);
+  const std::vector<Obstacle> obstacles = processor_obstacles(part(0x37, 8, 0), 0, host_cpuid);
   ASSERT_FALSE(obstacles.empty());
   EXPECT_THAT(obstacles.back().what, HasSubstr("no row of facts covers family 6 model 0x37"));
 }
