@@ -260,6 +260,12 @@ build_module() {
   [ -n "$module" ] || die "the build of pebs/direct/driver made no module"
 }
 
+# build_test NAME FOLDER: one of the driver's tests, for a guest.
+build_test() {
+  local source=pebs/direct/driver/test/$1.c
+  quietly "$cache/gcc.log" gcc -D_GNU_SOURCE -O2 -Wall -static -pthread -o "$2/$1" "$source" || die "$source does not build"
+}
+
 # copy_program ROOT PROGRAM [PLACE]: a program and the libraries that it loads.
 copy_program() {
   local into=$1 program=$2 place=${3:-$2} library

@@ -275,7 +275,8 @@ bool skidproof_ds_inside(struct skidproof_file *file, u64 ds_area, bool pebs, bo
 	return true;
 }
 
-static u32 full_width_alias(const struct skidproof_file *file, u32 msr)
+/* Where a counter takes a value of its whole width. */
+u32 skidproof_full_width_alias(const struct skidproof_file *file, u32 msr)
 {
 	bool counter = msr >= 0xc1 && msr <= 0xc8;
 
@@ -369,7 +370,7 @@ int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *acce
 
 static void forget_parked(struct skidproof_file *file)
 {
-	file->parked_ctrl = file->parked_records = 0;
+	file->parked_ctrl = file->parked_pebs = file->parked_records = 0;
 }
 
 /*
@@ -382,9 +383,12 @@ void skidproof_park(struct skidproof_file *file)
 	u64 debugctl = skidproof_read(MSR_IA32_DEBUGCTLMSR);
 
 	file->parked_ctrl = skidproof_read(MSR_CORE_PERF_GLOBAL_CTRL);
+	file->parked_pebs = skidproof_read(PEBS_ENABLE);
 	file->parked_records = debugctl & DEBUGCTL_RECORDS;
 	if (file->parked_ctrl)
 		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
+	if (file->parked_pebs)
+		skidproof_wrmsr(PEBS_ENABLE, 0);
 	if (file->parked_records)
 		skidproof_wrmsr(MSR_IA32_DEBUGCTLMSR, debugctl & ~(u64)DEBUGCTL_RECORDS);
 }
@@ -394,6 +398,8 @@ void skidproof_unpark(struct skidproof_file *file)
 	if (file->parked_records)
 		skidproof_wrmsr(MSR_IA32_DEBUGCTLMSR,
 				skidproof_read(MSR_IA32_DEBUGCTLMSR) | file->parked_records);
+	if (file->parked_pebs)
+		skidproof_wrmsr(PEBS_ENABLE, file->parked_pebs);
 	if (file->parked_ctrl)
 		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, file->parked_ctrl);
 	forget_parked(file);
@@ -426,7 +432,7 @@ static void restore(struct skidproof_file *file)
 	while (file->saved_count) {
 		const struct skidproof_saved *saved = &file->saved[--file->saved_count];
 
-		skidproof_wrmsr(full_width_alias(file, saved->msr), saved->value);
+		skidproof_wrmsr(skidproof_full_width_alias(file, saved->msr), saved->value);
 	}
 	skidproof_lvt_write(file, file->lvt);
 	skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, file->global_ctrl);
@@ -687,6 +693,7 @@ int skidproof_claim_cpu(struct skidproof_file *file, struct skidproof_claim *cla
 		file->cpu = claim->cpu;
 		file->lost = false;
 		file->saved_count = 0;
+		file->core_cycles = file->reference_cycles = 0;
 		claim->refusal = SKIDPROOF_CPU_OFFLINE;
 		on_cpu(file, probe_here, &probe);
 		if (claim->refusal) {

@@ -155,12 +155,61 @@ static u64 mask_of(u32 width)
 	return width >= 64 ? ~0ULL : BIT_ULL(width) - 1;
 }
 
-/* A counter that the plan leaves alone: a fixed one that counts cycles, else a general one. -EDEADLK: nothing bounds the run. */
+/* How long it is looked at how fast a counter counts. */
+#define TRIAL_US 20
+
+/* How far a counter that stands at 0, and is about to count cycles, counts in the limit. */
+static u64 counts_in_limit(u32 counter, u64 bit)
+{
+	u64 begin = rdtsc_ordered(), ticks = (u64)tsc_khz * TRIAL_US / 1000;
+
+	skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, bit);
+	while (rdtsc_ordered() - begin < ticks)
+		cpu_relax();
+	skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
+	/* Rather too long a time, and so too early an interrupt. */
+	ticks = rdtsc_ordered() - begin;
+	return mul_u64_u64_div_u64(skidproof_read(counter), (u64)tsc_khz * skidproof_limit_ms, ticks);
+}
+
+/*
+ * How fast cycles go by on this CPU, once: the core's, and those of fixed counter
+ * 2, of which there may be one for each cycle of the TSC or far fewer. With
+ * nothing on, before the plan changes a register.
+ */
+void skidproof_guard_try(struct skidproof_file *file)
+{
+	u64 fixed_ctrl, fixed = 0, select, counter;
+
+	if (skidproof_watched(file) || skidproof_dry_run || file->core_cycles)
+		return;
+	select = skidproof_read(MSR_ARCH_PERFMON_EVENTSEL0);
+	counter = skidproof_read(MSR_ARCH_PERFMON_PERFCTR0);
+	skidproof_wrmsr(MSR_ARCH_PERFMON_PERFCTR0, 0);
+	skidproof_wrmsr(MSR_ARCH_PERFMON_EVENTSEL0, EVTSEL_GUARD & ~ARCH_PERFMON_EVENTSEL_INT);
+	file->core_cycles = counts_in_limit(MSR_ARCH_PERFMON_PERFCTR0, BIT_ULL(0));
+	skidproof_wrmsr(MSR_ARCH_PERFMON_EVENTSEL0, select);
+	skidproof_wrmsr(skidproof_full_width_alias(file, MSR_ARCH_PERFMON_PERFCTR0), counter);
+	if (file->fixed_counters < 3)
+		return;
+	fixed_ctrl = skidproof_read(MSR_CORE_PERF_FIXED_CTR_CTRL);
+	fixed = skidproof_read(MSR_CORE_PERF_FIXED_CTR0 + 2);
+	skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR0 + 2, 0);
+	skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR_CTRL, 3ULL << 8);
+	file->reference_cycles = counts_in_limit(MSR_CORE_PERF_FIXED_CTR0 + 2, BIT_ULL(34));
+	skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR_CTRL, fixed_ctrl);
+	skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR0 + 2, fixed);
+}
+
+/*
+ * A counter of cycles that the plan leaves alone: a fixed one, else a general
+ * one. -EDEADLK: nothing bounds the run.
+ */
 int skidproof_guard_begin(struct running *run)
 {
 	const struct skidproof_file *file = run->file;
-	u64 ticks = (u64)tsc_khz * skidproof_limit_ms, select;
-	static const u32 order[] = { 2, 1, 0 };
+	const u64 in_limit[] = { 0, file->core_cycles, file->reference_cycles };
+	u64 select;
 	int i;
 
 	run->guard = NO_GUARD;
@@ -170,27 +219,24 @@ int skidproof_guard_begin(struct running *run)
 	if (!run->lvt_open || skidproof_dry_run)
 		return unbounded();
 	run->fixed_ctrl = skidproof_read(MSR_CORE_PERF_FIXED_CTR_CTRL);
-	for (i = 0; i < ARRAY_SIZE(order) && run->guard == NO_GUARD; i++) {
-		u32 n = order[i];
-
-		if (n >= file->fixed_counters || run->fixed_ctrl >> (4 * n) & 0xf ||
-		    run->ctrl & BIT_ULL(32 + n))
+	for (i = ARRAY_SIZE(in_limit) - 1; i > 0 && run->guard == NO_GUARD; i--) {
+		if (i >= file->fixed_counters || !in_limit[i] || run->fixed_ctrl >> (4 * i) & 0xf ||
+		    run->ctrl & BIT_ULL(32 + i))
 			continue;
-		run->guard = FIXED_INDEX | n;
-		run->guard_bit = BIT_ULL(32 + n);
-		run->guard_start = (0 - ticks) & mask_of(file->fixed_width);
-		run->guard_counter = skidproof_read(MSR_CORE_PERF_FIXED_CTR0 + n);
-		skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR_CTRL,
-				run->fixed_ctrl | FIXED_GUARD << (4 * n));
+		run->guard = FIXED_INDEX | i;
+		run->guard_bit = BIT_ULL(32 + i);
+		run->guard_start = (0 - in_limit[i]) & mask_of(file->fixed_width);
+		run->guard_counter = skidproof_read(MSR_CORE_PERF_FIXED_CTR0 + i);
+		skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR_CTRL, run->fixed_ctrl | FIXED_GUARD << (4 * i));
 	}
-	for (i = file->gp_counters - 1; i >= 0 && run->guard == NO_GUARD; i--) {
+	for (i = file->gp_counters - 1; i >= 0 && run->guard == NO_GUARD && file->core_cycles; i--) {
 		if (run->ctrl & BIT_ULL(i) ||
 		    skidproof_rdmsr(MSR_ARCH_PERFMON_EVENTSEL0 + i, &select) || select)
 			continue;
 		run->guard = i;
 		run->guard_bit = BIT_ULL(i);
 		/* What a 32-bit write can say. */
-		run->guard_start = (u32)(0 - min_t(u64, ticks, 0x7fffffff));
+		run->guard_start = (u32)(0 - min_t(u64, file->core_cycles, 0x7fffffff));
 		run->guard_counter = skidproof_read(MSR_ARCH_PERFMON_PERFCTR0 + i);
 		skidproof_wrmsr(MSR_ARCH_PERFMON_EVENTSEL0 + i, EVTSEL_GUARD);
 	}
@@ -211,11 +257,9 @@ void skidproof_guard_end(struct running *run)
 		skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR_CTRL, run->fixed_ctrl);
 		skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR0 + n, run->guard_counter);
 	} else {
-		u32 alias = run->file->capabilities & BIT_ULL(13) ? 0x4c1 :
-								     MSR_ARCH_PERFMON_PERFCTR0;
-
 		skidproof_wrmsr(MSR_ARCH_PERFMON_EVENTSEL0 + n, 0);
-		skidproof_wrmsr(alias + n, run->guard_counter);
+		skidproof_wrmsr(skidproof_full_width_alias(run->file, MSR_ARCH_PERFMON_PERFCTR0 + n),
+				run->guard_counter);
 	}
 	if (skidproof_read(MSR_CORE_PERF_GLOBAL_STATUS) & run->guard_bit)
 		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_OVF_CTRL, run->guard_bit);

@@ -327,7 +327,7 @@ static int __init skidproof_init(void)
 {
 	int error;
 
-	error = skidproof_traps_init();
+	error = skidproof_memory_init() ?: skidproof_traps_init();
 	if (error)
 		return error;
 	/* Programs at ring 0 come next: whatever the kernel does from here on is theirs as well. */

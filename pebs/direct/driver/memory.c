@@ -28,6 +28,14 @@ MODULE_PARM_DESC(memory_mib, "most memory of one open file, in MiB (default 1024
 #define BLOCKS_BEGIN BIT_ULL(46)
 #define BLOCKS_SPAN BIT_ULL(44)
 
+int skidproof_memory_init(void)
+{
+	if (memory_mib)
+		return 0;
+	pr_err("skidproof: memory_mib=0 leaves no memory for programs; it is from 1 on\n");
+	return -EINVAL;
+}
+
 static void put_pages(struct skidproof_block *block)
 {
 	unsigned long i;

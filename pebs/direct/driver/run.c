@@ -559,6 +559,7 @@ static void turn_here(void *data)
 	file->lvt_open = false;
 	run->guard = NO_GUARD;
 	run->kernel_gs = skidproof_read(MSR_GS_BASE);
+	skidproof_guard_try(file);
 	skidproof_unpark(file);
 	if (!(run->turns ? go_on(run) : begin(run))) {
 		vectors_load(run->vectors);

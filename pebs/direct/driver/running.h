@@ -77,6 +77,7 @@ static inline bool of_user(u64 cs)
 void skidproof_traps_watch(struct running *run);
 
 /* guard.c */
+void skidproof_guard_try(struct skidproof_file *file);
 int skidproof_guard_begin(struct running *run);
 void skidproof_guard_start(const struct running *run);
 void skidproof_guard_end(struct running *run);

@@ -106,6 +106,9 @@ struct skidproof_file {
 	bool smi_count;
 	bool x2apic;
 
+	/* What counters of cycles count in the limit; 0: not looked at, or nothing. */
+	u64 core_cycles, reference_cycles;
+
 	/* Given back on release, in reverse order. */
 	struct skidproof_saved saved[SAVED_MSRS];
 	u32 saved_count;
@@ -147,6 +150,7 @@ ssize_t skidproof_show_owners(char *buffer);
 int skidproof_msr_listed(const struct skidproof_file *file, const struct skidproof_msr *access);
 int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *access);
 bool skidproof_ds_inside(struct skidproof_file *file, u64 ds_area, bool pebs, bool bts);
+u32 skidproof_full_width_alias(const struct skidproof_file *file, u32 msr);
 int skidproof_cpu_init(void);
 void skidproof_cpu_exit(void);
 void skidproof_park(struct skidproof_file *file);
@@ -162,6 +166,7 @@ void skidproof_watch_check(struct skidproof_file *file);
 bool skidproof_watched(const struct skidproof_file *file);
 
 /* memory.c */
+int skidproof_memory_init(void);
 struct skidproof_block *skidproof_block_new(struct skidproof_file *file, u64 bytes, u32 use);
 void skidproof_block_free(struct skidproof_file *file, struct skidproof_block *block);
 struct skidproof_block *skidproof_block_at(struct skidproof_file *file, u64 address, u64 bytes);

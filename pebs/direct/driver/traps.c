@@ -33,7 +33,13 @@
 /* Whose NMIs and exceptions come on this CPU; NULL: nobody's. */
 DEFINE_PER_CPU(struct running *, skidproof_now);
 
+/*
+ * Of two IDTs. While the handler of NMIs runs, an access of its own that raises
+ * #GP stays on its stack: the stack that exceptions of programs have may be in
+ * use by one that the NMI interrupted.
+ */
 static gate_desc *gates;
+static struct desc_ptr handler_idt;
 struct desc_ptr skidproof_idt, skidproof_kernel_idt;	/* enter.S loads them … */
 u64 skidproof_kernel_nmi, skidproof_kernel_mc;		/* … and jumps there */
 
@@ -238,11 +244,13 @@ int notrace skidproof_nmi(struct skidproof_frame *frame)
 {
 	struct running *run = this_cpu_read(skidproof_now);
 	enum place place = place_of(run, frame->rip, frame->cs);
-	u64 tsc = rdtsc(), status = skidproof_read(run->plan->status_msr);
-	u32 lvt = skidproof_lvt_read(run->file);
 	bool counting = place == PROGRAM || place == WAY_IN, guard;
-	u64 ctrl = frame->ctrl;
+	u64 tsc = rdtsc(), ctrl = frame->ctrl, status;
+	u32 lvt;
 
+	native_load_idt(&handler_idt);
+	status = skidproof_read(run->plan->status_msr);
+	lvt = skidproof_lvt_read(run->file);
 	if (!is_pmi(run, lvt, status)) {
 		pass_on(run, frame, place);
 		return 1;
@@ -252,6 +260,7 @@ int notrace skidproof_nmi(struct skidproof_frame *frame)
 	frame->ctrl = counting ? ctrl | run->guard_bit : 0;
 	if (place == PROGRAM && (guard || tsc > run->file->slice_end))
 		suspend(run, frame, frame->ctrl, SLICED);
+	native_load_idt(&skidproof_idt);
 	return 0;
 }
 
@@ -310,6 +319,8 @@ int notrace skidproof_fault(struct skidproof_fault *fault)
 
 /* --- The IDT */
 
+#define IDT_BYTES (IDT_ENTRIES * sizeof(*gates))
+
 static void set_gate(gate_desc *gate, u64 address, u32 ist)
 {
 	gate->offset_low = (u16)address;
@@ -338,13 +349,12 @@ int skidproof_traps_init(void)
 		return -EOPNOTSUPP;
 	}
 	store_idt(&skidproof_kernel_idt);
-	if (skidproof_kernel_idt.size + 1 < IDT_ENTRIES * sizeof(*gates))
+	if (skidproof_kernel_idt.size + 1 < IDT_BYTES)
 		return -EOPNOTSUPP;
-	gates = (gate_desc *)__get_free_pages(GFP_KERNEL | __GFP_ZERO,
-					      get_order(IDT_ENTRIES * sizeof(*gates)));
+	gates = (gate_desc *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, get_order(2 * IDT_BYTES));
 	if (!gates)
 		return -ENOMEM;
-	memcpy(gates, (void *)skidproof_kernel_idt.address, IDT_ENTRIES * sizeof(*gates));
+	memcpy(gates, (void *)skidproof_kernel_idt.address, IDT_BYTES);
 	skidproof_kernel_nmi = gate_offset(&gates[X86_TRAP_NMI]);
 	skidproof_kernel_mc = gate_offset(&gates[X86_TRAP_MC]);
 	/* A program that ruins its stack pointer must not take the handler with it. */
@@ -364,12 +374,15 @@ int skidproof_traps_init(void)
 		gates[vector].bits.dpl = 0;
 	set_gate(&gates[X86_TRAP_NMI], (u64)(uintptr_t)skidproof_nmi_entry,
 		 gates[X86_TRAP_NMI].bits.ist);
-	skidproof_idt.size = skidproof_kernel_idt.size;
+	memcpy(gates + IDT_ENTRIES, gates, IDT_BYTES);
+	gates[IDT_ENTRIES + X86_TRAP_GP].bits.ist = 0;
+	skidproof_idt.size = handler_idt.size = IDT_BYTES - 1;
 	skidproof_idt.address = (unsigned long)gates;
+	handler_idt.address = (unsigned long)(gates + IDT_ENTRIES);
 	return 0;
 }
 
 void skidproof_traps_exit(void)
 {
-	free_pages((unsigned long)gates, get_order(IDT_ENTRIES * sizeof(*gates)));
+	free_pages((unsigned long)gates, get_order(2 * IDT_BYTES));
 }

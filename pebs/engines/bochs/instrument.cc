@@ -35,6 +35,8 @@ bool skidproof_lab_metering = false;
 namespace skidproof::lab {
 namespace {
 
+arch::CpuidLeaf state_of(unsigned cpu);
+
 // What the guest writes to these ports the host takes. The guest's side is ci/lab.d/port.c.
 enum Port : unsigned {
   kExit = 0xF4,          // the command's status
@@ -45,7 +47,8 @@ enum Port : unsigned {
   kDefects = 0x5E5,      // a line: every processor's models begin again, broken like that
   kSnapshot = 0x5E6,     // a tar archive of what it has left so far …
   kSnapshotEnd = 0x5E7,  // … which is whole now
-  kAttack = 0x5E8        // a line: see Attack
+  kAttack = 0x5E8,       // a line: see Attack
+  kPretence = 0x5E9      // a line: see Pretence
 };
 
 constexpr int kHarnessFailed = 2, kBadUsage = 64;
@@ -130,14 +133,22 @@ Overhead overhead;
 
 // An interrupt that no device here raises by itself, at an instruction that the guest counts to: the Nth that a CPU
 // begins, from the guest's line on, in a module of Linux' or while its IDT is not Linux'. The line:
-//   nmi|mc|pmi N CPU   once; an NMI and a PMI come behind that instruction, a machine check in front of it
-//   none
-// CPUID leaf kLeaf tells the guest in EAX whether it came, in EBX how many such instructions there have been, and in
-// EDX:ECX the address of the last one.
+//   KIND N CPU      once
+//   KIND N CPU +M   and again when the CPU has begun M instructions more, wherever they are
+//   KIND N CPU *M   and again at each Mth of such instructions behind it
+//   watch 0 CPU     none
+//   none            none, and nothing is measured
+// An NMI, a PMI and an SMI come behind that instruction, a machine check in front of it; lvt is somebody else who
+// writes the entry of the local APIC: an NMI, unmasked. Meanwhile the times are measured in which that CPU has its
+// interrupts off.
+// CPUID leaf kLeaf tells the guest in EAX how often it came, in EBX how many such instructions there have been, and in
+// EDX:ECX the address of the last one that was met; its subleaf 1 in EDX:ECX the longest of those times in which the
+// IDT was not Linux', in ticks of the TSC, and in EAX their number; its subleaf 2 + n how CPU n stands: see state_of.
 class Attack {
  public:
   static constexpr Bit32u kLeaf = arch::cpuid::kVirtualLabLeaves + 0x300;
-  enum class Kind { kNone, kNmi, kMachineCheck, kPmi };
+  static constexpr Bit32u kStates = 2;
+  enum class Kind { kNone, kWatch, kNmi, kMachineCheck, kPmi, kSmi, kLvt };
 
   void take(char c) {
     if (c != '\n') {
@@ -145,19 +156,17 @@ class Attack {
       return;
     }
     const std::string line = std::exchange(line_, {});
-    char kind[8] = {};
-    seen_ = at_ = 0;
-    came_ = false;
-    kind_ = Kind::kNone;
+    *this = Attack();
     if (line == "none") return;
-    if (std::sscanf(line.c_str(), "%7s %" SCNu64 " %u", kind, &wanted_, &cpu_) != 3) {
-      stop("an attack is not of the form KIND N CPU", kBadUsage);
+    char kind[8] = {}, how = 0;
+    const int fields = std::sscanf(line.c_str(), "%7s %" SCNu64 " %u %c%" SCNu64, kind, &wanted_,
+                                   &cpu_, &how, &again_);
+    constexpr int kOnce = 3, kAgain = 5;
+    if (fields != kOnce && (fields != kAgain || (how != '+' && how != '*') || again_ == 0)) {
+      stop("an attack is not of the form KIND N CPU, with +M or *M behind it", kBadUsage);
     }
-    const std::string_view word = kind;
-    kind_ = word == "nmi"   ? Kind::kNmi
-            : word == "mc"  ? Kind::kMachineCheck
-            : word == "pmi" ? Kind::kPmi
-                            : Kind::kNone;
+    repeats_ = how == '*';
+    kind_ = kind_of(kind);
     if (kind_ == Kind::kNone) stop(("there is no attack " + line).c_str(), kBadUsage);
   }
   bool armed(unsigned cpu) const { return kind_ != Kind::kNone && cpu == cpu_; }
@@ -165,25 +174,76 @@ class Attack {
   Kind begins(uint64_t ip, uint64_t idt) {
     // Where Linux has its modules. [Documentation/x86/x86_64/mm.rst: module mapping space]
     constexpr uint64_t kModules = 0xFFFF'FFFF'C000'0000, kModulesEnd = 0xFFFF'FFFF'FF00'0000;
-    if ((ip < kModules || ip >= kModulesEnd) && is_of_linux(idt)) return Kind::kNone;
-    ++seen_;
-    if (came_ || seen_ != wanted_) return Kind::kNone;
-    came_ = true;
+    const bool place = (ip >= kModules && ip < kModulesEnd) || !is_of_linux(idt);
+    seen_ += place ? 1 : 0;
+    if (wanted_ == 0) return Kind::kNone;
+    bool now = place && came_ == 0 && seen_ == wanted_;
+    if (came_ != 0 && again_ != 0 && (place || !repeats_)) now = ++since_ == again_;
+    if (!now) return Kind::kNone;
+    ++came_;
+    since_ = 0;
+    if (!repeats_ && came_ > 1) again_ = 0;
     at_ = ip;
     return kind_;
   }
-  arch::CpuidLeaf answer() const {
-    return {came_, static_cast<uint32_t>(seen_), static_cast<uint32_t>(at_),
-            static_cast<uint32_t>(at_ >> 32)};
+  // The same instruction: whether interrupts are off, and by which IDT one would come.
+  template <class Clock>
+  void measure(bool off, uint64_t idt, Clock clock) {
+    if (!off && !off_) return;
+    if (off && !off_) {
+      begun_ = clock();
+      ours_ = false;
+    } else if (!off && ours_) {
+      longest_ = std::max(longest_, clock() - begun_);
+      ++windows_;
+    }
+    off_ = off;
+    ours_ |= !is_of_linux(idt);
+  }
+  arch::CpuidLeaf answer(uint32_t subleaf) const {
+    const auto pair = [](uint32_t eax, uint32_t ebx, uint64_t both) {
+      return arch::CpuidLeaf{eax, ebx, static_cast<uint32_t>(both),
+                             static_cast<uint32_t>(both >> 32)};
+    };
+    return subleaf == 1 ? pair(windows_, 0, longest_)
+                        : pair(came_, static_cast<uint32_t>(seen_), at_);
   }
 
  private:
+  static Kind kind_of(std::string_view word) {
+    constexpr std::pair<std::string_view, Kind> kKinds[] = {
+        {"watch", Kind::kWatch}, {"nmi", Kind::kNmi}, {"mc", Kind::kMachineCheck},
+        {"pmi", Kind::kPmi},     {"smi", Kind::kSmi}, {"lvt", Kind::kLvt}};
+    for (const auto& [name, kind] : kKinds) {
+      if (name == word) return kind;
+    }
+    return Kind::kNone;
+  }
+
   std::string line_;
   Kind kind_ = Kind::kNone;
-  uint64_t wanted_ = 0, seen_ = 0, at_ = 0;
+  uint64_t wanted_ = 0, seen_ = 0, at_ = 0, again_ = 0, since_ = 0;
   unsigned cpu_ = 0;
-  bool came_ = false;
+  uint32_t came_ = 0;
+  bool repeats_ = false;
+
+  bool off_ = false, ours_ = false;
+  uint64_t begun_ = 0, longest_ = 0;
+  uint32_t windows_ = 0;
 } attack;
+
+// What others who use performance monitoring would have done to every CPU, for who must notice. The line:
+//   perfmon N    CPUID.0AH says version N
+//   msr N VALUE  RDMSR of N answers that; both hexadecimal
+//   cr4 BITS     these bits of CR4 become the other way round, hexadecimal
+//   lvt VALUE    the local APIC's entry for performance counters, hexadecimal
+//   none         the first two end
+struct Pretence {
+  std::string line;
+  uint32_t perfmon_version = 0;
+  uint32_t msr = 0;
+  uint64_t value = 0;
+} pretence;
 
 // One emulated CPU as a processor sees it.
 class Cpu final : public Host {
@@ -210,6 +270,7 @@ class Cpu final : public Host {
       const size_t bytes = std::min<size_t>(into.size() - done, kPage - (address + done) % kPage);
       bx_phy_address physical;
       if (!cpu_.dbg_xlate_linear2phy(address + done, &physical)) break;
+      if (!is_memory(physical) && cpu_.smm_mode()) break;
       const Bit8u* host = BX_MEM(0)->getHostMemAddr(&cpu_, physical, BX_READ);
       if (host == nullptr) break;  // a device
       std::memcpy(into.data() + done, host, bytes);
@@ -255,6 +316,8 @@ class Cpu final : public Host {
   }
 
  private:
+  // Without paging, as in system-management mode, a linear address leads anywhere.
+  static bool is_memory(bx_phy_address physical) { return physical < BX_MEM(0)->get_memory_len(); }
   // Calls `piece` with each page's part: physical address, offset, bytes. False: not all of it is mapped, and
   // nothing was done.
   template <class Piece>
@@ -263,7 +326,9 @@ class Cpu final : public Host {
       for (size_t done = 0; done < bytes;) {
         const size_t part = std::min<size_t>(bytes - done, kPage - (address + done) % kPage);
         bx_phy_address physical;
-        if (!cpu_.dbg_xlate_linear2phy(address + done, &physical)) return false;
+        if (!cpu_.dbg_xlate_linear2phy(address + done, &physical) || !is_memory(physical)) {
+          return false;
+        }
         if (pass == 1) piece(physical, done, static_cast<unsigned>(part));
         done += part;
       }
@@ -321,7 +386,8 @@ class Enumeration final : public bx_cpuid_t {
     }
     using arch::cpuid::kVirtualLabLeaves;
     if (function == Attack::kLeaf) {
-      answer(*leaf, attack.answer());
+      answer(*leaf, subfunction < Attack::kStates ? attack.answer(subfunction)
+                                                  : state_of(subfunction - Attack::kStates));
       return;
     }
     if (function == kVirtualLabLeaves + arch::cpuid::kCaches) {
@@ -379,6 +445,10 @@ class Enumeration final : public bx_cpuid_t {
         if (!m.architectural_perfmon()) break;
         const auto perfmon = arch::perfmon_leaf(m, processor_.configuration().sibling_thread);
         *leaf = {perfmon.eax, perfmon.ebx, perfmon.ecx, perfmon.edx ^ wrong.wrong_perfmon_edx};
+        if (pretence.perfmon_version != 0) {
+          constexpr Bit32u kVersion = 0xFF;
+          leaf->eax = (leaf->eax & ~kVersion) | pretence.perfmon_version;
+        }
         break;
       }
       case 0x15:
@@ -392,6 +462,10 @@ class Enumeration final : public bx_cpuid_t {
   }
 
   int rdmsr(Bit32u index, Bit64u* value) override {
+    if (pretence.msr != 0 && index == pretence.msr) {
+      *value = pretence.value;
+      return 1;
+    }
     uint64_t read = 0;
     const Answer answer = processor_.rdmsr(index, read);
     if (answer == Answer::kNotMine) return original_->rdmsr(index, value);
@@ -464,6 +538,23 @@ struct Unit {
 
 std::vector<std::unique_ptr<Unit>> units;
 
+// What a CPU has on and where an interrupt would go, whoever asks: in EAX bit 0 an IDT that is not Linux', bit 1 a
+// counter by IA32_PERF_GLOBAL_CTRL, bit 2 PEBS, bit 3 a recording of branches; in EBX the entry of its local APIC.
+arch::CpuidLeaf state_of(unsigned cpu) {
+  if (cpu >= units.size()) return {};
+  Unit& unit = *units[cpu];
+  constexpr uint64_t kRecordsBranches = 0x1C1;  // of IA32_DEBUGCTL: LBR, TR, BTS, BTINT
+  const auto holds = [&](uint32_t msr, uint64_t mask) {
+    uint64_t value = 0;
+    return unit.processor.rdmsr(msr, value) == Answer::kDone && (value & mask) != 0;
+  };
+  uint32_t state = is_of_linux(unit.cpu.bochs().idtr.base) ? 0 : 1;
+  if (holds(arch::IA32_PERF_GLOBAL_CTRL, ~uint64_t{0})) state |= 2;
+  if (holds(arch::IA32_PEBS_ENABLE, ~uint64_t{0})) state |= 4;
+  if (holds(arch::IA32_DEBUGCTL, kRecordsBranches)) state |= 8;
+  return {state, unit.cpu.lvt(), 0, 0};
+}
+
 const Configuration& configuration() {
   static const Configuration chosen = [] {
     auto read = configuration_from_environment();
@@ -513,8 +604,10 @@ struct OwnInstructions : BX_CPU_C {
   // In front of the instruction that is about to be executed.
   void attacked(Attack::Kind kind) {
     Cpu& cpu = units[bx_cpuid]->cpu;
+    constexpr uint32_t kUnmaskedNmi = 0x400;
     switch (kind) {
       case Attack::Kind::kNone:
+      case Attack::Kind::kWatch:
         break;
       case Attack::Kind::kNmi:
         deliver_NMI();
@@ -524,6 +617,12 @@ struct OwnInstructions : BX_CPU_C {
           cpu.set_lvt(entry | kMasked);
           cpu.interrupt(entry);
         }
+        break;
+      case Attack::Kind::kSmi:
+        deliver_SMI();
+        break;
+      case Attack::Kind::kLvt:
+        cpu.set_lvt(kUnmaskedNmi);
         break;
       case Attack::Kind::kMachineCheck:
         exception(BX_MC_EXCEPTION, 0);
@@ -558,6 +657,34 @@ void take_defects(char c) {
   }
 }
 
+// One more character of a line that Pretence describes.
+void pretend(char c) {
+  if (c != '\n') {
+    pretence.line.push_back(c);
+    return;
+  }
+  const std::string line = std::exchange(pretence, {}).line;
+  char what[8] = {};
+  uint64_t first = 0, second = 0;
+  const int fields = std::sscanf(line.c_str(), "%7s %" SCNx64 " %" SCNx64, what, &first, &second);
+  const std::string_view word = what;
+  if (word == "perfmon" && fields == 2) {
+    pretence.perfmon_version = static_cast<uint32_t>(first);
+  } else if (word == "msr" && fields == 3) {
+    pretence.msr = static_cast<uint32_t>(first);
+    pretence.value = second;
+  } else if (word == "cr4" && fields == 2) {
+    for (const auto& unit : units) {
+      bx_cr4_t& cr4 = unit->cpu.bochs().cr4;
+      cr4.set32(cr4.get32() ^ static_cast<Bit32u>(first));
+    }
+  } else if (word == "lvt" && fields == 2) {
+    for (const auto& unit : units) unit->cpu.set_lvt(static_cast<uint32_t>(first));
+  } else if (word != "none") {
+    stop(("there is no pretence " + line).c_str(), kBadUsage);
+  }
+}
+
 // What the code is that retires next.
 void tell_modes(Unit& unit) {
   const unsigned mode = unit.cpu.mode() << 1 | unit.cpu.is_32_bit();
@@ -585,7 +712,11 @@ void skidproof_lab_initialize(unsigned cpu) {
 void skidproof_lab_reset(unsigned cpu, unsigned type) {
   Unit& unit = *units[cpu];
   // The first processor is reset once, at power-on: the next time the guest has given up.
-  if (cpu == 0 && ++unit.resets > 1) Outlet::get().finish("rebooted", "reset");
+  if (cpu == 0 && ++unit.resets > 1) {
+    uint32_t on = 0;
+    for (unsigned n = 0; n < units.size(); ++n) on |= state_of(n).eax & ~1u;
+    Outlet::get().finish("rebooted", std::to_string(on));
+  }
   type == BX_RESET_HARDWARE ? unit.processor.reset() : unit.processor.init();
   look(cpu);
 }
@@ -618,8 +749,13 @@ void skidproof_lab_before(unsigned cpu) {
     unit.processor.before(unit.ip, unit.user);
   }
   if (attack.armed(cpu)) {
-    const Attack::Kind kind = attack.begins(unit.ip, unit.cpu.bochs().idtr.base);
-    if (kind != Attack::Kind::kNone) static_cast<OwnInstructions&>(unit.cpu.bochs()).attacked(kind);
+    BX_CPU_C& bochs = unit.cpu.bochs();
+    attack.measure(bochs.get_IF() == 0, bochs.idtr.base, [&unit] {
+      unit.processor.bring_tsc_up_to_date();
+      return unit.cpu.tsc();
+    });
+    const Attack::Kind kind = attack.begins(unit.ip, bochs.idtr.base);
+    if (kind != Attack::Kind::kNone) static_cast<OwnInstructions&>(bochs).attacked(kind);
   }
 }
 
@@ -707,6 +843,9 @@ void skidproof_lab_output(unsigned port, unsigned bytes, unsigned value) {
     case kAttack:
       for (unsigned n = 0; n < bytes; ++n) attack.take(static_cast<char>(value >> (8 * n)));
       for (unsigned n = 0; n < units.size(); ++n) look(n);
+      break;
+    case kPretence:
+      for (unsigned n = 0; n < bytes; ++n) pretend(static_cast<char>(value >> (8 * n)));
       break;
     case kExit:
       if (skidproof_lab_metering)

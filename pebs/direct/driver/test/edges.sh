@@ -67,6 +67,8 @@ if [ -r /lab/module.ko ]; then
 		expect "limit_ms=$limit is refused" sh -c "! insmod /lab/module.ko limit_ms=$limit 2>/dev/null"
 		expect "and named" sh -c "dmesg | tail -n 3 | grep -q 'limit_ms=$limit is not from 1 to 1000'"
 	done
+	expect "memory_mib=0 is refused" sh -c '! insmod /lab/module.ko memory_mib=0 2>/dev/null'
+	expect "and named" sh -c "dmesg | tail -n 3 | grep -q 'memory_mib=0 leaves no memory'"
 	expect "dry_run=maybe is refused" sh -c '! insmod /lab/module.ko dry_run=maybe 2>/dev/null'
 	expect "it loads with dry_run=1" load dry_run=1
 	$run >/tmp/dry 2>&1

@@ -784,6 +784,37 @@ static void debug_stores(const struct bench *b)
 	expect(sample(b, b->store.address, log, &one), 0, "after all this a run that samples");
 }
 
+/* A program finds nothing of the vectors that a process on its CPU had. */
+static void vectors(const struct bench *b)
+{
+	unsigned long long *seen, mark[8], i, found = 0;
+	struct skidproof_run one;
+	cpu_set_t all, here;
+
+	if (!__builtin_cpu_supports("avx512f"))
+		return;
+	seen = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, b->file, b->data.offset);
+	if (seen == MAP_FAILED)
+		return verdict(0, "mapping data", "failed");
+	sched_getaffinity(0, sizeof(all), &all);
+	CPU_ZERO(&here);
+	CPU_SET(0, &here);
+	sched_setaffinity(0, sizeof(here), &here);
+	/* VMOVDQU64 [RSI], ZMM31; KMOVW EAX, K7; RET */
+	memcpy(b->text, "\x62\x61\xfe\x48\x7f\x3e\xc5\xf8\x93\xc7\xc3", 11);
+	memset(mark, 0x5a, sizeof(mark));
+	one = plan(b);
+	one.data = b->data.address;
+	asm volatile("vmovdqu64 %0, %%zmm31\n\tkmovw %1, %%k7" : : "m" (mark), "r" (0x5a5a));
+	expect(run(b, &one), 0, "RUN that looks at zmm31 and k7");
+	for (i = 0; i < 8; i++)
+		found |= seen[i];
+	expect_value(one.outcome, SKIDPROOF_RETURNED, "… ends");
+	expect_value(found | (one.result & 0xffff), 0, "… finds nothing of the process'");
+	sched_setaffinity(0, sizeof(all), &all);
+	munmap(seen, 4096);
+}
+
 static int amid_error;
 
 static void *run_amid(void *data)
@@ -862,6 +893,7 @@ int main(void)
 	programs(&b);
 	escapes_here_and_there(&b);
 	debug_stores(&b);
+	vectors(&b);
 	goes_amid_a_run();
 	printf("refusals: %d checks, %d failed\n", checks, failures);
 	return failures != 0;

@@ -7,7 +7,7 @@
 # within runs, what ends a claim from outside. Then
 # everything must have been given back: memory of the driver's in no slab and no
 # mapping, and no page that is in no use at all. Boot with panic_on_warn=1
-# slub_debug=FZPU. Needs refusals, hostile, held_pages, sweep, turns, kill9.sh, nmis.sh,
+# slub_debug=FZPU. Needs refusals, hostile, held_pages, sweep, turns, bound, owners, kill9.sh, nmis.sh,
 # edges.sh and skidproof on the PATH, and the module loaded. Ends with it unloaded.
 calls=$1
 kills=$2
@@ -101,6 +101,8 @@ part "random calls" hostile "$calls" "$seed"
 part "any programs at ring 3" hostile any $((calls / 100 + 500)) "$seed"
 part "an interrupt at every ${stride}th instruction" sweep "$stride"
 part "turns" turns
+part "the longest time with interrupts off" bound
+part "others who own the PMU" owners
 part "kills of a program that runs for long" kill9.sh $((kills / 2)) hostile long 3
 part "kills of suites" kill9.sh $((kills - kills / 2)) skidproof run --machine direct --filter 'PebsReload*'
 settle
