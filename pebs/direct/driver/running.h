@@ -3,7 +3,9 @@
 #ifndef SKIDPROOF_PEBS_DIRECT_DRIVER_RUNNING_H_
 #define SKIDPROOF_PEBS_DIRECT_DRIVER_RUNNING_H_
 
+#include <linux/percpu.h>
 #include <linux/sched.h>
+#include <asm/desc_defs.h>
 
 #include "skidproof.h"
 
@@ -75,6 +77,10 @@ static inline bool of_user(u64 cs)
 
 /* traps.c */
 void skidproof_traps_watch(struct running *run);
+/* For enter.S. */
+DECLARE_PER_CPU(struct running *, skidproof_now);
+extern struct desc_ptr skidproof_idt, skidproof_kernel_idt;
+extern u64 skidproof_kernel_nmi, skidproof_kernel_mc;
 
 /* guard.c */
 void skidproof_guard_try(struct skidproof_file *file);
