@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -132,7 +133,8 @@ constexpr bool is_of_linux(uint64_t idt) {
 Overhead overhead;
 
 // An interrupt that no device here raises by itself, at an instruction that the guest counts to: the Nth that a CPU
-// begins, from the guest's line on, in a module of Linux' or while its IDT is not Linux'. The line:
+// begins, from the guest's line on, while its IDT is not Linux', or in a module of Linux', there each address once. The
+// line:
 //   KIND N CPU      once
 //   KIND N CPU +M   and again when the CPU has begun M instructions more, wherever they are
 //   KIND N CPU *M   and again at each Mth of such instructions behind it
@@ -174,7 +176,8 @@ class Attack {
   Kind begins(uint64_t ip, uint64_t idt) {
     // Where Linux has its modules. [Documentation/x86/x86_64/mm.rst: module mapping space]
     constexpr uint64_t kModules = 0xFFFF'FFFF'C000'0000, kModulesEnd = 0xFFFF'FFFF'FF00'0000;
-    const bool place = (ip >= kModules && ip < kModulesEnd) || !is_of_linux(idt);
+    const bool place =
+        !is_of_linux(idt) || (ip >= kModules && ip < kModulesEnd && met_.insert(ip).second);
     seen_ += place ? 1 : 0;
     if (wanted_ == 0) return Kind::kNone;
     bool now = place && came_ == 0 && seen_ == wanted_;
@@ -221,6 +224,7 @@ class Attack {
   }
 
   std::string line_;
+  std::unordered_set<uint64_t> met_;
   Kind kind_ = Kind::kNone;
   uint64_t wanted_ = 0, seen_ = 0, at_ = 0, again_ = 0, since_ = 0;
   unsigned cpu_ = 0;
@@ -539,19 +543,30 @@ struct Unit {
 std::vector<std::unique_ptr<Unit>> units;
 
 // What a CPU has on and where an interrupt would go, whoever asks: in EAX bit 0 an IDT that is not Linux', bit 1 a
-// counter by IA32_PERF_GLOBAL_CTRL, bit 2 PEBS, bit 3 a recording of branches; in EBX the entry of its local APIC.
+// counter, bit 2 PEBS, bit 3 a recording of branches; in EBX the entry of its local APIC.
 arch::CpuidLeaf state_of(unsigned cpu) {
   if (cpu >= units.size()) return {};
   Unit& unit = *units[cpu];
   constexpr uint64_t kRecordsBranches = 0x1C1;  // of IA32_DEBUGCTL: LBR, TR, BTS, BTINT
-  const auto holds = [&](uint32_t msr, uint64_t mask) {
+  const auto read = [&](uint32_t msr) {
     uint64_t value = 0;
-    return unit.processor.rdmsr(msr, value) == Answer::kDone && (value & mask) != 0;
+    return unit.processor.rdmsr(msr, value) == Answer::kDone ? value : 0;
   };
+  // General counters by the enable bit of their event select, fixed ones by two bits of four.
+  constexpr unsigned kCounters = 8, kFixed = 32, kFixedCounters = 4, kEnableBit = 22;
+  const uint64_t enabled = read(arch::IA32_PERF_GLOBAL_CTRL);
+  const uint64_t fixed = read(arch::IA32_FIXED_CTR_CTRL);
+  bool counts = false;
+  for (unsigned n = 0; n < kCounters; ++n) {
+    counts |= (enabled >> n & 1) != 0 && (read(arch::IA32_PERFEVTSEL0 + n) >> kEnableBit & 1) != 0;
+  }
+  for (unsigned n = 0; n < kFixedCounters; ++n) {
+    counts |= (enabled >> (kFixed + n) & 1) != 0 && (fixed >> (4 * n) & 3) != 0;
+  }
   uint32_t state = is_of_linux(unit.cpu.bochs().idtr.base) ? 0 : 1;
-  if (holds(arch::IA32_PERF_GLOBAL_CTRL, ~uint64_t{0})) state |= 2;
-  if (holds(arch::IA32_PEBS_ENABLE, ~uint64_t{0})) state |= 4;
-  if (holds(arch::IA32_DEBUGCTL, kRecordsBranches)) state |= 8;
+  if (counts) state |= 2;
+  if (read(arch::IA32_PEBS_ENABLE) != 0) state |= 4;
+  if ((read(arch::IA32_DEBUGCTL) & kRecordsBranches) != 0) state |= 8;
   return {state, unit.cpu.lvt(), 0, 0};
 }
 
