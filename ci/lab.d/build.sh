@@ -16,7 +16,7 @@ as_root=()
 lab_packages=(make gcc bochsbios vgabios busybox-static cpio grub-pc-bin grub-common xorriso xz-utils)
 readonly source_hash=78f6c73d4a6472d5130a87ab9dc306d02c7c71ed8e25b3a8ef642e2a7acd282b
 readonly configuration=(--enable-x86-64 --enable-cpu-level=6 --enable-avx --enable-evex --enable-pci --enable-smp
-  --enable-configurable-msrs --disable-docbook --with-nogui --enable-instrumentation=instrument/skidproof)
+  --enable-configurable-msrs --enable-cet --disable-docbook --with-nogui --enable-instrumentation=instrument/skidproof)
 readonly parts=(logio.o main.o config.o pc_system.o osdep.o plugin.o crc.o bxthread.o iodev/libiodev.a
   iodev/display/libdisplay.a iodev/hdimage/libhdimage.a cpu/libcpu.a cpu/avx/libavx.a cpu/cpudb/libcpudb.a
   memory/libmemory.a gui/libgui.a cpu/fpu/libfpu.a cpu/softfloat3e/libsoftfloat.a)

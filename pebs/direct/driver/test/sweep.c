@@ -79,6 +79,8 @@ static const struct kind {
 };
 
 static int device, failures;
+/* IA32_PERFEVTSEL0: a precise event of branches, which has another umask on other microarchitectures. */
+static unsigned long long branches;
 static struct skidproof_alloc code, store;
 static unsigned char *code_view;
 static struct debug_store *store_view;
@@ -116,7 +118,7 @@ static int sample(const struct scenario *scenario, struct skidproof_run *run)
 	struct skidproof_msr enable[] = {
 		{ 0x38f, 1, 0, 0 }, { 0x3f1, 1, 0, 0 }, { 0x1d9, 1, 0, 0 }, { 0x834, 1, 0, 0x400 },
 		{ 0x38d, 1, 0, 0 }, { 0x390, 1, 0, 0x400000070000000fULL },
-		{ 0x600, 1, 0, store.address }, { 0x186, 1, 0, 0x4301c4 }, { 0x4c1, 1, 0, period },
+		{ 0x600, 1, 0, store.address }, { 0x186, 1, 0, branches }, { 0x4c1, 1, 0, period },
 		{ 0x3f1, 1, 0, 1 }, { 0x1d9, 1, 0, scenario->traced ? BRANCHES : 0 }, { 0x38f, 1, 0, 1 },
 	};
 	struct skidproof_msr disable[] = { { 0x38f, 1, 0, 0 }, { 0x3f1, 1, 0, 0 }, { 0x1d9, 1, 0, 0 } };
@@ -128,7 +130,7 @@ static int sample(const struct scenario *scenario, struct skidproof_run *run)
 	store_view->bts_threshold = store_view->bts_maximum + 1;
 	store_view->pebs_base = store_view->pebs_index = buffer;
 	store_view->pebs_maximum = bts;
-	store_view->pebs_threshold = buffer + 64;
+	store_view->pebs_threshold = buffer + 1;
 	store_view->reset[0] = period;
 	*run = (struct skidproof_run){
 		.entry = code.address, .iterations = ITERATIONS,
@@ -243,6 +245,22 @@ static void sweep(const struct kind *kind, const struct scenario *scenario, unsi
 	fflush(stdout);
 }
 
+static void find_event(void)
+{
+	static const unsigned int umasks[] = { 0x01, 0x11, 0x04, 0x00 };
+	struct skidproof_run run;
+	unsigned int i;
+
+	memcpy(code_view, loop, sizeof(loop));
+	for (i = 0; i < sizeof(umasks) / sizeof(umasks[0]); i++) {
+		branches = 0x4300c4 | umasks[i] << 8;
+		if (!sample(&scenarios[0], &run) && run.pmis)
+			return;
+	}
+	fprintf(stderr, "sweep: no event of branches is precise here\n");
+	exit(2);
+}
+
 /* The kernel complains of each NMI that is nobody's; on a serial line that takes longer than all else here. */
 static void console(const char *level)
 {
@@ -265,6 +283,7 @@ int main(int argc, char **argv)
 	must(ioctl(device, SKIDPROOF_IOC_CLAIM, &claim) == 0, "CLAIM");
 	code_view = take(device, &code, SKIDPROOF_CODE, 4096);
 	store_view = take(device, &store, SKIDPROOF_DEBUG_STORE, DS_BYTES);
+	find_event();
 	console("0");
 	for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		if (argc > 2 && strcmp(argv[2], kinds[i].name))
