@@ -6,6 +6,7 @@
 #include <linux/cpu.h>
 #include <linux/cpufeature.h>
 #include <linux/cpuhotplug.h>
+#include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/perf_event.h>
 #include <linux/reboot.h>
@@ -367,6 +368,12 @@ int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *acce
 	access->fault = skidproof_wrmsr(access->msr, skidproof_harmless(access->msr, access->value));
 	return 0;
 }
+
+/* As in traps.c: what handlers get here by. */
+NOKPROBE_SYMBOL(after);
+NOKPROBE_SYMBOL(records_elsewhere);
+NOKPROBE_SYMBOL(value_allowed);
+NOKPROBE_SYMBOL(save);
 
 static void forget_parked(struct skidproof_file *file)
 {

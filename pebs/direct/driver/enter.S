@@ -44,7 +44,7 @@
 	ANNOTATE_NOENDBR
 	.endm
 
-	.text
+	.section .noinstr.text, "ax"	/* no kprobe */
 
 	.macro save_callee
 	pushq	%rbp

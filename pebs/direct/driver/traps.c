@@ -9,6 +9,7 @@
  * interrupted were the call into the program. The run goes on from there.
  */
 #include <linux/kernel.h>
+#include <linux/kprobes.h>
 #include <linux/printk.h>
 #include <linux/mm.h>
 #include <linux/percpu.h>
@@ -316,6 +317,30 @@ int notrace skidproof_fault(struct skidproof_fault *fault)
 	to_kernel(run);
 	return 1;
 }
+
+/* A probe in what runs by our IDT would end the run. */
+NOKPROBE_SYMBOL(between);
+NOKPROBE_SYMBOL(place_of);
+NOKPROBE_SYMBOL(field_at);
+NOKPROBE_SYMBOL(rewind_field);
+NOKPROBE_SYMBOL(leave);
+NOKPROBE_SYMBOL(suspend);
+NOKPROBE_SYMBOL(to_kernel);
+NOKPROBE_SYMBOL(log_pmi);
+NOKPROBE_SYMBOL(is_pmi);
+NOKPROBE_SYMBOL(take_pmi);
+NOKPROBE_SYMBOL(pass_on);
+NOKPROBE_SYMBOL(skidproof_nmi);
+NOKPROBE_SYMBOL(skidproof_late_nmi);
+NOKPROBE_SYMBOL(skidproof_fault);
+NOKPROBE_SYMBOL(skidproof_guard_start);
+NOKPROBE_SYMBOL(skidproof_space_leave);
+NOKPROBE_SYMBOL(skidproof_lvt_read);
+NOKPROBE_SYMBOL(skidproof_lvt_write);
+NOKPROBE_SYMBOL(skidproof_msr_access);
+NOKPROBE_SYMBOL(skidproof_harmless);
+NOKPROBE_SYMBOL(skidproof_ds_inside);
+NOKPROBE_SYMBOL(skidproof_block_at);
 
 /* --- The IDT */
 
