@@ -400,6 +400,15 @@ void judge_evidence(const Tree& tree, Findings& found) {
     found.good("panic", panic.starts_with("-") ? "restarts at once"
                                                : fmt::format("restarts after {} s", panic));
   }
+  // Whoever takes an NMI for a fatal one takes a late PMI for one as well.
+  if (tree.line("/proc/sys/kernel/unknown_nmi_panic") == "1") {
+    found.note("stray NMIs", "one that nobody handles is a panic",
+               "sysctl kernel.unknown_nmi_panic=0");
+  } else if (tree.has("/sys/module/hpwdt")) {
+    found.note("stray NMIs", "hpwdt makes a panic of one that nobody handles", "modprobe -r hpwdt");
+  } else {
+    found.good("stray NMIs", "one that nobody handles is logged");
+  }
   const std::string dog = tree.line("/sys/class/watchdog/watchdog0/identity");
   if (dog.empty()) {
     found.good("hardware watchdog", "none: a hang takes a reset from outside");

@@ -445,6 +445,13 @@ TEST_F(DriverChecksTest, NoEvidence) {
   file("proc/consoles", "netcon0 -W- (E  p  )");
   EXPECT_EQ(check("serial console").health, Health::kGood);
 }
+TEST_F(DriverChecksTest, NmisThatAreTakenForFatalOnes) {
+  file("proc/sys/kernel/unknown_nmi_panic", "1");
+  note("stray NMIs", {"is a panic", "unknown_nmi_panic=0"});
+  file("proc/sys/kernel/unknown_nmi_panic", "0");
+  file("sys/module/hpwdt/refcnt", "1");
+  note("stray NMIs", {"hpwdt", "modprobe -r hpwdt"});
+}
 TEST_F(DriverChecksTest, AWatchdogThatResets) {
   file("sys/class/watchdog/watchdog0/identity", "iTCO_wdt");
   file("sys/class/watchdog/watchdog0/state", "active");
