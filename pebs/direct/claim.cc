@@ -128,7 +128,8 @@ Error words_of(LoadRefusal refusal) {
 Error words_of_no_bound(const std::string& what) {
   return {
       ErrorCode::kNotAvailable,
-      fmt::format("cannot {}: no other CPU is online, and no counter is free, to bound the time "
+      fmt::format("cannot {}: no other CPU is online and unclaimed, and no counter is free, to "
+                  "bound the time "
                   "with interrupts off",
                   what),
       "bring another CPU online, or load the driver with unbounded=1 where a hang does no harm"};

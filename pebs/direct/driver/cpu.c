@@ -667,6 +667,21 @@ static int error_of(u32 refusal)
 	}
 }
 
+static void nothing(void *data)
+{
+}
+
+/* Runs on other CPUs that this one watches are at the end of their turns, and look for another one. */
+static void await_turns(unsigned int cpu)
+{
+	unsigned int other;
+
+	for_each_online_cpu(other) {
+		if (other != cpu && per_cpu(owner, other))
+			on_cpu(per_cpu(owner, other), nothing, NULL);
+	}
+}
+
 /* The reason is in claim->refusal, and -EBUSY and its like only say of what kind it is. */
 int skidproof_claim_cpu(struct skidproof_file *file, struct skidproof_claim *claim)
 {
@@ -711,6 +726,7 @@ int skidproof_claim_cpu(struct skidproof_file *file, struct skidproof_claim *cla
 			file->owner = task_tgid_nr(current);
 			per_cpu(owner, claim->cpu) = file;
 			claimed++;
+			await_turns(claim->cpu);
 			skidproof_watch_begin(file);
 			claim->flags = (skidproof_dry_run ? SKIDPROOF_DRY_RUN : 0) |
 				       (skidproof_watched(file) ? SKIDPROOF_WATCHED : 0);

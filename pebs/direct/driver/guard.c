@@ -66,19 +66,16 @@ static void begin_here(void *data)
 	hrtimer_start(&file->watch, interval(), HRTIMER_MODE_REL_PINNED_HARD);
 }
 
-/* One that is not claimed, whose interrupts no run keeps off, sooner than one that is. */
+/* One whose interrupts no run keeps off. */
 static unsigned int choose(const struct skidproof_file *file)
 {
-	unsigned int cpu, any = nr_cpu_ids;
+	unsigned int cpu;
 
 	for_each_online_cpu(cpu) {
-		if (cpu == file->cpu)
-			continue;
-		if (!skidproof_owned(cpu))
+		if (cpu != file->cpu && !skidproof_owned(cpu))
 			return cpu;
-		any = cpu;
 	}
-	return any;
+	return nr_cpu_ids;
 }
 
 static void start(struct skidproof_file *file)
@@ -112,20 +109,22 @@ void skidproof_watch_end(struct skidproof_file *file)
 	hrtimer_cancel(&file->watch);
 }
 
-/* Whether another CPU looks. None goes or comes during a turn. */
+/*
+ * Whether another CPU looks: one that is claimed may have its interrupts off for
+ * as long as this one, each waiting for the other. None goes or comes during a
+ * turn, and a claim waits for the turns that it may have watched.
+ */
 bool skidproof_watched(const struct skidproof_file *file)
 {
 	int watcher = READ_ONCE(file->watcher);
 
-	return watcher != file->cpu && cpu_online(watcher);
+	return watcher != file->cpu && cpu_online(watcher) && !skidproof_owned(watcher);
 }
 
 /* Before a call goes to the claimed CPU, under cpus_read_lock(): CPUs may have gone, come or been claimed. */
 void skidproof_watch_check(struct skidproof_file *file)
 {
-	if (skidproof_watched(file) && !skidproof_owned(file->watcher))
-		return;
-	if (skidproof_watched(file) && skidproof_owned(choose(file)))
+	if (skidproof_watched(file))
 		return;
 	hrtimer_cancel(&file->watch);
 	start(file);

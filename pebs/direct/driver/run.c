@@ -284,7 +284,7 @@ static void give_system_calls(const struct running *run)
 	skidproof_wrmsr(MSR_EFER, calls->efer);
 }
 
-/* What a program at ring 3 can change. */
+/* Of user space, what a program can change. */
 static void read_user_state(struct user_state *user)
 {
 	u32 edx;
@@ -315,8 +315,6 @@ static void load_user_state(const struct user_state *user)
 /* The process' goes, the program's comes: at first the same, but for protection keys that allow all. */
 static void take_user_state(struct running *run)
 {
-	if (!run->plan->ring)
-		return;
 	read_user_state(&run->found);
 	if (!run->turns) {
 		run->left = run->found;
@@ -327,8 +325,6 @@ static void take_user_state(struct running *run)
 
 static void give_user_state(struct running *run)
 {
-	if (!run->plan->ring)
-		return;
 	read_user_state(&run->left);
 	load_user_state(&run->found);
 }

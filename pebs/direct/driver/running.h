@@ -18,7 +18,7 @@
  */
 enum ending { RETURNED, FAULTED, SLICED, PASSED_ON, AGAIN, REFUSED, BROKEN };
 
-/* Of user space, which a program at ring 3 can change. */
+/* Of user space, which a program can change. */
 struct user_state {
 	u64 fs_base, gs_base;
 	u32 pkru;

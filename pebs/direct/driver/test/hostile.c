@@ -151,7 +151,7 @@ static int expected(int error)
 {
 	static const int list[] = {
 		EPERM, ENXIO, EINTR, E2BIG, EBADF, ENOMEM, EFAULT, EBUSY, ENODEV, EINVAL, ENOTTY,
-		ENOSPC, ESHUTDOWN,
+		ENOSPC, ESHUTDOWN, EDEADLK,
 	};
 	unsigned int i;
 

@@ -506,6 +506,7 @@ static void programs(const struct bench *b)
 	struct skidproof_msr enable[] = { { 0x834, 1, 0, 0x400 }, { 0x38d, 1, 0, 0 } };
 	struct skidproof_run one = plan(b);
 	struct skidproof_alloc other;
+	int second;
 
 	memcpy(b->text, "\x0f\x0b", 2); /* UD2 */
 	expect(run(b, &one), 0, "RUN of what is no instruction");
@@ -557,6 +558,15 @@ static void programs(const struct bench *b)
 		expect(run(b, &one), 0, "RUN of it without PMIs, with the CPU back");
 		expect_value(one.outcome, SKIDPROOF_TIMED_OUT, "… ends at the deadline");
 		expect_value(one.guard == ~0U, 1, "… by the other CPU");
+		/* Of two that are claimed neither could end the other's. */
+		second = device();
+		expect(claim(second, 1, NULL), 0, "CLAIM of the other CPU");
+		expect(run(b, &one), EDEADLK, "RUN of it without PMIs");
+		enable[0].value = 0x400;
+		expect(run(b, &one), 0, "RUN of it with PMIs");
+		expect_value(one.outcome, SKIDPROOF_TIMED_OUT, "… ends at the deadline");
+		expect_value(one.guard != ~0U, 1, "… of a counter");
+		close(second);
 	}
 }
 
