@@ -377,25 +377,23 @@ NOKPROBE_SYMBOL(save);
 
 static void forget_parked(struct skidproof_file *file)
 {
-	file->parked_ctrl = file->parked_pebs = file->parked_records = 0;
+	file->parked_ctrl = file->parked_records = 0;
 }
 
 /*
  * Between two calls nothing counts, records or traces: user space runs then,
  * whose page tables need not have the debug store. What a call left on stands
- * aside until the next one, which finds it as it was.
+ * aside until the next one, which finds it as it was. IA32_PEBS_ENABLE stays:
+ * writing it would disarm counters that have overflowed.
  */
 void skidproof_park(struct skidproof_file *file)
 {
 	u64 debugctl = skidproof_read(MSR_IA32_DEBUGCTLMSR);
 
 	file->parked_ctrl = skidproof_read(MSR_CORE_PERF_GLOBAL_CTRL);
-	file->parked_pebs = skidproof_read(PEBS_ENABLE);
 	file->parked_records = debugctl & DEBUGCTL_RECORDS;
 	if (file->parked_ctrl)
 		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
-	if (file->parked_pebs)
-		skidproof_wrmsr(PEBS_ENABLE, 0);
 	if (file->parked_records)
 		skidproof_wrmsr(MSR_IA32_DEBUGCTLMSR, debugctl & ~(u64)DEBUGCTL_RECORDS);
 }
@@ -405,8 +403,6 @@ void skidproof_unpark(struct skidproof_file *file)
 	if (file->parked_records)
 		skidproof_wrmsr(MSR_IA32_DEBUGCTLMSR,
 				skidproof_read(MSR_IA32_DEBUGCTLMSR) | file->parked_records);
-	if (file->parked_pebs)
-		skidproof_wrmsr(PEBS_ENABLE, file->parked_pebs);
 	if (file->parked_ctrl)
 		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, file->parked_ctrl);
 	forget_parked(file);

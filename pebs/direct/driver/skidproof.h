@@ -114,8 +114,7 @@ struct skidproof_file {
 	u32 saved_count;
 	u64 global_ctrl;		/* as found */
 	u32 lvt;			/* as found */
-	/* GLOBAL_CTRL, PEBS_ENABLE and bits of DEBUGCTL, between calls. */
-	u64 parked_ctrl, parked_pebs, parked_records;
+	u64 parked_ctrl, parked_records;	/* GLOBAL_CTRL and bits of DEBUGCTL, between calls */
 
 	struct skidproof_block *stack;
 	struct skidproof_block *landing;	/* where programs at ring 3 return to */
