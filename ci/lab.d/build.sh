@@ -246,7 +246,7 @@ build_module() {
   local driver=$root/pebs/direct/driver key tree
   [ -z "$module" ] && [ "$no_module" = 0 ] && [ -d "$driver" ] || return 0
   fetch_headers
-  key=$(find "$driver" -type f -print0 | sort -z | xargs -0 cat | sha256sum | cut -c1-16)
+  key=$(find "$driver" -type f -not -path "$driver/test/*" -print0 | sort -z | xargs -0 cat | sha256sum | cut -c1-16)
   tree=$cache/module-$release-$key
   if [ ! -f "$tree/built" ]; then
     say "lab: building the module"

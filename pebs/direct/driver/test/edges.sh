@@ -31,6 +31,9 @@ expect "an open device keeps the module" sh -c '! rmmod skidproof 2>/dev/null'
 kill $holder
 wait $holder 2>/dev/null
 
+expect "who has claimed what is for root alone" [ "$(stat -c %a $owners)" = 400 ]
+expect "the kernel is tainted: a user of it runs any code" [ $(($(cat /proc/sys/kernel/tainted) & 64)) != 0 ]
+
 begin
 $run >/tmp/second 2>&1
 expect "a second claim is refused, and named" grep -q "claimed by process" /tmp/second

@@ -5,16 +5,17 @@
  *
  * The virtual lab raises an interrupt at the Nth instruction that CPU 0 executes
  * with an IDT that is not the kernel's, or in a module, there each address once;
- * N goes from one to the last by STRIDE. After each run with it everything must be as if nothing had
- * happened: this process' registers, with GS; the IDT the kernel's; nothing that
- * counts, records or traces on while user space runs; the local APIC's entry as
- * the plan left it; another NMI still reaches the kernel, and another run has
- * its result, its record and its PMI. The programs bear values that a handler
- * might take for its own: ECX 1, a GS that is not the kernel's; some fault, are
- * traced, or have an interrupt handler whose write faults. Exits 1 when
- * something was left behind. Machine checks are left out, and it is said, where
- * the kernel was built without a handler for them; boot with mce=off, which
- * makes of each a line in the kernel's log. For the lab alone, with two CPUs.
+ * N goes from one to the last by STRIDE. After each run with it everything must
+ * be as if nothing had happened: this process' registers, with GS, and its shadow
+ * stack; the IDT the kernel's; nothing that counts, records or traces on while
+ * user space runs; the local APIC's entry as the plan left it; another NMI still
+ * reaches the kernel, and another run has its result, its record and its PMI. The
+ * programs bear values that a handler might take for its own: ECX 1, a GS that is
+ * not the kernel's; some fault, are traced, or have an interrupt handler whose
+ * write faults. Exits 1 when something was left behind. Machine checks are left
+ * out, and it is said, where the kernel was built without a handler for them; boot
+ * with mce=off, which makes of each a line in the kernel's log. For the lab alone,
+ * with two CPUs.
  */
 #include <stddef.h>
 #include <sys/syscall.h>
@@ -22,6 +23,9 @@
 
 #include "lab.h"
 
+#ifndef ARCH_SHSTK_ENABLE
+#define ARCH_SHSTK_ENABLE 0x5001
+#endif
 #define RESULT 0x51
 
 struct debug_store {
@@ -179,6 +183,16 @@ static void judge(const struct at *at, const struct skidproof_run *run, int resu
 }
 
 static const unsigned long long mark = 0x0123456789abcdefULL;
+static int has_shadow_stack;
+
+/* Where this process' shadow stack is; 0 where it has none. RDSSPQ RAX. */
+static unsigned long long shadow_stack(void)
+{
+	unsigned long long at = 0;
+
+	asm volatile(".byte 0xf3, 0x48, 0x0f, 0x1e, 0xc8" : "+a" (at));
+	return at;
+}
 
 static void sweep(const struct kind *kind, const struct scenario *scenario, unsigned long stride)
 {
@@ -209,6 +223,8 @@ static void sweep(const struct kind *kind, const struct scenario *scenario, unsi
 		asm volatile("movq %%gs:0, %0" : "=r" (marked));
 		if (marked != mark)
 			complain(&at, "this process' GS", marked);
+		if (has_shadow_stack && !shadow_stack())
+			complain(&at, "this process' shadow stack", 0);
 		on = state(0, &lvt);
 		if (on)
 			complain(&at, "on, while user space runs", on);
@@ -274,8 +290,12 @@ int main(int argc, char **argv)
 {
 	unsigned long stride = argc > 1 ? strtoul(argv[1], NULL, 0) : 1;
 	struct skidproof_claim claim = { .abi = SKIDPROOF_ABI };
+	long enabled = SYS_arch_prctl;
 	unsigned int i, j;
 
+	/* From here on nothing may return to who called main. */
+	asm volatile("syscall" : "+a" (enabled) : "D" (ARCH_SHSTK_ENABLE), "S" (1) : "rcx", "r11", "memory");
+	has_shadow_stack = !enabled && shadow_stack();
 	may_attack();
 	stay_on(0);
 	must(syscall(SYS_arch_prctl, ARCH_SET_GS, &mark) == 0, "ARCH_SET_GS");
@@ -301,6 +321,6 @@ int main(int argc, char **argv)
 		}
 	}
 	console("4");
-	printf("sweep: %d failures\n", failures);
-	return failures != 0;
+	printf("sweep: %d failures%s\n", failures, has_shadow_stack ? ", with a shadow stack" : "");
+	exit(failures != 0);
 }
