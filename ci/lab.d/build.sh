@@ -233,6 +233,28 @@ fetch_headers() {
   mv "$folder.new" "$folder"
 }
 
+# unpack_source FOLDER [PATH…]: of the source of Debian's 6.12 what is asked for, or all of it.
+unpack_source() {
+  local into=$1 state package=linux-source-6.12
+  shift
+  state=$(mktemp -d "$cache/apt.XXXXXX")
+  (
+    own_apt "$state" deb bookworm-backports
+    cd "$state"
+    quietly "$cache/fetch.log" apt-get "${apt_options[@]}" download "$package"
+    mkdir -p "$into"
+    dpkg --fsys-tarfile "$package"_*.deb | tar -xO "./usr/src/$package.tar.xz" |
+      tar -xJ -C "$into" --strip-components=1 "${@/#/$package/}"
+  ) || { rm -rf "$state" "$into"; return 1; }
+  rm -rf "$state"
+}
+fetch_checkpatch() {
+  [ ! -d "$cache/checkpatch" ] || return 0
+  say "lab: fetching checkpatch"
+  unpack_source "$cache/checkpatch.part" scripts/checkpatch.pl scripts/spelling.txt scripts/const_structs.checkpatch &&
+    mv "$cache/checkpatch.part" "$cache/checkpatch"
+}
+
 # make_module TREE [ARGUMENT…]: builds the driver in that folder. With this machine's compiler, which may be older than
 # the kernel's, and without type information, which would want a program more.
 make_module() {
