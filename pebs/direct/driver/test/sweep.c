@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * An interrupt at every instruction of the driver's around and within a run:
- * sweep [STRIDE [KIND]], KIND one of those below.
+ * sweep [STRIDE [KIND [SCENARIO]]], KIND one of those below, SCENARIO a part of a
+ * name of those below.
  *
  * The virtual lab raises an interrupt at the Nth instruction that CPU 0 executes
  * with an IDT that is not the kernel's, or in a module, there each address once;
@@ -58,6 +59,7 @@ static const struct scenario {
 	int traced;	/* branches are recorded */
 	int refused;	/* a write of its interrupt handler's faults */
 	int alone;	/* no other CPU: a counter bounds the time */
+	int closed;	/* no PMI comes */
 } scenarios[] = {
 	{ "ring 0, samples", 0, loop, sizeof(loop) },
 	{ "ring 3, samples", 3, loop, sizeof(loop) },
@@ -69,6 +71,8 @@ static const struct scenario {
 	{ "ring 3, traced", 3, loop, sizeof(loop), .traced = 1 },
 	{ "ring 0, a handler's #GP", 0, loop, sizeof(loop), .refused = 1 },
 	{ "ring 3, a handler's #GP", 3, loop, sizeof(loop), .refused = 1 },
+	{ "ring 0, no PMIs", 0, loop, sizeof(loop), .closed = 1 },
+	{ "ring 3, no PMIs", 3, loop, sizeof(loop), .closed = 1 },
 	{ "ring 0, one CPU", 0, loop, sizeof(loop), .alone = 1 },
 	{ "ring 3, one CPU", 3, loop, sizeof(loop), .alone = 1 },
 };
@@ -113,6 +117,12 @@ static unsigned long kernel_nmis(void)
 	return strtoul(line + 4, NULL, 10);
 }
 
+/* The local APIC's entry: an NMI, masked where none is wanted. */
+static unsigned int lvt_of(const struct scenario *scenario)
+{
+	return scenario->closed ? 0x10400 : 0x400;
+}
+
 /* PEBS of conditional branches, an interrupt at the first record. */
 static int sample(const struct scenario *scenario, struct skidproof_run *run)
 {
@@ -120,8 +130,8 @@ static int sample(const struct scenario *scenario, struct skidproof_run *run)
 	unsigned long long buffer = store.address + BUFFER, bts = store.address + BTS_BUFFER;
 	unsigned long long period = (1ULL << 48) - PERIOD;
 	struct skidproof_msr enable[] = {
-		{ 0x38f, 1, 0, 0 }, { 0x3f1, 1, 0, 0 }, { 0x1d9, 1, 0, 0 }, { 0x834, 1, 0, 0x400 },
-		{ 0x38d, 1, 0, 0 }, { 0x390, 1, 0, 0x400000070000000fULL },
+		{ 0x38f, 1, 0, 0 }, { 0x3f1, 1, 0, 0 }, { 0x1d9, 1, 0, 0 },
+		{ 0x834, 1, 0, lvt_of(scenario) }, { 0x38d, 1, 0, 0 }, { 0x390, 1, 0, 0x400000070000000fULL },
 		{ 0x600, 1, 0, store.address }, { 0x186, 1, 0, branches }, { 0x4c1, 1, 0, period },
 		{ 0x3f1, 1, 0, 1 }, { 0x1d9, 1, 0, scenario->traced ? BRANCHES : 0 }, { 0x38f, 1, 0, 1 },
 	};
@@ -238,17 +248,20 @@ static void sweep(const struct kind *kind, const struct scenario *scenario, unsi
 		after = kernel_nmis();
 		if (after == nmis)
 			complain(&at, "another NMI does not reach the kernel", after);
+		/* Here nothing else waits that it could be one with. */
+		if (scenario->closed && !strcmp(kind->name, "nmi") && after != nmis + 2)
+			complain(&at, "it did not reach the kernel, or more did", after - nmis);
 		reached += after - nmis;
 		nmis = after;
 
 		result = sample(scenario, &run);
 		judge(&at, &run, result, "the next");
-		if (!result && (!run.pmis || run.foreign_nmis))
+		if (!result && ((run.pmis == 0) != scenario->closed || run.foreign_nmis))
 			complain(&at, "the next RUN: PMIs", run.pmis);
 		if (!result && scenario->traced && store_view->bts_index == store_view->bts_base)
 			complain(&at, "the next RUN: branches", 0);
 		on = state(0, &lvt);
-		if (on || (lvt & ~0x1000) != 0x400)
+		if (on || (lvt & ~0x1000) != lvt_of(scenario))
 			complain(&at, "after the next RUN: on, the APIC's entry", on | (unsigned long long)lvt << 32);
 	}
 	printf("%-5s %-24s %5u places; %lu NMIs to the kernel, %lu within the program\n", kind->name,
@@ -313,6 +326,8 @@ int main(int argc, char **argv)
 			continue;
 		}
 		for (j = 0; j < sizeof(scenarios) / sizeof(scenarios[0]); j++) {
+			if (argc > 3 && !strstr(scenarios[j].name, argv[3]))
+				continue;
 			if (scenarios[j].alone)
 				bring(0);
 			sweep(&kinds[i], &scenarios[j], stride ? stride : 1);
