@@ -249,6 +249,9 @@ struct Pretence {
   uint64_t value = 0;
 } pretence;
 
+// What a CPU has read of the TSC last: none reads less afterwards.
+uint64_t last_tsc = 0;
+
 // One emulated CPU as a processor sees it.
 class Cpu final : public Host {
  public:
@@ -293,9 +296,7 @@ class Cpu final : public Host {
   }
   uint64_t tsc() override { return cpu_.get_TSC(); }
   uint64_t set_tsc(uint64_t value) override {
-    for (unsigned n = 0; n < BX_SMP_PROCESSORS; ++n) {
-      if (BX_CPU(n) != &cpu_) value = std::max<uint64_t>(value, BX_CPU(n)->get_TSC());
-    }
+    value = std::max(value, last_tsc);
     for (unsigned n = 0; n < BX_SMP_PROCESSORS; ++n) BX_CPU(n)->set_TSC(value);
     return value;
   }
@@ -609,12 +610,17 @@ struct OwnInstructions : BX_CPU_C {
     gen_reg[BX_64BIT_REG_RDX].rrx = *value >> 32;
   }
   void rdtsc(bxInstruction_c* i) {
-    units[bx_cpuid]->processor.bring_tsc_up_to_date();
+    before_tsc();
     RDTSC(i);
   }
   void rdtscp(bxInstruction_c* i) {
-    units[bx_cpuid]->processor.bring_tsc_up_to_date();
+    before_tsc();
     RDTSCP(i);
+  }
+  // Time is that of the core whose cycles are counted, on every CPU.
+  void before_tsc() {
+    for (const auto& unit : units) unit->processor.bring_tsc_up_to_date();
+    last_tsc = std::max<uint64_t>(last_tsc, get_TSC());
   }
   // In front of the instruction that is about to be executed.
   void attacked(Attack::Kind kind) {
