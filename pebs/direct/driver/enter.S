@@ -439,6 +439,9 @@ not_refused:
 	stop_branches
 	push_registers
 	take_gs
+	/* A PMI that comes from here on, late, is to start nothing again. */
+	movq	skidproof_now(%rax), %rax
+	movb	$0, RUNNING_inside(%rax)
 	call_aligned skidproof_fault
 	testl	%eax, %eax
 	pop_registers

@@ -132,26 +132,33 @@ void skidproof_watch_check(struct skidproof_file *file)
 
 /* --- A counter */
 
-/* From where it counts to its overflow. */
+static u64 mask_of(u32 width)
+{
+	return width >= 64 ? ~0ULL : BIT_ULL(width) - 1;
+}
+
+/* So that it overflows at the end of the slice. */
 void skidproof_guard_start(const struct running *run)
 {
+	u64 limit = (u64)tsc_khz * skidproof_limit_ms, left = run->file->slice_end - rdtsc(), counts;
+
 	if (run->guard == NO_GUARD)
 		return;
+	/* The slice is over, and the next one begins before this counts. */
+	if (left > limit)
+		left = limit;
+	counts = max_t(u64, mul_u64_u64_div_u64(run->guard_limit, left, limit), 1);
 	if (run->guard & FIXED_INDEX)
 		skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR0 + (run->guard & ~FIXED_INDEX),
-				run->guard_start);
-	else
-		skidproof_wrmsr(MSR_ARCH_PERFMON_PERFCTR0 + run->guard, run->guard_start);
+				(0 - counts) & mask_of(run->file->fixed_width));
+	else /* what a 32-bit write can say */
+		skidproof_wrmsr(MSR_ARCH_PERFMON_PERFCTR0 + run->guard,
+				(u32)(0 - min_t(u64, counts, 0x7fffffff)));
 }
 
 static int unbounded(void)
 {
 	return without_bound ? 0 : -EDEADLK;
-}
-
-static u64 mask_of(u32 width)
-{
-	return width >= 64 ? ~0ULL : BIT_ULL(width) - 1;
 }
 
 /* How long it is looked at how fast a counter counts. */
@@ -224,7 +231,7 @@ int skidproof_guard_begin(struct running *run)
 			continue;
 		run->guard = FIXED_INDEX | i;
 		run->guard_bit = BIT_ULL(32 + i);
-		run->guard_start = (0 - in_limit[i]) & mask_of(file->fixed_width);
+		run->guard_limit = in_limit[i];
 		run->guard_counter = skidproof_read(MSR_CORE_PERF_FIXED_CTR0 + i);
 		skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR_CTRL, run->fixed_ctrl | FIXED_GUARD << (4 * i));
 	}
@@ -234,8 +241,7 @@ int skidproof_guard_begin(struct running *run)
 			continue;
 		run->guard = i;
 		run->guard_bit = BIT_ULL(i);
-		/* What a 32-bit write can say. */
-		run->guard_start = (u32)(0 - min_t(u64, file->core_cycles, 0x7fffffff));
+		run->guard_limit = file->core_cycles;
 		run->guard_counter = skidproof_read(MSR_ARCH_PERFMON_PERFCTR0 + i);
 		skidproof_wrmsr(MSR_ARCH_PERFMON_EVENTSEL0 + i, EVTSEL_GUARD);
 	}

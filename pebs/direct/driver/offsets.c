@@ -21,6 +21,7 @@ int main(void)
 	ENTRY(user);
 	ENTRY(rip);
 	DEFINE(RUNNING_kernel_sp, offsetof(struct running, entry.kernel_sp));
+	DEFINE(RUNNING_inside, offsetof(struct running, inside));
 	DEFINE(RUNNING_debugctl_after, offsetof(struct running, debugctl_after));
 	DEFINE(FRAME_BYTES, sizeof(struct skidproof_frame));
 	return 0;

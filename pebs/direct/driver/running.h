@@ -44,7 +44,7 @@ struct running {
 	unsigned int turns;	/* that are over */
 	bool begun;		/* the program has */
 	bool unfinished;	/* another turn is to come */
-	bool inside;		/* from the way in to the first stub that ends the run */
+	bool inside;		/* from the way in to the first stub that ends the run: enter.S clears it */
 	bool lvt_open;		/* unmasked when the program began */
 	u32 refused;		/* MSR whose write started nothing */
 	u64 debugctl_after;	/* the program */
@@ -54,7 +54,7 @@ struct running {
 	u64 can_interrupt;	/* status bits that come with a PMI */
 	u32 guard;		/* as in struct skidproof_run */
 	u64 guard_bit;
-	u64 guard_start;	/* from where it counts to its overflow */
+	u64 guard_limit;	/* what it counts in the limit */
 	u64 fixed_ctrl, guard_counter;	/* as found */
 	u64 begin, deadline;	/* TSC */
 	u64 pebs;		/* IA32_PEBS_ENABLE, off while the kernel handles an NMI */

@@ -292,7 +292,6 @@ int notrace skidproof_fault(struct skidproof_fault *fault)
 	struct skidproof_run *plan = run->plan;
 	bool user = of_user(fault->cs);
 
-	run->inside = false;
 	if (fault->vector == X86_TRAP_MC) {
 		run->ending = BROKEN;
 	} else if (user && fault->vector == X86_TRAP_UD &&
