@@ -146,6 +146,33 @@ no_lists() {
   lists= apt_options=()
 }
 
+# A kernel of our own from Debian's source, and what modules are built with.
+build_checked() {
+  local options=ci/lab.d/checked.config work refused tree
+  release=checked-$(hash_of "$options" <(gcc --version))
+  kernel=$cache/kernel-$release/vmlinuz
+  tree=$cache/headers-$release/usr/src/linux-headers-$release
+  [ ! -f "$kernel" ] || return 0
+  (need_packages flex bison bc libelf-dev libssl-dev >&2) || cannot "what a kernel is built with cannot be installed"
+  say "lab: building a kernel with KASAN and lockdep, some five minutes"
+  rm -rf "$cache"/{kernel,headers,module,build}-checked-*
+  work=$cache/build-$release
+  unpack_source "$work/source" || cannot "Linux' source could not be fetched; see $cache/fetch.log"
+  quietly "$cache/checked.log" make -C "$work/source" O="$work/build" KCONFIG_ALLCONFIG="$root/$options" allnoconfig ||
+    die "Linux cannot be configured; see $cache/checked.log"
+  refused=$(grep '^CONFIG_' "$options" | grep -vxFf "$work/build/.config" || true)
+  [ -z "$refused" ] || die "Kconfig does not take all of $options:" "$refused"
+  # shellcheck disable=SC2016  # make's variable
+  { quietly "$cache/checked.log" make -C "$work/build" -j"$(nproc)" bzImage modules &&
+    quietly "$cache/checked.log" make -C "$work/build" run-command \
+      KBUILD_RUN_COMMAND='$(srctree)/scripts/package/install-extmod-build '"$tree"; } ||
+    die "the kernel with KASAN and lockdep does not build; see $cache/checked.log"
+  cp "$work/build/.config" "$tree/"
+  mkdir -p "$cache/kernel-$release"
+  mv "$work/build/arch/x86/boot/bzImage" "$kernel"
+  rm -rf "$work"
+}
+
 # Of Debian's suites the one that carries the newest kernel becomes `suite`, and apt knows it.
 find_newest() {
   local each state version newest=
@@ -167,6 +194,7 @@ find_newest() {
 }
 
 fetch_kernel() {
+  [ "$linux" != checked ] || { build_checked; return 0; }
   local version=$cache/kernel-version-$linux image binary from=
   release=
   if [ -f "$version" ]; then
