@@ -37,6 +37,11 @@ tl::unexpected<Error> failed(const char* what, int error) {
                   "bring it online and start again");
     case EDEADLK:
       return tl::make_unexpected(words_of_no_bound(what));
+    case EBUSY:
+      return fail(
+          ErrorCode::kIo,
+          fmt::format("cannot {}: Intel PT or a hypervisor has begun to use the claimed CPU", what),
+          "end what records intel_pt events and the guests, then start again");
     case ENOMEM:
     case ENOSPC:
       return fail(ErrorCode::kNoMemory, fmt::format("cannot {}: {}", what, std::strerror(error)),

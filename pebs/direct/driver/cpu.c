@@ -478,6 +478,24 @@ struct probe {
 	struct skidproof_claim *claim;
 };
 
+/* Who shares the LVT entry and a bit of the status, and whose guests' counters go into the same registers. */
+static u32 somebody_else(const struct skidproof_file *file, u64 *detail)
+{
+	*detail = native_read_cr4();
+	if (*detail & X86_CR4_VMXE)
+		return SKIDPROOF_VIRTUALIZES;
+	*detail = file->traces ? skidproof_read(MSR_IA32_RTIT_CTL) : 0;
+	return *detail & 1 ? SKIDPROOF_TRACES : SKIDPROOF_CLAIMED;
+}
+
+/* Before a run, on its CPU: whether somebody has come since the claim whom no reservation keeps away. */
+bool skidproof_alone(const struct skidproof_file *file)
+{
+	u64 detail;
+
+	return somebody_else(file, &detail) == SKIDPROOF_CLAIMED;
+}
+
 static bool refuse(struct skidproof_claim *claim, u32 refusal, u64 detail)
 {
 	claim->refusal = refusal;
@@ -513,7 +531,7 @@ static void probe_here(void *data)
 	struct skidproof_claim *claim = probe->claim;
 	struct skidproof_file *file = probe->file;
 	u64 misc, value;
-	u32 eax, ebx, ecx, edx;
+	u32 eax, ebx, ecx, edx, refusal;
 
 	cpuid(0, &eax, &ebx, &ecx, &edx);
 	if (eax >= 0x1a) {
@@ -550,14 +568,10 @@ static void probe_here(void *data)
 		refuse(claim, SKIDPROOF_NEW_PERFMON, file->perfmon_version);
 		return;
 	}
-	/* Its guests' counters go into the same registers. */
-	if (native_read_cr4() & X86_CR4_VMXE) {
-		refuse(claim, SKIDPROOF_VIRTUALIZES, native_read_cr4());
-		return;
-	}
-	/* It shares the LVT entry and a bit of the status. */
-	if (!skidproof_rdmsr(MSR_IA32_RTIT_CTL, &value) && (value & 1)) {
-		refuse(claim, SKIDPROOF_TRACES, value);
+	file->traces = !skidproof_rdmsr(MSR_IA32_RTIT_CTL, &value);
+	refusal = somebody_else(file, &value);
+	if (refusal) {
+		refuse(claim, refusal, value);
 		return;
 	}
 	if (skidproof_rdmsr(MSR_IA32_MISC_ENABLE, &misc)) {

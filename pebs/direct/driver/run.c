@@ -488,7 +488,7 @@ static int begin(struct running *run)
 
 	run->smis = smi_count(file);
 	run->machine_checks = machine_checks(file);
-	run->error = prepare(run);
+	run->error = skidproof_alone(file) ? prepare(run) : -EBUSY;
 	run->begin = rdtsc_ordered();
 	run->deadline = run->begin + (u64)run->plan->deadline_ms * tsc_khz;
 	return run->error;

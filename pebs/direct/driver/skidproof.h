@@ -104,6 +104,7 @@ struct skidproof_file {
 	u32 gp_width, fixed_width;
 	u32 mc_banks;
 	bool smi_count;
+	bool traces;			/* Intel PT is there */
 	bool x2apic;
 
 	/* What counters of cycles count in the limit; 0: not looked at, or nothing. */
@@ -152,6 +153,7 @@ bool skidproof_ds_inside(struct skidproof_file *file, u64 ds_area, bool pebs, bo
 u32 skidproof_full_width_alias(const struct skidproof_file *file, u32 msr);
 int skidproof_cpu_init(void);
 void skidproof_cpu_exit(void);
+bool skidproof_alone(const struct skidproof_file *file);
 void skidproof_park(struct skidproof_file *file);
 void skidproof_unpark(struct skidproof_file *file);
 void skidproof_forget_ds(struct skidproof_file *file, struct skidproof_block *block);

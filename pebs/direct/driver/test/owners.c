@@ -89,7 +89,7 @@ static void perf(void)
 	claim_is(0, SKIDPROOF_CLAIMED, 0, "it closed");
 }
 
-/* Claimed, run, released: the entry is the other one's again. */
+/* Claimed, run, released: the entry is the other one's again. Meanwhile others come whom a claim does not keep away. */
 static void foreign_entry(void)
 {
 	struct skidproof_claim claim = { .abi = SKIDPROOF_ABI };
@@ -103,10 +103,19 @@ static void foreign_entry(void)
 	unsigned int lvt;
 
 	pretend("lvt eb");
+	pretend("msr 570 0");
 	must(ioctl(file, SKIDPROOF_IOC_CLAIM, &claim) == 0, "CLAIM");
 	*(unsigned char *)take(file, &code, SKIDPROOF_CODE, 4096) = 0xc3;
 	run.entry = code.address;
 	must(ioctl(file, SKIDPROOF_IOC_RUN, &run) == 0, "RUN");
+	pretend("msr 570 1");
+	verdict(ioctl(file, SKIDPROOF_IOC_RUN, &run) && errno == EBUSY, "RUN when Intel PT traces since, errno", errno);
+	pretend("msr 570 0");
+	pretend("cr4 2000");
+	verdict(ioctl(file, SKIDPROOF_IOC_RUN, &run) && errno == EBUSY, "RUN when a hypervisor is there since, errno", errno);
+	pretend("cr4 2000");
+	must(ioctl(file, SKIDPROOF_IOC_RUN, &run) == 0, "RUN without them");
+	pretend("none");
 	state(0, &lvt);
 	verdict(lvt == 0x400, "an owner of the APIC's entry: during a claim it is the plan's", lvt);
 	ioctl(file, SKIDPROOF_IOC_RELEASE, NULL);
