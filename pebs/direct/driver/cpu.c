@@ -410,7 +410,8 @@ void skidproof_unpark(struct skidproof_file *file)
 
 /* --- Claiming */
 
-static void stop(void)
+/* Whatever counts, records or traces here. */
+void skidproof_stop(void)
 {
 	u64 debugctl = skidproof_read(MSR_IA32_DEBUGCTLMSR);
 
@@ -425,7 +426,7 @@ static void restore(struct skidproof_file *file)
 {
 	u64 status;
 
-	stop();
+	skidproof_stop();
 	forget_parked(file);
 	file->lvt_open = false;
 	skidproof_lvt_write(file, file->lvt | APIC_LVT_MASKED);
@@ -454,7 +455,7 @@ static void forget_here(void *data)
 	u64 size = (u64)forget->block->count * PAGE_SIZE;
 	u32 i;
 
-	stop();
+	skidproof_stop();
 	forget_parked(forget->file);
 	if (area < begin || area - begin >= size)
 		return;
@@ -898,7 +899,7 @@ static struct notifier_block reboot_block = { .notifier_call = reboots };
 static int panics(struct notifier_block *block, unsigned long event, void *data)
 {
 	if (raw_cpu_read(owner))
-		stop();
+		skidproof_stop();
 	return NOTIFY_DONE;
 }
 

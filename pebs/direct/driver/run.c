@@ -452,6 +452,7 @@ static int prepare(struct running *run)
 	u32 last = take_last(run);
 	u64 pebs = 0, debugctl;
 	int error;
+	u32 lvt;
 
 	error = write_all(run, run->enable, plan->enable_count - last);
 	if (error || plan->outcome != SKIDPROOF_RETURNED)
@@ -468,7 +469,13 @@ static int prepare(struct running *run)
 		return -EPERM;
 	/* Whatever counts already stops while the rest is prepared. */
 	skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
-	run->lvt_open = !(skidproof_lvt_read(file) & APIC_LVT_MASKED);
+	lvt = skidproof_lvt_read(file);
+	/* One that was on its way when the plan opened the entry is nobody's. */
+	if (file->lvt_open && lvt & APIC_LVT_MASKED) {
+		lvt &= ~APIC_LVT_MASKED;
+		skidproof_lvt_write(file, lvt);
+	}
+	run->lvt_open = !(lvt & APIC_LVT_MASKED);
 	run->seen = skidproof_read(plan->status_msr);
 	error = skidproof_guard_begin(run);
 	if (error)
@@ -516,7 +523,7 @@ static void finish(struct running *run)
 
 	plan->guard = run->guard;
 	if (run->error) {
-		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
+		skidproof_stop();
 	} else {
 		/* With the counters off: what waits need not wait for the lists. */
 		local_irq_enable();

@@ -154,6 +154,7 @@ u32 skidproof_full_width_alias(const struct skidproof_file *file, u32 msr);
 int skidproof_cpu_init(void);
 void skidproof_cpu_exit(void);
 bool skidproof_alone(const struct skidproof_file *file);
+void skidproof_stop(void);
 void skidproof_park(struct skidproof_file *file);
 void skidproof_unpark(struct skidproof_file *file);
 void skidproof_forget_ds(struct skidproof_file *file, struct skidproof_block *block);
