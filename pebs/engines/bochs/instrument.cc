@@ -174,8 +174,9 @@ class Attack {
   bool armed(unsigned cpu) const { return kind_ != Kind::kNone && cpu == cpu_; }
   // A CPU is about to execute this instruction: what is to come now.
   Kind begins(uint64_t ip, uint64_t idt) {
-    // Where Linux has its modules. [Documentation/x86/x86_64/mm.rst: module mapping space]
-    constexpr uint64_t kModules = 0xFFFF'FFFF'C000'0000, kModulesEnd = 0xFFFF'FFFF'FF00'0000;
+    // Where Linux has its modules; without CONFIG_RANDOMIZE_BASE they begin there, else above, and with nokaslr the kernel
+    // itself ends below both. [Documentation/x86/x86_64/mm.rst: module mapping space]
+    constexpr uint64_t kModules = 0xFFFF'FFFF'A000'0000, kModulesEnd = 0xFFFF'FFFF'FF00'0000;
     const bool place =
         !is_of_linux(idt) || (ip >= kModules && ip < kModulesEnd && met_.insert(ip).second);
     seen_ += place ? 1 : 0;
