@@ -209,6 +209,16 @@ TEST(Row, FieldsThatWereAddedLaterMayBeMissing) {
   EXPECT_THAT(row_of(end).error().message, HasSubstr("`counts.xpass` is missing"));
 }
 
+TEST(Row, AMeasurementHasANameAndItsLackAReason) {
+  EXPECT_THAT(refusal(MeasurementStartRow{.machine = "direct"}), HasSubstr("name"));
+  UnmeasuredRow unmeasured{.machine = "direct", .name = "calibration.record-cycles"};
+  EXPECT_THAT(refusal(unmeasured), HasSubstr("says why"));
+  unmeasured.reason = "no event counts cycles";
+  EXPECT_EQ(refusal(unmeasured), "");
+  unmeasured.name.clear();
+  EXPECT_THAT(refusal(unmeasured), HasSubstr("name"));
+}
+
 TEST(Row, ANumberThatIsNotOneIsRefused) {
   MeasurementRow measurement = sample_measurement();
   measurement.value = std::nan("");

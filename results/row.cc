@@ -112,6 +112,20 @@ void fields(auto&& field, MaybeConst<MeasurementNoise> auto& noise) {
   field("steal_s", noise.steal_s);
 }
 
+void fields(auto&& field, MaybeConst<MeasurementStartRow> auto& row) {
+  field("machine", row.machine);
+  field("microarch", row.microarch);
+  field("name", row.name);
+  field("started", row.started);
+}
+
+void fields(auto&& field, MaybeConst<UnmeasuredRow> auto& row) {
+  field("machine", row.machine);
+  field("microarch", row.microarch);
+  field("name", row.name);
+  field("reason", row.reason);
+}
+
 void fields(auto&& field, MaybeConst<MeasurementRow> auto& row) {
   field("machine", row.machine);
   field("microarch", row.microarch);
@@ -444,6 +458,15 @@ std::string wrong(const TestRow& row) {
   return wrong(row.repetitions);
 }
 
+std::string wrong(const MeasurementStartRow& row) {
+  return row.name.empty() ? "a measurement has a name" : "";
+}
+
+std::string wrong(const UnmeasuredRow& row) {
+  if (row.name.empty()) return "a measurement has a name";
+  return row.reason.empty() ? "it says why" : "";
+}
+
 std::string wrong(const MeasurementRow& row) {
   if (row.name.empty() || row.unit.empty() || row.statistic.empty()) {
     return "a measurement has a name, a unit and a statistic";
@@ -503,8 +526,10 @@ std::string subject(const auto& row) {
   return row.machine;
 }
 
-constexpr std::array kTypes = {"run",    "machine",       "test-start", "test", "measurement",
-                               "defect", "qualification", "fuzz",       "end"};
+constexpr std::array kTypes = {
+    "run",        "machine",     "test-start", "test",          "measurement-start",
+    "unmeasured", "measurement", "defect",     "qualification", "fuzz",
+    "end"};
 
 }  // namespace
 
@@ -577,6 +602,10 @@ void to_json(Json& json, const RunRow& row) { write_row(json, "run", row); }
 void to_json(Json& json, const MachineRow& row) { write_row(json, "machine", row); }
 void to_json(Json& json, const TestStartRow& row) { write_row(json, "test-start", row); }
 void to_json(Json& json, const TestRow& row) { write_row(json, "test", row); }
+void to_json(Json& json, const MeasurementStartRow& row) {
+  write_row(json, "measurement-start", row);
+}
+void to_json(Json& json, const UnmeasuredRow& row) { write_row(json, "unmeasured", row); }
 void to_json(Json& json, const MeasurementRow& row) { write_row(json, "measurement", row); }
 void to_json(Json& json, const DefectRow& row) { write_row(json, "defect", row); }
 void to_json(Json& json, const QualificationRow& row) { write_row(json, "qualification", row); }
@@ -596,6 +625,8 @@ Expected<Row> row_of(const Json& json) {
   if (type == "machine") return read_row<MachineRow>(json);
   if (type == "test-start") return read_row<TestStartRow>(json);
   if (type == "test") return read_row<TestRow>(json);
+  if (type == "measurement-start") return read_row<MeasurementStartRow>(json);
+  if (type == "unmeasured") return read_row<UnmeasuredRow>(json);
   if (type == "measurement") return read_row<MeasurementRow>(json);
   if (type == "defect") return read_row<DefectRow>(json);
   if (type == "qualification") return read_row<QualificationRow>(json);

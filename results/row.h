@@ -204,6 +204,23 @@ struct MeasurementNoise {
   double steal_s = 0;
 };
 
+// `measurement-start`: on disk before a measurement that tests depend on touches the machine. A `measurement`
+// or `unmeasured` row of this name follows.
+struct MeasurementStartRow {
+  std::string machine;
+  std::string microarch;
+  std::string name;
+  std::string started;
+};
+
+// `unmeasured`: why there is no such number.
+struct UnmeasuredRow {
+  std::string machine;
+  std::string microarch;
+  std::string name;
+  std::string reason;  // "there is no fixed counter of cycles", "machine lost: …"
+};
+
 // `measurement`: one number with its spread. Names and parameters that the report draws:
 //   memory.latency         ns | cycles   parameters.bytes, parameters.page ("4KiB", "2MiB")
 //   store.bandwidth        GB/s          parameters.bytes, parameters.kind ("regular-8",
@@ -292,8 +309,9 @@ struct EndRow {
   double duration_s = 0;
 };
 
-using Row = std::variant<RunRow, MachineRow, TestStartRow, TestRow, MeasurementRow, DefectRow,
-                         QualificationRow, FuzzRow, EndRow>;
+using Row =
+    std::variant<RunRow, MachineRow, TestStartRow, TestRow, MeasurementStartRow, UnmeasuredRow,
+                 MeasurementRow, DefectRow, QualificationRow, FuzzRow, EndRow>;
 
 // nlohmann's conversions, so that `Json line = row;` works.
 void to_json(Json& json, const Histogram& histogram);
@@ -302,6 +320,8 @@ void to_json(Json& json, const RunRow& row);
 void to_json(Json& json, const MachineRow& row);
 void to_json(Json& json, const TestStartRow& row);
 void to_json(Json& json, const TestRow& row);
+void to_json(Json& json, const MeasurementStartRow& row);
+void to_json(Json& json, const UnmeasuredRow& row);
 void to_json(Json& json, const MeasurementRow& row);
 void to_json(Json& json, const DefectRow& row);
 void to_json(Json& json, const QualificationRow& row);

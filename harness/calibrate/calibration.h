@@ -43,6 +43,8 @@ struct Figure {
   double low = 0, high = 0;
   uint64_t n = 0;
   std::string reason;
+  bool lost =
+      false;  // whoever measured it lost the machine: nothing is known of it, not even that it is small
 
   bool known() const { return n != 0; }
 };
@@ -56,6 +58,11 @@ class Calibration {
 
   // Measured when it is asked for the first time, some milliseconds each.
   const Figure& operator[](Quantity quantity);
+
+  // It took the machine along when it was measured, and is not measured again.
+  void leave_out(Quantity quantity, std::string reason) {
+    figures_[static_cast<size_t>(quantity)] = Figure{.reason = std::move(reason), .lost = true};
+  }
 
  private:
   MachineFor machine_for_;

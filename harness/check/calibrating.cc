@@ -30,12 +30,15 @@ calibrate::Calibration calibration_of(MachineSource& source, uint64_t seed) {
   return {std::move(machine_for), seed};
 }
 
-std::optional<results::MeasurementRow> row_of(calibrate::Calibration& calibration,
-                                              calibrate::Quantity quantity,
-                                              const std::string& machine,
-                                              const std::string& microarch) {
+results::Row row_of(calibrate::Calibration& calibration, calibrate::Quantity quantity,
+                    const std::string& machine, const std::string& microarch) {
   const calibrate::Figure& figure = calibration[quantity];
-  if (!figure.known()) return std::nullopt;
+  if (!figure.known()) {
+    return results::UnmeasuredRow{.machine = machine,
+                                  .microarch = microarch,
+                                  .name = std::string(name_of(quantity)),
+                                  .reason = figure.reason};
+  }
   results::MeasurementRow row;
   row.machine = machine;
   row.microarch = microarch;

@@ -3,7 +3,6 @@
 #define SKIDPROOF_HARNESS_CHECK_CALIBRATING_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "harness/calibrate/calibration.h"
@@ -16,11 +15,9 @@ namespace skidproof::check {
 // source must outlive the calibration.
 calibrate::Calibration calibration_of(MachineSource& source, uint64_t seed);
 
-// A figure as a row; nullopt where it is not known.
-std::optional<results::MeasurementRow> row_of(calibrate::Calibration& calibration,
-                                              calibrate::Quantity quantity,
-                                              const std::string& machine,
-                                              const std::string& microarch);
+// A figure as a row: `measurement`, or `unmeasured` where it is not known.
+results::Row row_of(calibrate::Calibration& calibration, calibrate::Quantity quantity,
+                    const std::string& machine, const std::string& microarch);
 
 }  // namespace skidproof::check
 

@@ -262,7 +262,12 @@ const calibrate::Figure& Test::calibrated(calibrate::Quantity quantity) {
     shared.calibration =
         std::make_shared<calibrate::Calibration>(calibration_of(*shared.machines, shared.seed));
   }
-  return (*shared.calibration)[quantity];
+  const calibrate::Figure& figure = (*shared.calibration)[quantity];
+  if (figure.lost) {
+    throw SkipTest{SkipCategory::kMachineLimit,
+                   fmt::format("{}: {}", calibrate::name_of(quantity), figure.reason)};
+  }
+  return figure;
 }
 
 const arch::Microarch& Test::uarch() { return *state_->uarch; }

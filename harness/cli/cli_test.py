@@ -675,6 +675,36 @@ class Resume(CliTest):
         rows, _ = self.assert_resumed(self.skidproof("run", "--resume", "o"), 2)
         self.assertNotIn("ground-broken", {row["skip_category"] for row in rows if row["type"] == "test"})
 
+    def test_a_lost_measurement_is_named_and_not_tried_again(self):
+        lost = self.cut_behind("measurement-start", 3)["name"]
+        done = self.skidproof("run", "--resume", "o")
+        self.assertIn("machine lost in " + lost, " ".join(done.out.split()))
+        rows, whole = self.assert_resumed(done, 2)
+        self.assertEqual([row["name"] for row in rows if row["type"] == "unmeasured"], [lost])
+        self.assertEqual([row["name"] for row in rows if row["type"] == "measurement-start"].count(lost), 1)
+        self.assertIn(lost, rows[-1]["reason"])
+        tests = self.by_id(rows)
+        for name, row in whole.items():
+            if tests[name]["status"] != row["status"]:
+                self.assertEqual((tests[name]["status"], tests[name]["skip_category"]), ("skip", "machine-limit"), name)
+                self.assertIn(lost, tests[name]["reason"])
+        # Nor when the machine is lost once more.
+        self.whole = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        another = self.cut_behind("test-start", len(self.by_id(rows)) - 1)["id"]
+        rows, _ = self.assert_resumed(self.skidproof("run", "--resume", "o"), 2)
+        self.assertEqual([row["name"] for row in rows if row["type"] == "measurement-start"].count(lost), 1)
+        self.assertEqual(self.by_id(rows)[another]["status"], "error")
+
+    def test_what_needs_a_lost_measurement_is_not_judged(self):
+        self.FILTER = "PmuCounters.*:PmuEvents.*"
+        self.assertEqual(self.skidproof("run", "--machine", MODEL, "--filter", self.FILTER, "--out", "e").exit, 0)
+        self.path = self.folder / "e" / "results.jsonl"
+        self.whole = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        self.assertEqual(self.cut_behind("measurement-start", 1)["name"], "calibration.edge-instructions")
+        rows, _ = self.assert_resumed(self.skidproof("run", "--resume", "e"), 2)
+        without = [row for row in rows if row["type"] == "test" and row["skip_category"] == "machine-limit"]
+        self.assertTrue([row for row in without if "machine lost" in row["reason"]])
+
     def test_between_two_tests_nothing_is_lost(self):
         self.cut_behind("test", 4)
         rows, _ = self.assert_resumed(self.skidproof("run", "--resume", "o"), 0)

@@ -25,6 +25,11 @@ tl::unexpected<Error> refused(std::string message, std::string advice) {
   return fail(ErrorCode::kInvalidArgument, std::move(message), std::move(advice));
 }
 
+std::string lost_since(const std::string& started) {
+  return fmt::format("{}it had started at {} and nothing came after: a hang, a crash or a reboot",
+                     kLost, started);
+}
+
 // Where the last line that ended ends.
 Expected<uint64_t> whole_lines(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -45,6 +50,17 @@ Expected<void> sort_in(Interrupted& interrupted, const results::ReadRow& read) {
   } else if (auto* test = std::get_if<results::TestRow>(&row)) {
     interrupted.lost.reset();
     interrupted.tests.push_back(std::move(*test));
+  } else if (auto* measuring = std::get_if<results::MeasurementStartRow>(&row)) {
+    interrupted.lost_measurement = measuring->name;
+    interrupted.left_out[measuring->name] = lost_since(measuring->started);
+  } else if (auto* measured = std::get_if<results::MeasurementRow>(&row)) {
+    interrupted.lost_measurement.reset();
+    interrupted.left_out.erase(measured->name);
+  } else if (auto* unmeasured = std::get_if<results::UnmeasuredRow>(&row)) {
+    interrupted.lost_measurement.reset();
+    interrupted.left_out.erase(unmeasured->name);
+    if (unmeasured->reason.starts_with(kLost))
+      interrupted.left_out[unmeasured->name] = unmeasured->reason;
   }
   return {};
 }
@@ -103,9 +119,7 @@ results::TestRow lost_row(const results::TestStartRow& start) {
   row.seed = start.seed;
   row.repetition = start.repetition;
   row.status = results::Status::kError;
-  row.reason =
-      fmt::format("{}it had started at {} and nothing came after: a hang, a crash or a reboot",
-                  kLost, start.started);
+  row.reason = lost_since(start.started);
   for (const check::TestInfo& info : check::tests()) {
     if (info.id() != start.id) continue;
     row.stage = name_of(info.stage);

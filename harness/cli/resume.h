@@ -3,6 +3,7 @@
 #define SKIDPROOF_HARNESS_CLI_RESUME_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,9 +18,13 @@ struct Interrupted {
   results::RunRow run;
   std::optional<results::MachineRow> machine;  // nullopt: it ended before that row
   std::vector<results::TestRow> tests;
-  std::optional<results::TestStartRow> lost;  // the test that had started when it ended
-  uint64_t whole = 0;                         // bytes of the file that are whole lines
-  bool torn = false;                          // there are more: its last line breaks off
+  std::optional<results::TestStartRow> lost;    // the test that had started when it ended
+  std::optional<std::string> lost_measurement;  // the same of a measurement
+  // Measurements that this or an earlier end of the machine cut short, each with its reason. They are not
+  // tried again: whoever goes on would hang again.
+  std::map<std::string, std::string> left_out;
+  uint64_t whole = 0;  // bytes of the file that are whole lines
+  bool torn = false;   // there are more: its last line breaks off
 };
 
 // The run in this folder. kInvalidArgument, with what to do, where there is none, where it has an `end`

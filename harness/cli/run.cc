@@ -261,13 +261,21 @@ const check::TestInfo* info_of(const ::testing::TestInfo& test) {
 
 // What the suites take their margins from is measured and written down before the first test of the stage
 // on which the measurement stands: before registers were read nothing counts. Stands before
-// check::Listener, so that a measurement is no test's.
+// check::Listener, so that a measurement is no test's. `left_out`: name to reason.
 class CalibratesByStage final : public ::testing::EmptyTestEventListener {
  public:
-  CalibratesByStage(const Identity& who, ResultFiles& files) : who_(who), files_(files) {
+  CalibratesByStage(const Identity& who, ResultFiles& files,
+                    const std::map<std::string, std::string>& left_out)
+      : who_(who), files_(files) {
     check::Environment& shared = check::environment();
     shared.calibration = std::make_shared<calibrate::Calibration>(
         check::calibration_of(*shared.machines, shared.seed));
+    for (calibrate::Quantity quantity : calibrate::kQuantities) {
+      const auto found = left_out.find(std::string(name_of(quantity)));
+      if (found == left_out.end()) continue;
+      shared.calibration->leave_out(quantity, found->second);
+      done_[static_cast<size_t>(quantity)] = true;
+    }
   }
 
   void OnTestStart(const ::testing::TestInfo& test) override {
@@ -281,10 +289,7 @@ class CalibratesByStage final : public ::testing::EmptyTestEventListener {
       bool& done = done_[static_cast<size_t>(quantity)];
       if (done || stage_of(quantity) > info->stage) continue;
       done = true;
-      const auto row = check::row_of(*shared.calibration, quantity, who_.name,
-                                     std::string(who_.microarch->name));
-      if (!row) continue;
-      if (const auto written = files_.write(*row); !written) {
+      if (!measure(quantity)) {
         check::request_stop(results::SkipCategory::kInterrupted, "results could not be written");
         return;
       }
@@ -292,6 +297,17 @@ class CalibratesByStage final : public ::testing::EmptyTestEventListener {
   }
 
  private:
+  // The first row is on disk before the machine is touched.
+  bool measure(calibrate::Quantity quantity) {
+    const std::string microarch(who_.microarch->name);
+    const results::MeasurementStartRow start{.machine = who_.name,
+                                             .microarch = microarch,
+                                             .name = std::string(name_of(quantity)),
+                                             .started = results::utc_now()};
+    return files_.write(start) && files_.write(check::row_of(*check::environment().calibration,
+                                                             quantity, who_.name, microarch));
+  }
+
   const Identity& who_;
   ResultFiles& files_;
   std::array<bool, calibrate::kQuantities.size()> done_ = {};
@@ -324,6 +340,7 @@ int run_suites(const RunOptions& options, const OpenMachine& machine, RecordingS
   auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
   delete listeners.Release(listeners.default_result_printer());
   const std::string microarch(who.microarch == nullptr ? "" : who.microarch->name);
+  const auto left_out = before == nullptr ? std::map<std::string, std::string>() : before->left_out;
   auto* listener = new check::Listener(
       who.name, microarch,
       [&files, recording](const results::Row& row) {
@@ -333,7 +350,8 @@ int run_suites(const RunOptions& options, const OpenMachine& machine, RecordingS
         return written;
       },
       &printer);
-  listeners.Append(new CalibratesByStage(who, files));  // owned by GoogleTest, as is the next
+  listeners.Append(
+      new CalibratesByStage(who, files, left_out));  // owned by GoogleTest, as is the next
   listeners.Append(listener);
 
   std::optional<std::chrono::milliseconds> deadline;
@@ -347,11 +365,15 @@ int run_suites(const RunOptions& options, const OpenMachine& machine, RecordingS
   Supervisor supervisor(deadline, ask, [&](const std::string& reason) {
     files.end(kExitHarnessFailed, reason);
     complain(kExitHarnessFailed, reason + "; a test did not end in time",
-             "the rows before it are whole; the last test-start row names the test");
+             "the rows before it are whole; the last test-start or measurement-start row names it");
   });
   [[maybe_unused]] const int ours_decide = RUN_ALL_TESTS();
   const Expected<void> recorded = recording == nullptr ? Expected<void>() : recording->finish();
   Ending end = ending(*listener, supervisor, files, machine);
+  if (end.exit == kExitHeld && !left_out.empty()) {
+    end = {kExitHarnessFailed,
+           "the machine was lost while this was measured: " + left_out.begin()->first};
+  }
   if (!recorded && end.exit != kExitPropertyFailed) {
     end = {kExitHarnessFailed, recorded.error().message};
   }
@@ -496,8 +518,15 @@ Expected<RunOptions> options_of(const results::RunRow& row, Invocation& invocati
   return options;
 }
 
-// Writes what became of the test that was running, and says so.
+// Writes what became of the test or the measurement that was running, and says so.
 Expected<void> name_the_lost(Interrupted& before, ResultFiles& files, RunPrinter& printer) {
+  if (before.lost_measurement) {
+    SKIDPROOF_CHECK(files.write(
+        results::UnmeasuredRow{.machine = before.run.machine,
+                               .microarch = before.machine ? before.machine->microarch : "",
+                               .name = *before.lost_measurement,
+                               .reason = before.left_out.at(*before.lost_measurement)}));
+  }
   if (!before.lost) return {};
   const results::TestRow row = lost_row(*before.lost);
   SKIDPROOF_CHECK(files.write(row));

@@ -113,10 +113,12 @@ void RunPrinter::resumed(const Interrupted& before) const {
   text_.line(fmt::format("  goes on with run {}: {} ran before", before.run.id,
                          count_of(before.tests.size(), "test")));
   if (before.torn) text_.line("  its last line broke off and was cut off");
-  if (before.lost) {
-    text_.line("  " + text_.paint(Paint::kRed, "machine lost") + " in " + before.lost->id +
+  const auto lost = [this](const std::string& in) {
+    text_.line("  " + text_.paint(Paint::kRed, "machine lost") + " in " + in +
                ", which is left out");
-  }
+  };
+  if (before.lost) lost(before.lost->id);
+  if (before.lost_measurement) lost(*before.lost_measurement);
   text_.line();
 }
 

@@ -134,11 +134,11 @@ def in_one_line(run):
 
 
 def cut_short(run):
-    if run.end is not None and run.end["reason"] == "completed" and not run.open_tests:
+    if run.end is not None and run.end["reason"] == "completed" and not run.open_tests and not run.open_measurements:
         return ""
     said = ("<b>This run was cut short:</b> it has no <code>end</code> row. What follows is what was on the disk."
             if run.end is None else f"<b>The run ended: {text(run.end['reason'])}.</b>")
-    opened = "".join(f"<li>{code(s['id'])} had started and never finished</li>" for s in run.open_tests)
+    opened = "".join(f"<li>{code(s.get('id') or s['name'])} had started and never finished</li>" for s in run.open_tests + run.open_measurements)
     return f'<div class="warn">{said}<ul>{opened}</ul></div>'
 
 
@@ -354,8 +354,10 @@ def metadata_value(value):
 
 
 def measurements(run):
+    missing = "".join(f"<li>{code(m['name'])}: {text(m['reason'])}</li>" for m in run.unmeasured)
+    missing = f"<p>Not measured:</p><ul>{missing}</ul>" if missing else ""
     if not run.measurements:
-        return ""
+        return details(f"Not measured ({len(run.unmeasured)})", missing) if missing else ""
     lines = []
     for m in run.measurements:
         noise = ", ".join(f"{k} {number(v)}" for k, v in m.get("noise", {}).items() if v)
@@ -363,4 +365,4 @@ def measurements(run):
                       f"{number(m.get('low'))} … {number(m.get('high'))}" if m.get("low") is not None else "", text(m.get("statistic", "")),
                       number(m.get("n")), text(m["machine"]), text(noise)))
     shown = table(("measurement", "parameters", "value", "unit", "spread", "statistic", "n", "machine", "noise"), lines, (2, 6))
-    return details(f"All measurements ({len(run.measurements)})", '<input type="search" placeholder="filter">' + shown)
+    return details(f"All measurements ({len(run.measurements)})", '<input type="search" placeholder="filter">' + shown + missing)

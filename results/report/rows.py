@@ -11,6 +11,8 @@ REQUIRED = {
     "machine": {"name": str},
     "test-start": {"id": str},
     "test": {"id": str, "status": str},
+    "measurement-start": {"name": str},
+    "unmeasured": {"name": str, "reason": str},
     "measurement": {"name": str, "value": (int, float), "unit": str},
     "defect": {"id": str, "caught": bool},
     "qualification": {"held": bool},
@@ -40,7 +42,9 @@ class Run:
     qualification: dict | None = None
     fuzz: dict | None = None
     end: dict | None = None
+    unmeasured: list = dataclasses.field(default_factory=list)
     open_tests: list = dataclasses.field(default_factory=list)  # started and never finished
+    open_measurements: list = dataclasses.field(default_factory=list)
 
     @property
     def name(self):
@@ -63,7 +67,8 @@ class Run:
 
     def is_empty(self):
         return not (self.run or self.machines or self.tests or self.measurements or self.defects
-                    or self.qualification or self.fuzz or self.end or self.open_tests)
+                    or self.qualification or self.fuzz or self.end or self.unmeasured or self.open_tests
+                    or self.open_measurements)
 
 
 @dataclasses.dataclass
@@ -138,8 +143,11 @@ def add_row(source, row):
     elif kind == "test":
         run.tests.append(row)
         run.open_tests = [s for s in run.open_tests if key_of(s) != key_of(row)]
-    elif kind == "measurement":
-        run.measurements.append(row)
+    elif kind == "measurement-start":
+        run.open_measurements.append(row)
+    elif kind in ("measurement", "unmeasured"):
+        (run.measurements if kind == "measurement" else run.unmeasured).append(row)
+        run.open_measurements = [s for s in run.open_measurements if s["name"] != row["name"]]
     elif kind == "defect":
         run.defects.append(row)
     elif kind == "qualification":

@@ -17,6 +17,20 @@ TestStartRow sample_start() {
           .started = utc_now()};
 }
 
+MeasurementStartRow sample_measurement_start() {
+  return {.machine = kMachine,
+          .microarch = kMicroarch,
+          .name = "calibration.pmi-lateness",
+          .started = utc_now()};
+}
+
+UnmeasuredRow sample_unmeasured() {
+  return {.machine = kMachine,
+          .microarch = kMicroarch,
+          .name = "calibration.pmi-lateness",
+          .reason = "no event counts it"};
+}
+
 TestRow sample_failure() {
   TestRow row = sample_test();
   row.id = "PebsSkid.RecordsTheInstructionAfterTheEvent/load_chase_pmc1";
@@ -198,9 +212,13 @@ EndRow sample_end() {
 }
 
 std::vector<Row> sample_rows() {
-  return {sample_run(),         sample_machine(),     sample_start(),  sample_test(),
-          sample_failure(),     sample_skip(),        sample_xfail(),  sample_observation(),
-          sample_disturbance(), sample_measurement(), sample_defect(), sample_qualification(),
+  return {sample_run(),         sample_machine(),
+          sample_start(),       sample_test(),
+          sample_failure(),     sample_skip(),
+          sample_xfail(),       sample_observation(),
+          sample_disturbance(), sample_measurement_start(),
+          sample_unmeasured(),  sample_measurement(),
+          sample_defect(),      sample_qualification(),
           sample_fuzz(),        sample_end()};
 }
 

@@ -227,6 +227,17 @@ class WhatRunsLeaveBehind(ReportTest):
         self.assertIn('PebsLayout.Froze</span> had started and never finished', page)
         self.assertIn("cut short", done.stderr)
 
+    def test_a_measurement_that_took_the_machine_along_is_named(self):
+        start = {"type": "measurement-start", "machine": "native", "microarch": "", "name": "calibration.pmi-lateness",
+                 "started": "2026-05-01T12:34:56Z"}
+        whole = sample_runs.small_run()
+        page, _ = self.report(self.file("m.jsonl", whole[:-1] + [start]))
+        self.assertIn("calibration.pmi-lateness</span> had started and never finished", page)
+        lost = {"type": "unmeasured", "machine": "native", "microarch": "", "name": start["name"], "reason": "machine lost: a hang"}
+        page, _ = self.report(self.file("l.jsonl", whole[:-1] + [start, lost] + whole[-1:]))
+        self.assertNotIn("never finished", page)
+        self.assertIn("calibration.pmi-lateness</span>: machine lost: a hang", page)
+
     def test_an_interrupted_run_gives_its_reason(self):
         rows = sample_runs.small_run()
         rows[-1]["reason"] = "interrupted by SIGINT"

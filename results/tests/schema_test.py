@@ -137,6 +137,13 @@ class BadRows(Files):
         self.assert_refused(self.changed(repetitions={"n": 1, "k": 0, "voided": 0, "rate": 2, "low": 0, "high": 1}), "repetitions.rate")
         self.assert_refused(self.changed(stage="roof"), "stage")
 
+    def test_a_measurement_that_is_missing_says_why(self):
+        start = {"type": "measurement-start", "machine": "native", "microarch": "", "name": "m", "started": "2026-05-01T12:34:56Z"}
+        row = {"type": "unmeasured", "machine": "native", "microarch": "", "name": "m", "reason": "no event counts it"}
+        self.assertEqual(self.verdict_on(start, row).returncode, 0)
+        self.assert_refused(start | {"started": "today"}, "started")
+        self.assert_refused(row | {"reason": ""}, "reason")
+
     def test_rows_of_an_older_version(self):
         row = self.changed()
         for field in ("stage", "erratum", "repetitions"):
