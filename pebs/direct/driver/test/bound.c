@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The longest time with interrupts off, as the virtual lab measures it, against
- * the limit and a millisecond: programs without an end, plans that keep every PMI
- * away, PMIs, NMIs and SMIs one behind the other, whoever raises them. What the
- * kernel does at an NMI of others is the kernel's: where they come one behind the
- * other, two more of them may come to their end. Where
+ * the limit and a millisecond, or SLACK of them: programs without an end, plans that keep every PMI
+ * away, PMIs, NMIs and SMIs one behind the other, whoever raises them. Where
  * there is one CPU, the plans that a counter can bound. Exits 1 where it is
  * longer. For the lab alone; a guest whose second CPU is offline has no good
  * clock there.
+ *
+ *   bound [SLACK]
  */
 #include "lab.h"
 
 #define DEADLINE_MS 300
-#define SLACK_MS 1
-#define STORM 100 /* NMIs of others: their handlers took next to all of the time */
 
 /* JMP to itself; at ring 0 also with another GS: XOR EAX, EAX; XOR EDX, EDX; MOV ECX, C0000101H; WRMSR. */
 static const unsigned char endless[] = { 0xeb, 0xfe };
@@ -53,6 +51,7 @@ static const struct scenario {
 };
 
 static int failures;
+static double slack_ms = 1;
 static struct skidproof_claim claim = { .abi = SKIDPROOF_ABI };
 
 /* ms */
@@ -72,7 +71,7 @@ static void bounded(int file, const struct skidproof_alloc *code, unsigned char 
 	static struct skidproof_msr enable[SKIDPROOF_MAX_MSRS];
 	struct skidproof_msr acknowledge[] = { { 0x4c1, 1, 0, scenario->counts } };
 	struct skidproof_msr disable[] = { { 0x38f, 1, 0, 0 }, { 0x186, 1, 0, 0 }, { 0x1d9, 1, 0, 0 } };
-	double limit = claim.limit_us / 1000.0 + SLACK_MS;
+	const double limit = claim.limit_us / 1000.0 + slack_ms;
 	struct skidproof_run run = {
 		.entry = code->address, .data = data->address, .enable = ADDRESS(enable),
 		.disable = ADDRESS(disable), .disable_count = sizeof(disable) / sizeof(disable[0]),
@@ -108,11 +107,9 @@ static void bounded(int file, const struct skidproof_alloc *code, unsigned char 
 	ms = longest(&windows);
 	met = came(&places, &at);
 	attack("none");
-	if (run.foreign_nmis > STORM)
-		limit += 2.0 * DEADLINE_MS / run.foreign_nmis;
 	held = held && ms > 0 && ms <= limit && (!scenario->attack || met > 1) &&
 	       (!scenario->counts || run.pmis > 10);
-	printf("%-6s  ring %u, %-32s %7.3f ms of %.4g; %u windows, %llu PMIs, %llu NMIs of others, %u raised\n",
+	printf("%-6s  ring %u, %-32s %7.3f ms of %g; %u windows, %llu PMIs, %llu NMIs of others, %u raised\n",
 	       held ? "held" : "failed", ring, scenario->name, ms, limit, windows,
 	       run.pmis + run.pmis_dropped, run.foreign_nmis, met);
 	if (!held)
@@ -121,13 +118,15 @@ static void bounded(int file, const struct skidproof_alloc *code, unsigned char 
 	failures += !held;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	struct skidproof_alloc code, data;
 	unsigned char *view;
 	unsigned int i;
 	int file;
 
+	if (argc > 1)
+		slack_ms = atof(argv[1]);
 	may_attack();
 	stay_on(0);
 	file = open_device();

@@ -81,6 +81,15 @@ leaked() {
 	done
 }
 
+# With KASAN the kernel's own handler of an NMI takes half a millisecond of this
+# guest: those that are under way at the limit come to their end.
+slack=1
+kasan=0
+if grep -q ' kasan_report$' /proc/kallsyms; then
+	kasan=1
+	slack=3
+fi
+
 mkdir -p /tmp/torture
 cd /tmp/torture || exit 2
 for option in panic_on_warn=1 slub_debug=FZPU; do
@@ -101,7 +110,7 @@ part "random calls" hostile "$calls" "$seed"
 part "any programs at ring 3" hostile any $((calls / 100 + 500)) "$seed"
 part "an interrupt at every ${stride}th instruction" sweep "$stride"
 part "turns" turns
-part "the longest time with interrupts off" bound
+part "the longest time with interrupts off" bound $slack
 part "others who own the PMU" owners
 part "kills of a program that runs for long" kill9.sh $((kills / 2)) hostile long 3
 part "kills of suites" kill9.sh $((kills - kills / 2)) skidproof run --machine direct --filter 'PebsReload*'
@@ -113,7 +122,7 @@ if grep skidproof_block /proc/vmallocinfo; then
 	failed=1
 fi
 set -- $before $after
-if grep -q ' kasan_report$' /proc/kallsyms; then
+if [ $kasan = 1 ]; then
 	# KASAN's notes of who freed what, and its shadow of mappings, are pages of that kind, ever more.
 	echo "  in no use that is counted, KASAN's own among them: $1 kB before, $8 kB after"
 else
