@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The longest time with interrupts off, as the virtual lab measures it, against
- * the limit and a millisecond, or SLACK of them: programs without an end, plans that keep every PMI
- * away, PMIs, NMIs and SMIs one behind the other, whoever raises them. Where
- * there is one CPU, the plans that a counter can bound. Exits 1 where it is
- * longer. For the lab alone; a guest whose second CPU is offline has no good
+ * the limit and a millisecond, or SLACK of them: programs without an end, plans
+ * that keep every PMI away, PMIs, NMIs and SMIs one behind the other, whoever
+ * raises them. Where there is one CPU, the plans that a counter can bound. Exits
+ * 1 where it is longer. For the lab alone; a guest whose second CPU is offline has no good
  * clock there.
  *
  *   bound [SLACK]
