@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/calibrate/calibration.h"
 #include "kernels/program.h"
 #include "pebs/arch/msr.h"
 #include "pebs/machine.h"
@@ -50,6 +51,13 @@ inline void interrupt_after(SessionPlan& plan, const arch::Microarch& microarch,
   const arch::Event& event = *counting_event(microarch, arch::Signal::kInstructions);
   plan.counters = {CounterSetup::of(0, event, instructions, false)};
   plan.counters[0].interrupt = true;
+}
+
+// Instructions that a program still has to go where an interrupt is asked for, so that it comes amid them:
+// twice as many as the machine's latest took when it was calibrated.
+inline uint64_t instructions_for_interrupt(const calibrate::Figure& lateness) {
+  constexpr double kUnknown = 4000, kMost = 40'000;
+  return static_cast<uint64_t>(lateness.known() ? std::min(2 * lateness.high, kMost) : kUnknown);
 }
 
 // --- What a program takes

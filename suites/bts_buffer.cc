@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "harness/calibrate/calibration.h"
 #include "harness/check/check.h"
 #include "suites/branches.h"
 #include "suites/exact.h"
@@ -128,9 +129,12 @@ SKIDPROOF_COMMON_TEST_OVER(BtsBuffer, GoesOnWhenTheHandlerSetsTheIndexBack, over
   SessionPlan plan = trace_plan({.records = kRecords}, mode);
   interrupt_after(plan, uarch(), code.total(20).instructions);
   plan.pmi.rewind_branches = true;
+  const uint64_t behind =
+      instructions_for_interrupt(calibrated(calibrate::Quantity::kPmiLateness)) /
+      code.total(1).instructions;
   Session session = need(Session::open(machine(), plan));
 
-  const SessionRun run = need(session.run(code, 60));
+  const SessionRun run = need(session.run(code, 20 + behind + 40));
 
   VERIFY_EQ(run.log.pmis.size(), 1u);
   for (const Pmi& pmi : run.log.pmis) {

@@ -1,8 +1,11 @@
 // The branch trace store: which branches are stored, in which order, and what their records hold.
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "harness/calibrate/calibration.h"
 #include "harness/check/check.h"
 #include "suites/branches.h"
 #include "suites/exact.h"
@@ -176,21 +179,27 @@ SKIDPROOF_COMMON_TEST_OVER(BtsRecords, MarkPredictedBranches, over::words(kModeW
   VERIFY_GE(unpredicted + 1, mispredicted);
 }
 
-// A counter interrupts in the middle of the program.
+// A counter interrupts amid the program.
 SKIDPROOF_COMMON_TEST_OVER(BtsRecords, ShowAnInterrupt, over::words(kModeWords), clause::B19,
                            clause::B1) {
   SKIDPROOF_REQUIRE(has_branch_trace(machine()), SkipCategory::kNotOnThisMicroarch, kNoBranchTrace);
   const Mode mode = mode_of(param().word());
   SKIDPROOF_REQUIRE(machine().identity().runs(mode), SkipCategory::kMachineLimit, kNoSuchCode);
-  const Program& code = program("straight_line", "instructions=500", mode);
+  constexpr uint64_t kBefore = 250;
+  const uint64_t behind =
+      kBefore + instructions_for_interrupt(calibrated(calibrate::Quantity::kPmiLateness));
+  const Program& code =
+      program("straight_line", fmt::format("instructions={}", kBefore + behind), mode);
   SessionPlan plan = trace_plan({}, mode);
-  interrupt_after(plan, uarch(), code.total(1).instructions / 2);
+  interrupt_after(plan, uarch(), kBefore);
   Session session = need(Session::open(machine(), plan));
 
   const SessionRun run = need(session.run(code, 1));
 
   VERIFY_EQ(run.log.pmis.size(), 1u);
   if (run.log.pmis.empty()) return;
+  SKIDPROOF_REQUIRE(inside(code, run.log.pmis[0].ip), SkipCategory::kNoise,
+                    "the interrupt came later than ever before, behind the program");
   uint64_t entries = 0;
   for (const BranchRecord& record : all_of(session.branch_records())) {
     entries += record.from() == run.log.pmis[0].ip && !inside(code, record.to()) ? 1 : 0;
