@@ -11,6 +11,7 @@
 // clang-format on
 #include <unistd.h>
 
+#include <array>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -253,6 +254,10 @@ struct Pretence {
 // What a CPU has read of the TSC last: none reads less afterwards.
 uint64_t last_tsc = 0;
 
+// What counted cores' time has moved each CPU's TSC by. IA32_TSC_ADJUST knows nothing of it: Linux looks into that
+// once a second, and puts back what no software wrote. [SDM 17.17.3]
+std::array<int64_t, BX_MAX_SMP_THREADS_SUPPORTED> core_time = {};
+
 // One emulated CPU as a processor sees it.
 class Cpu final : public Host {
  public:
@@ -298,7 +303,10 @@ class Cpu final : public Host {
   uint64_t tsc() override { return cpu_.get_TSC(); }
   uint64_t set_tsc(uint64_t value) override {
     value = std::max(value, last_tsc);
-    for (unsigned n = 0; n < BX_SMP_PROCESSORS; ++n) BX_CPU(n)->set_TSC(value);
+    for (unsigned n = 0; n < BX_SMP_PROCESSORS; ++n) {
+      core_time[n] += static_cast<int64_t>(value - BX_CPU(n)->get_TSC());
+      BX_CPU(n)->set_TSC(value);
+    }
     return value;
   }
   uint32_t lvt() override { return cpu_.lapic->read_aligned(BX_LAPIC_LVT_PERFMON); }
@@ -618,6 +626,23 @@ struct OwnInstructions : BX_CPU_C {
     before_tsc();
     RDTSCP(i);
   }
+  void rdmsr(bxInstruction_c* i) {
+    if (!is_tsc_adjust()) return RDMSR(i);
+    const auto value = static_cast<uint64_t>(tsc_adjust - core_time[bx_cpuid]);
+    gen_reg[BX_64BIT_REG_RAX].rrx = static_cast<uint32_t>(value);
+    gen_reg[BX_64BIT_REG_RDX].rrx = value >> 32;
+  }
+  void wrmsr(bxInstruction_c* i) {
+    if (!is_tsc_adjust()) return WRMSR(i);
+    const uint64_t low = static_cast<uint32_t>(gen_reg[BX_64BIT_REG_RAX].rrx);
+    const uint64_t high = static_cast<uint32_t>(gen_reg[BX_64BIT_REG_RDX].rrx);
+    tsc_adjust = static_cast<int64_t>(high << 32 | low) + core_time[bx_cpuid];
+  }
+  bool is_tsc_adjust() {
+    constexpr uint32_t kTscAdjust = 0x3B;
+    return static_cast<uint32_t>(gen_reg[BX_64BIT_REG_RCX].rrx) == kTscAdjust &&
+           !units[bx_cpuid]->cpu.user() && is_cpu_extension_supported(BX_ISA_TSC_ADJUST);
+  }
   // Time is that of the core whose cycles are counted, on every CPU.
   void before_tsc() {
     for (const auto& unit : units) unit->processor.bring_tsc_up_to_date();
@@ -748,6 +773,12 @@ void skidproof_lab_decoded(unsigned cpu, bxInstruction_c* i) {
   switch (i->getIaOpcode()) {
     case BX_IA_RDPMC:
       i->execute1 = own(&OwnInstructions::rdpmc);
+      break;
+    case BX_IA_RDMSR:
+      i->execute1 = own(&OwnInstructions::rdmsr);
+      break;
+    case BX_IA_WRMSR:
+      i->execute1 = own(&OwnInstructions::wrmsr);
       break;
     case BX_IA_RDTSC:
       i->execute1 = own(&OwnInstructions::rdtsc);

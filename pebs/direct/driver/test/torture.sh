@@ -150,8 +150,9 @@ if traces | grep -q .; then
 else
 	echo "note: this kernel keeps no traces of who allocated what; only the figures above speak of leaks"
 fi
-# Of some complaints the kernel makes no warning: a slab that was overwritten, a CPU or a task that is stuck.
-if dmesg | grep -A 40 -E "BUG|WARNING|INFO: (task|rcu)|rcu.*stall|lockup|Oops|Object (freed|already)"; then
+# Of some complaints the kernel makes no warning: a slab that was overwritten, a CPU or a task that is stuck, a clock
+# that jumped.
+if dmesg | grep -A 40 -E "BUG|WARNING|INFO: (task|rcu)|rcu.*stall|lockup|Oops|Object (freed|already)|TSC ADJUST differs"; then
 	echo "failed  the kernel complained"
 	failed=1
 fi
