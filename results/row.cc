@@ -187,6 +187,56 @@ void fields(auto&& field, MaybeConst<FuzzRow> auto& row) {
   field("duration_s", row.duration_s);
 }
 
+void fields(auto&& field, MaybeConst<ErratumRow> auto& row) {
+  field("machine", row.machine);
+  field("microarch", row.microarch);
+  field("id", row.id);
+  field("aliases", row.aliases);
+  field("title", row.title);
+  field("core_type", row.core_type);
+  field("listed", row.listed);
+  field("listed_by", row.listed_by);
+  field("listed_why", row.listed_why);
+  field("fixed_from", HexField<decltype((row.fixed_from))>{row.fixed_from});
+  field("observed", row.observed);
+  field("observed_why", row.observed_why);
+  field("tries", row.tries);
+  field("shown", row.shown);
+  field("excluded_rate", row.excluded_rate);
+  field("exposure", row.exposure);
+  field("exposure_why", row.exposure_why);
+  field("contradiction", row.contradiction);
+}
+
+void fields(auto&& field, MaybeConst<InventoryRow> auto& row) {
+  field("machine", row.machine);
+  field("line", row.line);
+  field("vendor", row.vendor);
+  field("family", row.family);
+  field("model", row.model);
+  field("stepping", row.stepping);
+  field("microcode", HexField<decltype((row.microcode))>{row.microcode});
+  field("core_type", row.core_type);
+  field("hyper_threading", row.hyper_threading);
+  field("hypervisor", row.hypervisor);
+  field("exposed", row.exposed);
+  field("in_place", row.in_place);
+  field("fixed", row.fixed);
+  field("unknown", row.unknown);
+  field("verdict", row.verdict);
+  field("reason", row.reason);
+}
+
+void fields(auto&& field, MaybeConst<ErrataSummaryRow> auto& row) {
+  field("machine", row.machine);
+  field("id", row.id);
+  field("microcode", HexField<decltype((row.microcode))>{row.microcode});
+  field("exposed", row.exposed);
+  field("in_place", row.in_place);
+  field("fixed", row.fixed);
+  field("unknown", row.unknown);
+}
+
 void fields(auto&& field, MaybeConst<StatusCounts> auto& counts) {
   for (Status status : kStatuses) {
     auto& count = counts.by_status[static_cast<size_t>(status)];
@@ -212,7 +262,8 @@ void fields(auto&& field, MaybeConst<EndRow> auto& row) {
 
 template <typename T>
 concept ClosedList =
-    std::same_as<T, Status> || std::same_as<T, SkipCategory> || std::same_as<T, RowProvenance>;
+    std::same_as<T, Status> || std::same_as<T, SkipCategory> || std::same_as<T, RowProvenance> ||
+    std::same_as<T, Listed> || std::same_as<T, Observed> || std::same_as<T, Exposure>;
 template <typename T>
 concept Group = std::same_as<T, MeasurementNoise> || std::same_as<T, StatusCounts> ||
     std::same_as<T, Repetitions>;
@@ -313,6 +364,9 @@ bool read_word(const Json& json, const List& list, T& value) {
 bool read(const Json& json, Status& value) { return read_word(json, kStatuses, value); }
 bool read(const Json& json, SkipCategory& value) { return read_word(json, kSkipCategories, value); }
 bool read(const Json& json, RowProvenance& value) { return read_word(json, kProvenances, value); }
+bool read(const Json& json, Listed& value) { return read_word(json, kListed, value); }
+bool read(const Json& json, Observed& value) { return read_word(json, kObservedVerdicts, value); }
+bool read(const Json& json, Exposure& value) { return read_word(json, kExposures, value); }
 
 bool read(const Json& json, std::vector<std::string>& values) {
   if (!json.is_array()) return false;
@@ -514,6 +568,39 @@ std::string wrong(const FuzzRow& row) {
   return lasted(row.duration_s) ? "" : "its duration is not a time";
 }
 
+std::string wrong(const ErratumRow& row) {
+  if (row.id.empty()) return "an erratum has an id";
+  if (row.listed_why.empty()) return "its listing says why";
+  const bool told =
+      row.observed == Observed::kReproduced || row.observed == Observed::kNotReproduced;
+  if (told != (row.tries > 0) && row.observed != Observed::kError) {
+    return "only what was tried is told";
+  }
+  if (!told && row.observed_why.empty()) return "what was not observed says why";
+  if ((row.observed == Observed::kReproduced) != (row.shown > 0)) {
+    return "it is reproduced when it showed";
+  }
+  if (row.shown > row.tries) return "a part is more than its whole";
+  if ((row.observed == Observed::kNotReproduced) != row.excluded_rate.has_value()) {
+    return "tries without a sight of it, and no others, exclude a rate";
+  }
+  const bool listed_as_absent = row.listed != Listed::kAffected;
+  if (row.contradiction && !(listed_as_absent && row.observed == Observed::kReproduced)) {
+    return "a contradiction is of two verdicts";
+  }
+  return {};
+}
+
+std::string wrong(const InventoryRow& row) {
+  constexpr int kLast = 3;
+  if (row.line == 0) return "lines are numbered from 1";
+  return row.verdict < 0 || row.verdict > kLast ? "its verdict is none of 0, 1, 2, 3" : "";
+}
+
+std::string wrong(const ErrataSummaryRow& row) {
+  return row.id.empty() ? "an erratum has an id" : "";
+}
+
 std::string wrong(const EndRow& row) {
   if (row.reason.empty()) return "an end has a reason";
   return lasted(row.duration_s) ? "" : "its duration is not a time";
@@ -526,10 +613,20 @@ std::string subject(const auto& row) {
   return row.machine;
 }
 
-constexpr std::array kTypes = {
-    "run",        "machine",     "test-start", "test",          "measurement-start",
-    "unmeasured", "measurement", "defect",     "qualification", "fuzz",
-    "end"};
+constexpr std::array kTypes = {"run",
+                               "machine",
+                               "test-start",
+                               "test",
+                               "measurement-start",
+                               "unmeasured",
+                               "measurement",
+                               "defect",
+                               "qualification",
+                               "fuzz",
+                               "erratum",
+                               "inventory",
+                               "errata-summary",
+                               "end"};
 
 }  // namespace
 
@@ -555,6 +652,24 @@ const char* name_of(SkipCategory category) {
 const char* name_of(RowProvenance provenance) {
   constexpr std::array kNames = {"silicon", "model", "virtual-lab"};
   return kNames[static_cast<size_t>(provenance)];
+}
+
+const char* name_of(Listed listed) {
+  constexpr std::array kNames = {"not-affected", "affected", "fixed-by-microcode", "unknown"};
+  static_assert(kNames.size() == kListed.size());
+  return kNames[static_cast<size_t>(listed)];
+}
+
+const char* name_of(Observed observed) {
+  constexpr std::array kNames = {"reproduced", "not-reproduced", "not-run", "error"};
+  static_assert(kNames.size() == kObservedVerdicts.size());
+  return kNames[static_cast<size_t>(observed)];
+}
+
+const char* name_of(Exposure exposure) {
+  constexpr std::array kNames = {"none", "workaround-in-place", "exposed", "unknown"};
+  static_assert(kNames.size() == kExposures.size());
+  return kNames[static_cast<size_t>(exposure)];
 }
 
 std::string hex(uint64_t value) { return fmt::format("{:#x}", value); }
@@ -610,6 +725,9 @@ void to_json(Json& json, const MeasurementRow& row) { write_row(json, "measureme
 void to_json(Json& json, const DefectRow& row) { write_row(json, "defect", row); }
 void to_json(Json& json, const QualificationRow& row) { write_row(json, "qualification", row); }
 void to_json(Json& json, const FuzzRow& row) { write_row(json, "fuzz", row); }
+void to_json(Json& json, const ErratumRow& row) { write_row(json, "erratum", row); }
+void to_json(Json& json, const InventoryRow& row) { write_row(json, "inventory", row); }
+void to_json(Json& json, const ErrataSummaryRow& row) { write_row(json, "errata-summary", row); }
 void to_json(Json& json, const EndRow& row) { write_row(json, "end", row); }
 
 Json json_of(const Row& row) {
@@ -631,6 +749,9 @@ Expected<Row> row_of(const Json& json) {
   if (type == "defect") return read_row<DefectRow>(json);
   if (type == "qualification") return read_row<QualificationRow>(json);
   if (type == "fuzz") return read_row<FuzzRow>(json);
+  if (type == "erratum") return read_row<ErratumRow>(json);
+  if (type == "inventory") return read_row<InventoryRow>(json);
+  if (type == "errata-summary") return read_row<ErrataSummaryRow>(json);
   if (type == "end") return read_row<EndRow>(json);
   return fail(ErrorCode::kInvalidArgument, fmt::format("rows of type `{}` are not known", type));
 }

@@ -1,7 +1,7 @@
 // The rows of a results file (JSON Lines, `schema: 1`) as C++ types, with their JSON both ways.
 //
 // A file is: `run`, `machine`, then `test-start` + `test` pairs, `measurement`, `defect`,
-// `qualification` and `fuzz` rows, and `end` last. results/schema/v1.json says the same to other programs:
+// `qualification`, `fuzz`, `erratum`, `inventory` and `errata-summary` rows, and `end` last. results/schema/v1.json says the same to other programs:
 // fields are added, never changed or removed.
 //
 // Provenance: every row carries `machine`, the name of the machine that answered
@@ -84,10 +84,41 @@ enum class RowProvenance : uint8_t { kSilicon, kModel, kVirtualLab };
 inline constexpr std::array kProvenances = {RowProvenance::kSilicon, RowProvenance::kModel,
                                             RowProvenance::kVirtualLab};
 
+// What is published of an erratum and a processor.
+enum class Listed : uint8_t {
+  kNotAffected,
+  kAffected,
+  kFixedByMicrocode,
+  kUnknown,  // neither is said; or who the processor is cannot be known
+};
+inline constexpr std::array kListed = {Listed::kNotAffected, Listed::kAffected,
+                                       Listed::kFixedByMicrocode, Listed::kUnknown};
+// What the erratum's reproducer saw.
+enum class Observed : uint8_t {
+  kReproduced,
+  kNotReproduced,  // in so many tries; the row says which rate they exclude
+  kNotRun,         // with a reason
+  kError,          // ran, and does not tell
+};
+inline constexpr std::array kObservedVerdicts = {Observed::kReproduced, Observed::kNotReproduced,
+                                                 Observed::kNotRun, Observed::kError};
+// Whether it can do harm there.
+enum class Exposure : uint8_t {
+  kNone,     // not affected, or mended
+  kInPlace,  // affected, and a workaround is in place
+  kExposed,  // affected, and none is known to be in place; or reproduced
+  kUnknown,
+};
+inline constexpr std::array kExposures = {Exposure::kNone, Exposure::kInPlace, Exposure::kExposed,
+                                          Exposure::kUnknown};
+
 // Their words in rows: "pass", "not-on-this-microarch", "virtual-lab" …
 const char* name_of(Status status);
 const char* name_of(SkipCategory category);
 const char* name_of(RowProvenance provenance);
+const char* name_of(Listed listed);
+const char* name_of(Observed observed);
+const char* name_of(Exposure exposure);
 
 // ---------------------------------------------------------------------------------------------------
 // Evidence: a JSON object of named items. An item is a scalar, a string (`hex` for addresses), any
@@ -290,6 +321,58 @@ struct FuzzRow {
   double duration_s = 0;
 };
 
+// `erratum`: the two verdicts on one published erratum and one type of core.
+struct ErratumRow {
+  std::string machine;
+  std::string microarch;
+  std::string id;  // the catalogue's
+  std::vector<std::string> aliases;
+  std::string title;
+  std::string core_type;  // "P", "E", or empty where the part has one type
+  Listed listed = Listed::kUnknown;
+  std::string listed_by;   // who lists it: "specification-update", "code" …; empty with kUnknown
+  std::string listed_why;  // "listed for 06_3C", "microcode 0x28 is from 0x1f on"
+  std::optional<uint32_t> fixed_from;  // a microcode that mends it here; a hexadecimal string
+  Observed observed = Observed::kNotRun;
+  std::string observed_why;  // required but of kReproduced and kNotReproduced
+  uint64_t tries = 0;        // runs of its reproducer that said something
+  uint64_t shown = 0;        // of these, in which it showed
+  std::optional<double>
+      excluded_rate;  // with kNotReproduced: showing more often than this has less than 5 %
+  Exposure exposure = Exposure::kUnknown;
+  std::string exposure_why;
+  bool contradiction = false;  // it was reproduced, and is listed as absent or mended
+};
+
+// `inventory`: what is listed for one machine of an inventory, without touching it. Lists of ids.
+struct InventoryRow {
+  std::string machine;  // as the inventory calls it
+  uint64_t line = 0;    // of the inventory, from 1
+  std::string vendor;   // empty: not said
+  unsigned family = 0, model = 0, stepping = 0;
+  std::optional<uint32_t> microcode;  // a hexadecimal string
+  std::string core_type;
+  std::optional<bool> hyper_threading;
+  std::string hypervisor;
+  std::vector<std::string> exposed;
+  std::vector<std::string> in_place;
+  std::vector<std::string> fixed;
+  std::vector<std::string> unknown;  // empty too where nothing is known; then `reason` says why
+  int verdict = 3;                   // what `errata` would have exited with: 0, 1, 2, 3
+  std::string reason;                // why nothing is known; empty otherwise
+};
+
+// `errata-summary`: of an inventory, one erratum and one microcode revision: numbers of machines.
+struct ErrataSummaryRow {
+  std::string machine;  // "inventory"
+  std::string id;
+  std::optional<uint32_t> microcode;  // nullopt: not said; a hexadecimal string
+  uint64_t exposed = 0;
+  uint64_t in_place = 0;
+  uint64_t fixed = 0;
+  uint64_t unknown = 0;
+};
+
 // Counts of test rows by status, in the order of kStatuses. In a file of an older version the
 // statuses that it did not know are missing and count as 0.
 struct StatusCounts {
@@ -304,14 +387,14 @@ struct EndRow {
   std::string machine;
   std::string finished;
   StatusCounts counts;
-  int exit = 0;        // the exit code: 0, 1, 2, 64, 77
+  int exit = 0;        // the exit code: 0, 1, 2, 64, 77; of `errata` 0, 1, 2, 3
   std::string reason;  // "completed", "interrupted by SIGINT", "deadline", "disk full" …
   double duration_s = 0;
 };
 
-using Row =
-    std::variant<RunRow, MachineRow, TestStartRow, TestRow, MeasurementStartRow, UnmeasuredRow,
-                 MeasurementRow, DefectRow, QualificationRow, FuzzRow, EndRow>;
+using Row = std::variant<RunRow, MachineRow, TestStartRow, TestRow, MeasurementStartRow,
+                         UnmeasuredRow, MeasurementRow, DefectRow, QualificationRow, FuzzRow,
+                         ErratumRow, InventoryRow, ErrataSummaryRow, EndRow>;
 
 // nlohmann's conversions, so that `Json line = row;` works.
 void to_json(Json& json, const Histogram& histogram);
@@ -326,6 +409,9 @@ void to_json(Json& json, const MeasurementRow& row);
 void to_json(Json& json, const DefectRow& row);
 void to_json(Json& json, const QualificationRow& row);
 void to_json(Json& json, const FuzzRow& row);
+void to_json(Json& json, const ErratumRow& row);
+void to_json(Json& json, const InventoryRow& row);
+void to_json(Json& json, const ErrataSummaryRow& row);
 void to_json(Json& json, const EndRow& row);
 Json json_of(const Row& row);
 

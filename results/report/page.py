@@ -113,7 +113,7 @@ def section(run, index, plots):
     silicon = kinds and all(kind in ("NATIVE", "SILICON") for kind in kinds)
     parts = [f'<section class="run {"" if silicon else "model"}" id="run{index + 1}">',
              f"<h2>Run {text(run.name)}</h2><p>{' '.join(badges(run))}</p>", in_one_line(run),
-             cut_short(run), cards(run), failures(run), explained(run), observed(run), qualification(run), fuzz(run), plots_part(plots), skips(run),
+             cut_short(run), cards(run), failures(run), explained(run), observed(run), errata(run), qualification(run), fuzz(run), plots_part(plots), skips(run),
              metadata(run), all_tests(run), measurements(run), "</section>"]
     return "\n".join(part for part in parts if part)
 
@@ -312,6 +312,19 @@ def qualification(run):
                  for d in sorted(run.defects, key=lambda d: d["caught"])]
         parts.append(table(("", "defect", "what it does", "clause", "microarch", "tests", "caught by"), lines, (5,)))
     return "".join(parts)
+
+
+def errata(run):
+    """What is listed and what was observed, contradictions first; what neither says anything of is left out."""
+    shown = [row for row in run.errata if row["observed"] != "not-run" or row["listed"] not in ("not-affected", "unknown")]
+    if not shown:
+        return ""
+    shown.sort(key=lambda row: (not row.get("contradiction"), row["observed"] != "reproduced", row["listed"] != "affected"))
+    lines = [f'<tr><td>{code(row["id"])}</td><td>{text(row.get("core_type", ""))}</td><td>{text(row["listed"])}</td>'
+             f'<td>{text(row["observed"])}{" · <b>contradiction</b>" if row.get("contradiction") else ""}</td>'
+             f'<td>{text(row.get("exposure", ""))}</td><td>{text(row.get("title", ""))}</td></tr>' for row in shown]
+    return (f'<h3>Errata ({len(shown)} of {len(run.errata)} listed here, or tried)</h3><table><tr><th>erratum</th><th>core</th>'
+            f'<th>listed</th><th>observed</th><th>exposure</th><th>what it is</th></tr>{"".join(lines)}</table>')
 
 
 def fuzz(run):

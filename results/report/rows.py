@@ -17,6 +17,9 @@ REQUIRED = {
     "defect": {"id": str, "caught": bool},
     "qualification": {"held": bool},
     "fuzz": {"held": bool},
+    "erratum": {"id": str, "listed": str, "observed": str},
+    "inventory": {"verdict": int},
+    "errata-summary": {"id": str},
     "end": {"reason": str},
 }
 # Fields that have a shape whenever they are there.
@@ -41,6 +44,7 @@ class Run:
     defects: list = dataclasses.field(default_factory=list)
     qualification: dict | None = None
     fuzz: dict | None = None
+    errata: list = dataclasses.field(default_factory=list)
     end: dict | None = None
     unmeasured: list = dataclasses.field(default_factory=list)
     open_tests: list = dataclasses.field(default_factory=list)  # started and never finished
@@ -68,7 +72,7 @@ class Run:
     def is_empty(self):
         return not (self.run or self.machines or self.tests or self.measurements or self.defects
                     or self.qualification or self.fuzz or self.end or self.unmeasured or self.open_tests
-                    or self.open_measurements)
+                    or self.open_measurements or self.errata)
 
 
 @dataclasses.dataclass
@@ -154,6 +158,8 @@ def add_row(source, row):
         run.qualification = row
     elif kind == "fuzz":
         run.fuzz = row
+    elif kind == "erratum":
+        run.errata.append(row)
     elif kind == "end":
         run.end = row
 

@@ -195,6 +195,49 @@ FuzzRow sample_fuzz() {
   return row;
 }
 
+ErratumRow sample_erratum() {
+  ErratumRow row;
+  row.machine = kMachine;
+  row.microarch = kMicroarch;
+  row.id = "BJ103";
+  row.aliases = {"BK102", "HSD11"};
+  row.title = "the precise distribution is wrong with a period below 100";
+  row.listed = Listed::kAffected;
+  row.listed_by = "specification-update";
+  row.listed_why = "listed for 06_2A";
+  row.observed = Observed::kNotReproduced;
+  row.tries = 10;
+  row.excluded_rate = 0.26;
+  row.exposure = Exposure::kExposed;
+  row.exposure_why = "no workaround is known to be in place";
+  return row;
+}
+
+InventoryRow sample_inventory() {
+  InventoryRow row;
+  row.machine = "rack7-node3";
+  row.line = 12;
+  row.vendor = "GenuineIntel";
+  row.family = 6;
+  row.model = 0x3C;
+  row.stepping = 3;
+  row.microcode = 0x1F;
+  row.hyper_threading = true;
+  row.exposed = {"HSD143"};
+  row.fixed = {"HSD159"};
+  row.verdict = 2;
+  return row;
+}
+
+ErrataSummaryRow sample_errata_summary() {
+  ErrataSummaryRow row;
+  row.machine = "inventory";
+  row.id = "HSD159";
+  row.microcode = 0x1F;
+  row.fixed = 40;
+  return row;
+}
+
 EndRow sample_end() {
   EndRow row;
   row.machine = kMachine;
@@ -219,7 +262,9 @@ std::vector<Row> sample_rows() {
           sample_disturbance(), sample_measurement_start(),
           sample_unmeasured(),  sample_measurement(),
           sample_defect(),      sample_qualification(),
-          sample_fuzz(),        sample_end()};
+          sample_fuzz(),        sample_erratum(),
+          sample_inventory(),   sample_errata_summary(),
+          sample_end()};
 }
 
 }  // namespace skidproof::results

@@ -14,6 +14,7 @@ TestRow sample_test();  // a pass with evidence of every shape
 MeasurementRow sample_measurement();
 QualificationRow sample_qualification();
 FuzzRow sample_fuzz();
+ErratumRow sample_erratum();  // listed, and not reproduced
 EndRow sample_end();
 
 // A file's worth: one row of each type, and a test of every other outcome but an error besides.
