@@ -132,7 +132,7 @@ bool is_kept(const Kept& run, uint64_t period, uint64_t edge) {
 }
 
 // Periods that no source promises are judged only where a listed erratum is what takes the promise away: they
-// ask whether it shows, and are its own tests (pebs/arch/errata_tests.inc). It shows in one of them or in all.
+// ask whether it shows, and are its own tests (pebs/arch/errata). It shows in one of them or in all.
 struct AskedOfErratum {
   std::string_view id;
   std::vector<uint64_t> periods;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "harness/check/check.h"
+#include "pebs/arch/errata.h"
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
@@ -136,7 +137,7 @@ SKIDPROOF_TEST(PmuSignatures, CountNoLoadOfTheSibling, clause::M13, clause::M36)
 // Whatever was selected before. The sequence is the one that Linux writes once on these parts, with
 // counting off [Linux 6.12, arch/x86/events/intel/core.c, intel_pmu_nhm_workaround].
 SKIDPROOF_TEST(PmuSignatures, CountAfterTheSelectsThatLinuxWrites, clause::M13, clause::M47) {
-  SKIDPROOF_REQUIRE(uarch().has_erratum("AAK100"), SkipCategory::kNotOnThisMicroarch,
+  SKIDPROOF_REQUIRE(arch::has_erratum(uarch(), "AAK100"), SkipCategory::kNotOnThisMicroarch,
                     "no erratum asks for that sequence here");
   const arch::Event* branches = counting_event(uarch(), Signal::kBranches);
   const arch::Event* instructions = counting_event(uarch(), Signal::kInstructions);

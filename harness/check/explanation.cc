@@ -23,9 +23,11 @@ struct Speaking {
 std::vector<Speaking> errata_of(const arch::Part& part, const std::string& test) {
   std::vector<Speaking> found;
   for (const arch::Erratum& erratum : arch::errata()) {
-    if (!erratum.listed_for(part)) continue;
-    const bool own = matches_filter(erratum.tests, test);
-    if (own || (!erratum.consequences.empty() && matches_filter(erratum.consequences, test))) {
+    if (!erratum.reproducer || !erratum.listed_for(part)) continue;
+    const arch::Reproducer& reproducer = *erratum.reproducer;
+    const bool own = matches_filter(reproducer.tests, test);
+    if (own ||
+        (!reproducer.consequences.empty() && matches_filter(reproducer.consequences, test))) {
       found.push_back({&erratum, own});
     }
   }
@@ -63,8 +65,9 @@ const Signatures::Answer& Signatures::of(const arch::Erratum& erratum, const Ask
   const auto [place, is_new] = known_.try_emplace(&erratum);
   if (!is_new) return place->second;
   Answer& answer = place->second;
-  answer = all_are(Status::kFail, erratum.tests, "its own test", ask);
-  if (answer.shown) answer = all_are(Status::kPass, erratum.controls, "its control", ask);
+  const arch::Reproducer& reproducer = *erratum.reproducer;
+  answer = all_are(Status::kFail, reproducer.tests, "its own test", ask);
+  if (answer.shown) answer = all_are(Status::kPass, reproducer.controls, "its control", ask);
   return answer;
 }
 
@@ -87,7 +90,7 @@ void explain_by_errata(const std::string& test, Outcome& outcome, Signatures& si
       outcome.status = Status::kXfail;
       outcome.erratum = erratum->id;
       outcome.reason =
-          fmt::format("{}{}: {}", is_listed, own ? "" : " and drags this along", erratum->brief);
+          fmt::format("{}{}: {}", is_listed, own ? "" : " and drags this along", erratum->title);
       return;
     }
     unexplained += fmt::format("{}{}, and does not explain this: {}",

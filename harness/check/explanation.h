@@ -25,7 +25,7 @@ class Signatures {
     bool shown = false;
     std::string why_not;  // "the control Suite.Test failed here, too"; empty where it is shown
   };
-  // `ask` is called where the answer is not known yet.
+  // Of one that has a reproducer. `ask` is called where the answer is not known yet.
   const Answer& of(const arch::Erratum& erratum, const Asked& ask);
 
  private:

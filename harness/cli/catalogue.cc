@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "harness/check/check.h"
 #include "harness/cli/machines.h"
@@ -207,37 +208,116 @@ std::vector<Entry> defect_entries() {
   return entries;
 }
 
-std::string steppings_text(const arch::AffectedParts& parts) {
-  const std::string last =
-      parts.first_stepping == parts.last_stepping ? "" : fmt::format(" to {}", parts.last_stepping);
-  return fmt::format("{:02X}_{:02X} stepping {}{} from microcode {:#x} on", parts.family,
-                     parts.model, parts.first_stepping, last, parts.fixed_from);
+constexpr unsigned kLastStepping = 15;
+
+// "06_2A", "06_3C steppings 3 to 4", "06_BE E-cores".
+std::string affected_text(const arch::AffectedParts& parts) {
+  std::string text = fmt::format("{:02X}_{:02X}", parts.family, parts.model);
+  if (parts.first_stepping == parts.last_stepping) {
+    text += fmt::format(" stepping {}", parts.first_stepping);
+  } else if (parts.first_stepping != 0 || parts.last_stepping != kLastStepping) {
+    text += fmt::format(" steppings {} to {}", parts.first_stepping, parts.last_stepping);
+  }
+  if (parts.core == arch::CoreType::kAtom) text += " E-cores";
+  if (parts.core == arch::CoreType::kCore) text += " P-cores";
+  return text;
+}
+
+// By who says so.
+std::vector<std::string> affected_texts(const arch::Erratum& erratum) {
+  std::vector<std::string> texts;
+  for (const arch::Authority by : arch::kAuthorities) {
+    std::vector<std::string> parts;
+    for (const arch::AffectedParts& affected : erratum.parts) {
+      if (affected.by == by) parts.push_back(affected_text(affected));
+    }
+    if (!parts.empty()) texts.push_back(fmt::format("{} ({})", joined(parts), name_of(by)));
+  }
+  return texts;
+}
+
+std::string workaround_text(const arch::Workaround& workaround) {
+  std::string text = "by " + std::string(name_of(workaround.kind));
+  if (workaround.kind == arch::WorkaroundKind::kNone) text = "none";
+  if (workaround.kind == arch::WorkaroundKind::kUnknown) text = "not known";
+  if (!workaround.text.empty()) text += ": " + workaround.text;
+  if (!workaround.in_linux.empty()) {
+    text += fmt::format(" (Linux {} applies it)", workaround.in_linux);
+  }
+  return text;
 }
 
 std::vector<Entry> errata_entries() {
   std::vector<Entry> entries;
   for (const arch::Erratum& erratum : arch::errata()) {
-    const std::vector<std::string> parts = parts_text(erratum.parts);
-    Entry entry{.id = std::string(erratum.id),
-                .columns = {joined(parts), std::string(erratum.brief)},
-                .brief = std::string(erratum.brief),
-                .details = {{"parts", parts}}};
+    const std::vector<std::string> models = parts_text(erratum.parts);
+    // A part of each group that is affected.
+    std::vector<std::string> parts;
+    for (const arch::AffectedParts& affected : erratum.parts) {
+      std::string part = fmt::format("{:02X}_{:02X}", affected.family, affected.model);
+      if (affected.first_stepping != 0 || affected.last_stepping != kLastStepping) {
+        part += fmt::format("_{:X}", affected.first_stepping);
+      }
+      if (std::find(parts.begin(), parts.end(), part) == parts.end()) {
+        parts.push_back(std::move(part));
+      }
+    }
+    constexpr size_t kShown = 3;
+    std::string where = joined(
+        {models.begin(), models.begin() + static_cast<ptrdiff_t>(std::min(kShown, models.size()))});
+    if (models.size() > kShown) where += fmt::format(" +{}", models.size() - kShown);
+    Entry entry{.id = erratum.id,
+                .columns = {where, erratum.reproducer ? "reproducer" : "", erratum.title},
+                .brief = erratum.title,
+                .details = {},
+                .other_ids = erratum.aliases};
+    const auto detail = [&entry](const char* key, std::vector<std::string> values) {
+      if (!values.empty()) entry.details.push_back({key, std::move(values)});
+    };
+    detail("aliases", erratum.aliases.empty() ? std::vector<std::string>{}
+                                              : std::vector<std::string>{joined(erratum.aliases)});
+    detail("symptom", {erratum.symptom.value_or("not known: no source gave it")});
+    detail("concerns", {joined(erratum.concerns)});
+    if (!erratum.needs.empty()) detail("needs", {joined(erratum.needs)});
+    detail("workaround", {workaround_text(erratum.workaround)});
+    detail("affected", affected_texts(erratum));
+    detail("parts", std::move(parts));
     std::vector<std::string> mended;
     for (const arch::AffectedParts& affected : erratum.parts) {
-      if (affected.fixed_from != 0) mended.push_back(steppings_text(affected));
+      if (affected.fixed_from == 0) continue;
+      mended.push_back(
+          fmt::format("{} from microcode {:#x} on", affected_text(affected), affected.fixed_from));
     }
-    if (!mended.empty()) entry.details.push_back({"mended", std::move(mended)});
-    if (!erratum.aliases.empty()) {
-      entry.details.push_back({"aliases", {std::string(erratum.aliases)}});
+    detail("mended", std::move(mended));
+    std::vector<std::string> clauses;
+    for (const std::string& id : erratum.clauses) {
+      if (const auto clause = find_clause(id)) {
+        clauses.push_back(fmt::format("{}: {}", id, (*clause)->text));
+      }
     }
-    entry.details.push_back({"tests", {std::string(erratum.tests)}});
-    entry.details.push_back({"controls", {std::string(erratum.controls)}});
-    if (!erratum.consequences.empty()) {
-      entry.details.push_back({"consequences", {std::string(erratum.consequences)}});
+    detail("contradicts", std::move(clauses));
+    if (!erratum.events.empty()) detail("events", {joined(erratum.events)});
+    if (erratum.reproducer) {
+      detail("tests", {erratum.reproducer->tests});
+      detail("controls", {erratum.reproducer->controls});
+      if (!erratum.reproducer->consequences.empty()) {
+        detail("consequences", {erratum.reproducer->consequences});
+      }
+    } else {
+      detail("no reproducer", {erratum.no_reproducer});
     }
-    if (!erratum.note.empty()) entry.details.push_back({"note", {std::string(erratum.note)}});
+    detail("sources", erratum.sources);
+    if (!erratum.note.empty()) detail("note", {erratum.note});
     entries.push_back(std::move(entry));
   }
+  // By document, and by number within it.
+  const auto rank = [](const Entry& entry) {
+    const std::string_view prefix = arch::prefix_of(entry.id);
+    return std::tuple(prefix.empty(), std::string(prefix),
+                      prefix.empty() ? 0 : std::stoul(entry.id.substr(prefix.size())), entry.id);
+  };
+  std::sort(entries.begin(), entries.end(),
+            [&](const Entry& a, const Entry& b) { return rank(a) < rank(b); });
   return entries;
 }
 

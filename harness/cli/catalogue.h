@@ -23,7 +23,8 @@ struct Entry {
   std::vector<std::string> columns;  // of the list, after the id
   std::string brief;
   std::vector<Detail> details;
-  std::string other_id = {};  // also answers to this (a parameterised test without its label)
+  // Also answers to these: a parameterised test without its label, an erratum's ids in other documents.
+  std::vector<std::string> other_ids = {};
 };
 
 struct Kind {

@@ -485,7 +485,8 @@ class Errata(CliTest):
     @classmethod
     def setUpClass(cls):
         done = subprocess.run([skidproof_program, "list", "errata", "--json", "-"], capture_output=True, text=True, check=True)
-        cls.errata = {one["id"]: one for one in json.loads(done.stdout)}
+        cls.catalogue = {one["id"]: one for one in json.loads(done.stdout)}
+        cls.errata = {name: one for name, one in cls.catalogue.items() if "tests" in one}
         cls.defects = {}
         done = subprocess.run([skidproof_program, "list", "defects", "--json", "-"], capture_output=True, text=True, check=True)
         for defect in json.loads(done.stdout):
@@ -509,11 +510,23 @@ class Errata(CliTest):
         for microarch in self.defects[erratum]:
             own = json.loads(self.skidproof("explain", microarch, "--json", "-").out)[0]["parts"]
             own = own if isinstance(own, list) else [own]
-            affected = [part for part in own if part in parts]
+            parts = parts if isinstance(parts, list) else [parts]
+            affected = [one for part in own for one in parts if one[:5] == part[:5]]
             if affected:
                 silent = self.OF_AN_AFFECTED_CORE.get(erratum, ())
-                return microarch, affected[0], [part for part in own if part not in parts and part not in silent]
+                models = {part[:5] for part in parts}
+                return microarch, affected[0], [part for part in own if part[:5] not in models and part not in silent]
         self.fail(f"{erratum} is listed for no part of the rows that its defect applies to")
+
+    def test_every_entry_has_a_reproducer_or_says_why_not(self):
+        self.assertGreater(len(self.catalogue), 150)
+        for erratum, entry in self.catalogue.items():
+            self.assertNotEqual("tests" in entry, "no_reproducer" in entry, erratum)
+            self.assertTrue(entry["sources"], erratum)
+
+    def test_an_entry_answers_to_each_of_its_ids(self):
+        for alias in ("BJ103", "BK102", "HSD11", "BDM11"):
+            self.assertEqual(json.loads(self.skidproof("explain", alias, "--json", "-").out)[0]["id"], "BJ103")
 
     def test_every_defect_that_is_an_erratum_is_listed(self):
         self.assertGreater(len(self.defects), 30)
@@ -534,6 +547,7 @@ class Errata(CliTest):
             self.assertLessEqual(len(found["controls"]), MOST_CONTROLS, f"{erratum}: asked where something failed")
 
     def test_a_listed_erratum_explains_its_failure_and_no_other_part_is_excused(self):
+        everywhere = []
         for erratum in self.some:
             microarch, affected, others = self.plays(erratum)
             with self.subTest(erratum=erratum, microarch=microarch):
@@ -550,18 +564,23 @@ class Errata(CliTest):
                     self.assertTrue(row["failures"])
 
                 where, part = (microarch, others[0]) if others else self.elsewhere(erratum)
+                if where is None:
+                    everywhere.append(erratum)  # every part that can have it is listed
+                    continue
                 codes = [self.run_on(erratum, where, *part_option(part), "--defect", erratum, sibling, "--all")[0]
                          for sibling in ("--sibling", "--no-sibling")]
                 self.assertIn(1, codes, f"{erratum} on {where} {part}")
+        self.assertLess(len(everywhere), 4)
 
     def elsewhere(self, erratum):
         """Another row that the defect applies to, none of whose parts the erratum is listed for."""
         for microarch in self.defects[erratum]:
             own = json.loads(self.skidproof("explain", microarch, "--json", "-").out)[0]["parts"]
             own = own if isinstance(own, list) else [own]
-            if not set(own) & set(self.errata[erratum]["parts"]):
+            parts = self.errata[erratum]["parts"]
+            if not {part[:5] for part in own} & {part[:5] for part in ([parts] if isinstance(parts, str) else parts)}:
                 return microarch, None
-        self.fail(f"every part that can have {erratum} is listed")
+        return None, None
 
     def test_a_conforming_part_with_a_listed_erratum_is_xpass(self):
         for erratum in self.some:

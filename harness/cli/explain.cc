@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -37,7 +38,10 @@ void print(const Text& text, const Entry& entry, std::string_view kind) {
 int complain_of_id(const std::string& id) {
   std::vector<std::string> ids;
   for (const Kind& kind : kinds()) {
-    for (const Entry& entry : kind.entries()) ids.push_back(entry.id);
+    for (const Entry& entry : kind.entries()) {
+      ids.push_back(entry.id);
+      ids.insert(ids.end(), entry.other_ids.begin(), entry.other_ids.end());
+    }
   }
   const std::vector<std::string_view> known(ids.begin(), ids.end());
   const auto near = near_or_all(id, known);
@@ -52,7 +56,11 @@ int explain(const ExplainOptions& options) {
   const Text text(stdout);
   for (const Kind& kind : kinds()) {
     for (const Entry& entry : kind.entries()) {
-      if (entry.id != options.id && entry.other_id != options.id) continue;
+      const auto& others = entry.other_ids;
+      if (entry.id != options.id &&
+          std::find(others.begin(), others.end(), options.id) == others.end()) {
+        continue;
+      }
       if (options.json != "-") {
         if (!document.empty()) text.line();
         print(text, entry, kind.singular);

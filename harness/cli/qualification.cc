@@ -58,7 +58,7 @@ bool picks(const Run& run, const Accusers& accusers, const check::TestInfo& info
   if (!run.test.empty()) return info.id() == run.test;
   if (run.which == Which::kAll) return true;
   if (run.which == Which::kItsOwn) {
-    const arch::Erratum& erratum = *arch::find_erratum(run.defect->id);
+    const arch::Reproducer& erratum = *arch::find_erratum(run.defect->id)->reproducer;
     return check::matches_filter(erratum.tests, info.id()) ||
            (!erratum.consequences.empty() &&
             check::matches_filter(erratum.consequences, info.id()));
@@ -101,12 +101,23 @@ Expected<void> write_line(int descriptor, const results::Json& json) {
   return {};
 }
 
+// The part that a model plays for an erratum: one that has it. nullopt: the row's first.
+std::optional<arch::Part> part_for(const arch::Microarch& microarch, const model::Defect* defect) {
+  const arch::Erratum* erratum = defect == nullptr ? nullptr : arch::find_erratum(defect->id);
+  if (erratum == nullptr || !arch::has_erratum(microarch, erratum->id)) return std::nullopt;
+  return arch::part_with(microarch, *erratum);
+}
+
 // In the worker: runs the tests and sends their rows, those of passes without their evidence.
 void work(const Run& run, const Accusers& accusers, int descriptor) {
   MachineOptions options{.name = fmt::format("model:{}", run.microarch->name),
                          .sibling_thread = run.sibling};
   if (run.defect != nullptr) options.defects.emplace_back(run.defect->id);
   if (run.rough) options.rough = std::to_string(*run.rough);
+  if (const auto part = part_for(*run.microarch, run.defect)) {
+    options.part = name_of(*part);
+    options.microcode = results::hex(part->microcode);
+  }
   auto machine = open_machine(options, run.seed);
   if (!machine) throw std::runtime_error(machine.error().text());
   check::environment() = {.machines = machine->source.get(), .seed = run.seed, .rates = false};
@@ -227,7 +238,9 @@ void Qualifier::start_verdict(const model::Defect* defect) {
 void Qualifier::plan_verdict(Run run) {
   run.verdict = found_.defects.size();
   const arch::Erratum* erratum = arch::find_erratum(run.defect->id);
-  run.listed = erratum != nullptr && erratum->listed_for(first_part(*run.microarch));
+  run.listed = erratum != nullptr && erratum->reproducer &&
+               erratum->listed_for(
+                   part_for(*run.microarch, run.defect).value_or(first_part(*run.microarch)));
   // Its failures are to be explained, all of them: one does not end the run.
   const bool whole = plan_.all || (run.listed && !run.rough);
   run.until_caught = !whole;

@@ -4,7 +4,6 @@
 // Core Microarchitecture)", Tables 18-10, 18-11, 35-3.
 #include <array>
 
-#include "pebs/arch/errata_ids.h"
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/generations.h"
 
@@ -102,7 +101,6 @@ constexpr Microarch core2() {
                  .stlb_entries = 256,
                  .mispredict_penalty = 15,
                  .bus_ratio = 9},
-      .errata = kCore2Errata,
   };
 }
 

@@ -1,111 +1,106 @@
-// The affected parts by the documents that list an erratum, and the table.
-//
-// Which document is whose: W, AG, AJ, AR of 06_0FH; AAJ, AAK of 06_1AH, AAP of 06_1EH; AAT of 06_25H, BD
-// of 06_2CH; BJ, BK of 06_2AH; BV, BU of 06_3AH; HSD of 06_3CH, HSM of 06_3CH, 45H and 46H; BDM of 06_3DH
-// and 47H, BDD of 06_47H; SKL of 06_4EH and 5EH, KBL of 06_8EH and 9EH, CML of 06_A5H and A6H. Server
-// parts have documents of their own, of which only what Linux works around is known here.
-//
-// Sources: an index of the specification updates (RemembERR's parse of them, client parts to 2022),
-// Linux 6.12 arch/x86/events/intel/core.c, the Errata fields of intel/perfmon.
 #include "pebs/arch/errata.h"
 
 #include <algorithm>
+#include <array>
+
+#include "pebs/arch/errata_catalogue.h"
 
 namespace skidproof::arch {
 namespace {
 
-constexpr AffectedParts kConroe[] = {{.model = 0x0F}};
-constexpr AffectedParts kBloomfield[] = {{.model = 0x1A}};
-// Linux 6.12 core.c intel_pmu_nhm_workaround: AAK100, AAP53, BD53.
-constexpr AffectedParts kMagicSelects[] = {{.model = 0x1A}, {.model = 0x1E}, {.model = 0x2C}};
-constexpr AffectedParts kAfterSmm[] = {{.model = 0x1A}, {.model = 0x25}, {.model = 0x2C},
-                                       {.model = 0x2A}, {.model = 0x3C}, {.model = 0x45},
-                                       {.model = 0x46}, {.model = 0x3D}, {.model = 0x47}};
-constexpr AffectedParts kSandyBridgeClient[] = {{.model = 0x2A}};
-constexpr AffectedParts kIvyBridgeClient[] = {{.model = 0x3A}};
-constexpr AffectedParts kSandyAndIvyBridgeClient[] = {{.model = 0x2A}, {.model = 0x3A}};
-// By the documents the client parts; Linux' hsw_limit_period and bdw_limit_period serve the servers too.
-constexpr AffectedParts kPdirBelow100[] = {{.model = 0x2A}, {.model = 0x3C}, {.model = 0x3F},
-                                           {.model = 0x45}, {.model = 0x46}, {.model = 0x3D},
-                                           {.model = 0x47}, {.model = 0x4F}, {.model = 0x56}};
-// Linux 6.12 core.c intel_ht_bug: BJ122, BV98, HSD29, and the servers of the three generations.
-constexpr AffectedParts kSiblingLeak[] = {{.model = 0x2A}, {.model = 0x2D}, {.model = 0x3A},
-                                          {.model = 0x3E}, {.model = 0x3C}, {.model = 0x3F},
-                                          {.model = 0x45}, {.model = 0x46}};
-constexpr AffectedParts kHaswellClient[] = {{.model = 0x3C}, {.model = 0x45}, {.model = 0x46}};
-constexpr AffectedParts kBroadwellClient[] = {{.model = 0x3D}, {.model = 0x47}};
-constexpr AffectedParts kHaswellAndBroadwellClient[] = {
-    {.model = 0x3C}, {.model = 0x45}, {.model = 0x46}, {.model = 0x3D}, {.model = 0x47}};
-// Linux 6.12 core.c bdw_limit_period: every Broadwell.
-constexpr AffectedParts kBroadwell[] = {
-    {.model = 0x3D}, {.model = 0x47}, {.model = 0x4F}, {.model = 0x56}};
-constexpr AffectedParts kSkylakeClient[] = {{.model = 0x4E}, {.model = 0x5E}};
-constexpr AffectedParts kBroadwellAndSkylakeClient[] = {
-    {.model = 0x3D}, {.model = 0x47}, {.model = 0x4E}, {.model = 0x5E}};
-// A stepping for which Linux 6.12 core.c isolation_ucodes has a revision is mended from it on.
-constexpr AffectedParts kRecordAfterDisable[] = {
-    {.model = 0x3C, .last_stepping = 2},
-    {.model = 0x3C, .first_stepping = 3, .last_stepping = 3, .fixed_from = 0x1F},
-    {.model = 0x3C, .first_stepping = 4},
-    {.model = 0x45, .last_stepping = 0},
-    {.model = 0x45, .first_stepping = 1, .last_stepping = 1, .fixed_from = 0x1E},
-    {.model = 0x45, .first_stepping = 2},
-    {.model = 0x46, .last_stepping = 0},
-    {.model = 0x46, .first_stepping = 1, .last_stepping = 1, .fixed_from = 0x15},
-    {.model = 0x46, .first_stepping = 2},
-    {.model = 0x3D, .last_stepping = 3},
-    {.model = 0x3D, .first_stepping = 4, .last_stepping = 4, .fixed_from = 0x23},
-    {.model = 0x3D, .first_stepping = 5},
-    {.model = 0x47, .last_stepping = 0},
-    {.model = 0x47, .first_stepping = 1, .last_stepping = 1, .fixed_from = 0x14},
-    {.model = 0x47, .first_stepping = 2},
-    {.model = 0x4E, .last_stepping = 2},
-    {.model = 0x4E, .first_stepping = 3, .last_stepping = 3, .fixed_from = 0x7C},
-    {.model = 0x4E, .first_stepping = 4},
-    {.model = 0x5E, .last_stepping = 2},
-    {.model = 0x5E, .first_stepping = 3, .last_stepping = 3, .fixed_from = 0x7C},
-    {.model = 0x5E, .first_stepping = 4}};
-constexpr AffectedParts kHaswellToCometLakeClient[] = {
-    {.model = 0x3C}, {.model = 0x45}, {.model = 0x46}, {.model = 0x3D},
-    {.model = 0x47}, {.model = 0x4E}, {.model = 0x5E}, {.model = 0x8E},
-    {.model = 0x9E}, {.model = 0xA5}, {.model = 0xA6}};
-constexpr AffectedParts kWrongAtNotTaken[] = {{.model = 0x3D}, {.model = 0x47}, {.model = 0x4E},
-                                              {.model = 0x5E}, {.model = 0x8E}, {.model = 0x9E},
-                                              {.model = 0xA5}, {.model = 0xA6}};
-constexpr AffectedParts kLoadLatencyWithSibling[] = {
-    {.model = 0x3C}, {.model = 0x45}, {.model = 0x46}, {.model = 0x8E},
-    {.model = 0x9E}, {.model = 0xA5}, {.model = 0xA6}};
-
-constexpr Erratum kErrata[] = {
-#include "pebs/arch/errata_tests.inc"
-};
-
-const AffectedParts* parts_of(const Erratum& erratum, const Part& part) {
-  const auto found = std::find_if(erratum.parts.begin(), erratum.parts.end(),
-                                  [&](const AffectedParts& parts) { return parts.covers(part); });
-  return found == erratum.parts.end() ? nullptr : &*found;
-}
+constexpr std::array<std::string_view, 4> kAuthorityNames = {"specification-update", "code",
+                                                             "event-list", "report"};
+constexpr std::array<std::string_view, 6> kWorkarounds = {"none",          "unknown",  "software",
+                                                          "configuration", "firmware", "microcode"};
 
 }  // namespace
 
+std::string_view name_of(Authority authority) {
+  return kAuthorityNames[static_cast<size_t>(authority)];
+}
+
+std::optional<Authority> parse_authority(std::string_view word) {
+  const auto found = std::find(kAuthorityNames.begin(), kAuthorityNames.end(), word);
+  if (found == kAuthorityNames.end()) return std::nullopt;
+  return static_cast<Authority>(found - kAuthorityNames.begin());
+}
+
+std::string_view name_of(WorkaroundKind kind) { return kWorkarounds[static_cast<size_t>(kind)]; }
+
+bool Erratum::is_called(std::string_view any_id) const {
+  return id == any_id || std::find(aliases.begin(), aliases.end(), any_id) != aliases.end();
+}
+
+bool Erratum::needs_one(std::string_view what) const {
+  return std::find(needs.begin(), needs.end(), what) != needs.end();
+}
+
+const AffectedParts* Erratum::affects(const Part& part) const {
+  const auto found = std::find_if(parts.begin(), parts.end(), [&](const AffectedParts& affected) {
+    return affected.covers(part);
+  });
+  return found == parts.end() ? nullptr : &*found;
+}
+
 bool Erratum::listed_for(const Part& part) const {
-  const AffectedParts* affected = parts_of(*this, part);
+  const AffectedParts* affected = affects(part);
   if (affected == nullptr) return false;
   return affected->fixed_from == 0 || part.microcode == 0 || part.microcode < affected->fixed_from;
 }
 
 bool Erratum::microcode_matters(const Part& part) const {
-  const AffectedParts* affected = parts_of(*this, part);
+  const AffectedParts* affected = affects(part);
   return affected != nullptr && affected->fixed_from != 0;
 }
 
-std::span<const Erratum> errata() { return kErrata; }
+bool ErrataDocument::is_about(const Part& part) const {
+  return std::any_of(models.begin(), models.end(), [&](const Part& model) {
+    return model.family == part.family && model.model == part.model;
+  });
+}
 
-const Erratum* find_erratum(std::string_view id) {
-  for (const Erratum& erratum : kErrata) {
-    if (erratum.id == id) return &erratum;
+std::string_view prefix_of(std::string_view id) {
+  const auto is_letter = [](char c) { return c >= 'A' && c <= 'Z'; };
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const auto digits = std::find_if_not(id.begin(), id.end(), is_letter);
+  if (digits == id.begin() || digits == id.end() || !std::all_of(digits, id.end(), is_digit)) {
+    return {};
   }
-  return nullptr;
+  return id.substr(0, static_cast<size_t>(digits - id.begin()));
+}
+
+const std::vector<Erratum>& errata() { return ErrataCatalogue::built_in().errata(); }
+
+const Erratum* find_erratum(std::string_view id) { return ErrataCatalogue::built_in().find(id); }
+
+Part part_with(const Microarch& microarch, const Erratum& erratum) {
+  // A variant covers some of its row's parts.
+  const auto row = find_microarch(microarch.name);
+  const Microarch& whole = row ? **row : microarch;
+  for (const CpuModel& model : whole.models) {
+    for (const AffectedParts& affected : erratum.parts) {
+      if (affected.family != model.family || affected.model != model.model) continue;
+      const bool of_one = model.stepping >= 0;  // the row's table is about that stepping alone
+      const unsigned stepping =
+          of_one ? static_cast<unsigned>(model.stepping) : affected.first_stepping;
+      const Part part = {.family = model.family,
+                         .model = model.model,
+                         .stepping = stepping,
+                         .microcode = model.minimum_microcode};
+      if (erratum.listed_for(part)) return part;
+    }
+  }
+  const CpuModel& first = whole.models.front();
+  return {.family = first.family,
+          .model = first.model,
+          .stepping = static_cast<unsigned>(std::max<int>(first.stepping, 0)),
+          .microcode = first.minimum_microcode};
+}
+
+bool has_erratum(const Microarch& microarch, std::string_view id) {
+  const Erratum* erratum = find_erratum(id);
+  return erratum != nullptr && !microarch.models.empty() &&
+         erratum->affects(part_with(microarch, *erratum)) != nullptr;
 }
 
 }  // namespace skidproof::arch

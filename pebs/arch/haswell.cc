@@ -5,7 +5,6 @@
 // intel/perfmon HSW V36, BDW V30; errata as noted.
 #include <array>
 
-#include "pebs/arch/errata_ids.h"
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/generations.h"
 #include "pebs/arch/msr.h"
@@ -189,7 +188,6 @@ constexpr Microarch haswell() {
   row.minimum_period = 32;
   row.pdir_minimum_period = 128;
   row.events = kHaswellTable;
-  row.errata = kHaswellErrata;
   row.caches = {.l2_latency = 12,
                 .l3_bytes = 8 << 20,
                 .l3_latency = 34,
@@ -210,7 +208,6 @@ constexpr Microarch broadwell() {
   row.pdir_minimum_period = 128;
   row.pdir_period_multiple = 64;
   row.events = kBroadwellTable;
-  row.errata = kBroadwellErrata;
   row.caches = {.l2_latency = 12,
                 .l3_bytes = 8 << 20,
                 .l3_latency = 38,

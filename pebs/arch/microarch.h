@@ -135,7 +135,6 @@ struct Microarch {
   FusionRules fusion;
   IndexedFusion indexed_fusion = IndexedFusion::kUnstated;
   CacheGeometry caches;
-  std::span<const std::string_view> errata;  // published ids that this row's parts have
 
   // CPUID leaf 0AH, IA32_PERFEVTSELx and the global registers exist. NetBurst has ESCRs and CCCRs
   // instead (pebs/arch/netburst.h).
@@ -156,12 +155,6 @@ struct Microarch {
   // CTR_FRZ and LBR_FRZ, and IA32_PERF_GLOBAL_STATUS_SET and _INUSE (architectural version 4).
   constexpr bool streamlined_freeze() const { return perfmon_version >= 4; }
 
-  constexpr bool has_erratum(std::string_view id) const {
-    for (std::string_view known : errata) {
-      if (known == id) return true;
-    }
-    return false;
-  }
   // Last branches in registers of their own (CPUID.1CH) instead of IA32_DEBUGCTL[0]. [Linux 6.12
   // asm/perf_event.h LBR_FORMAT_…: 3FH]
   constexpr bool architectural_lbr() const { return lbr_format == 0x3F; }

@@ -6,7 +6,6 @@
 // noted.
 #include <array>
 
-#include "pebs/arch/errata_ids.h"
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/generations.h"
 
@@ -183,7 +182,6 @@ constexpr Microarch nehalem() {
   row.models = kNehalemModels;
   row.minimum_period = 32;  // Linux 6.12 core.c nhm_limit_period: smaller ones hang or lose records
   row.events = kNehalemTable;
-  row.errata = kNehalemErrata;
   row.caches = {.l2_latency = 10,
                 .l3_bytes = 8 << 20,
                 .l3_latency = 38,
@@ -199,7 +197,6 @@ constexpr Microarch westmere() {
   row.models = kWestmereModels;
   row.minimum_period = 1;
   row.events = kWestmereTable;
-  row.errata = kWestmereErrata;
   row.caches = {.l2_latency = 10,
                 .l3_bytes = 4 << 20,
                 .l3_latency = 38,

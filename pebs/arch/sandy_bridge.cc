@@ -6,7 +6,6 @@
 // Linux.
 #include <array>
 
-#include "pebs/arch/errata_ids.h"
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/generations.h"
 
@@ -209,7 +208,6 @@ constexpr Microarch sandy_bridge() {
   // Erratum BJ103 (BK102). The updates for Ivy Bridge (BV, BU) list nothing of the kind.
   row.pdir_minimum_period = 100;
   row.events = kSandyBridgeTable;
-  row.errata = kSandyBridgeErrata;
   row.caches = {.l2_latency = 12,
                 .l3_bytes = 8 << 20,
                 .l3_latency = 30,
@@ -224,7 +222,6 @@ constexpr Microarch ivy_bridge() {
   row.title = "Ivy Bridge";
   row.models = kIvyBridgeModels;
   row.events = kIvyBridgeTable;
-  row.errata = kIvyBridgeErrata;
   row.caches = {.l2_latency = 12,
                 .l3_bytes = 8 << 20,
                 .l3_latency = 30,

@@ -5,7 +5,6 @@
 // Version 4"; Intel's event list intel/perfmon SKL V59.
 #include <array>
 
-#include "pebs/arch/errata_ids.h"
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/generations.h"
 #include "pebs/arch/msr.h"
@@ -199,7 +198,6 @@ constexpr Microarch skylake() {
                  .stlb_ways = 12,
                  .mispredict_penalty = 16,
                  .bus_ratio = 125},
-      .errata = kSkylakeErrata,
   };
 }
 

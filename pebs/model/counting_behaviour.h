@@ -79,7 +79,7 @@ struct CountingBehaviour {
   bool slots = true;               // fixed counter 3 counts (A21)
   uint32_t fixed_start_extra =
       0;                      // what fixed counter 0 gains when enabled beside a sibling (HSD143)
-  uint32_t extra_events = 0;  // a counter gains one for each so many (SKL44); 0: none
+  uint32_t extra_events = 0;  // a counter gains one for each so many; 0: none
   uint32_t lost_at_privilege = 0;  // instructions not counted after a change of level (SKL117)
   uint32_t reference_clock_percent = 100;  // of the TSC's rate (W145)
   uint16_t sibling_leaks = 0;              // selects' code, D0H-D3H: bit n is code D0H + n (BJ122)

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "pebs/arch/errata.h"
 #include "pebs/arch/msr.h"
 #include "pebs/arch/near_match.h"
 #include "pebs/arch/reserved.h"
@@ -121,13 +122,13 @@ struct Id {
 // Whether the row's parts have that erratum.
 template <Id kId>
 bool listed(const Microarch& m) {
-  return m.has_erratum(kId.text);
+  return arch::has_erratum(m, kId.text);
 }
 // Whether they have none of those. Where a row lists an erratum that does the same, a general defect has the
 // erratum's name and not its own.
 template <Id... kIds>
 bool unlisted(const Microarch& m) {
-  return (!m.has_erratum(kIds.text) && ...);
+  return (!arch::has_erratum(m, kIds.text) && ...);
 }
 
 // What a fact of a row lets a defect apply to.
