@@ -3,10 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -14,15 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include "harness/check/calibrating.h"
 #include "harness/check/check.h"
-#include "harness/check/ladder.h"
-#include "harness/check/outcome.h"
+#include "harness/cli/machine_options.h"
 #include "harness/cli/machines.h"
 #include "harness/cli/result_files.h"
 #include "harness/cli/resume.h"
 #include "harness/cli/run_printer.h"
-#include "harness/cli/supervisor.h"
+#include "harness/cli/suite_run.h"
 #include "harness/cli/tapes.h"
 #include "harness/cli/text.h"
 #include "harness/cli/verb.h"
@@ -103,22 +98,6 @@ std::string again(const RunOptions& options) {
   return command;
 }
 
-// Hands GoogleTest its own flags. What it does not know is the user's mistake.
-int start_googletest(const Invocation& invocation, unsigned repeat) {
-  std::vector<std::string> words = {"skidproof"};
-  words.insert(words.end(), invocation.passed_on.begin(), invocation.passed_on.end());
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  int argc = static_cast<int>(words.size());
-  ::testing::GTEST_FLAG(repeat) = static_cast<int>(repeat);
-  ::testing::InitGoogleTest(&argc, argv.data());
-  if (argc == 1) return kExitHeld;
-  return complain(kExitUsage, fmt::format("'{}' is not a GoogleTest flag", argv[1]),
-                  "after -- stand flags such as --gtest_shuffle; options of `run` stand before it");
-}
-
 // --gtest_help and --gtest_list_tests print and run nothing.
 bool only_prints(const Invocation& invocation) {
   for (const std::string& flag : invocation.passed_on) {
@@ -144,32 +123,6 @@ int not_available(const RunOptions& options, const Invocation& invocation, const
   }
   (*files)->end(exit, error.message);
   return exit;
-}
-
-// Why the run ended, and with which exit code.
-struct Ending {
-  int exit = kExitHeld;
-  std::string reason = "completed";
-};
-
-Ending ending(const check::Listener& listener, const Supervisor& supervisor,
-              const ResultFiles& files, const OpenMachine& machine) {
-  if (!listener.sink_errors().empty()) {
-    const std::string failure = files.failure();
-    return {kExitHarnessFailed, failure.empty() ? "a row could not be written" : failure};
-  }
-  if (const std::string reason = supervisor.reason(); !reason.empty()) {
-    return {kExitHarnessFailed, reason};
-  }
-  const results::StatusCounts counts = files.counts();  // with what ran before a resumption
-  if (counts.total() == 0) return {kExitUsage, "the filter matched no test"};
-  const int exit = check::exit_code(counts);
-  if (exit == kExitPropertyFailed) return {exit, "completed"};
-  // What held, held on what is left of the tape.
-  if (machine.tape != nullptr && !machine.tape->damage().empty()) {
-    return {kExitHarnessFailed, "the tape is damaged: " + machine.tape->damage().front()};
-  }
-  return {exit, "completed"};
 }
 
 // What a replay takes from its tape, unless it is narrowed. Errors: kInvalidArgument where more is asked of it.
@@ -239,149 +192,20 @@ void keep_failures(std::unique_ptr<RecordingSource>& recording, const RunOptions
   }
 }
 
-// On which stage of the bring-up a measurement stands.
-check::Stage stage_of(calibrate::Quantity quantity) {
-  switch (quantity) {
-    case calibrate::Quantity::kEdgeInstructions:
-    case calibrate::Quantity::kEdgeCycles:
-      return check::Stage::kCount;
-    case calibrate::Quantity::kPmiLateness:
-      return check::Stage::kInterrupt;
-    default:
-      return check::Stage::kOneRecord;
-  }
-}
-
-const check::TestInfo* info_of(const ::testing::TestInfo& test) {
-  for (const check::TestInfo& info : check::tests()) {
-    if (info.suite == test.test_suite_name() && info.name == test.name()) return &info;
-  }
-  return nullptr;
-}
-
-// What the suites take their margins from is measured and written down before the first test of the stage
-// on which the measurement stands: before registers were read nothing counts. Stands before
-// check::Listener, so that a measurement is no test's. `left_out`: name to reason.
-class CalibratesByStage final : public ::testing::EmptyTestEventListener {
- public:
-  CalibratesByStage(const Identity& who, ResultFiles& files,
-                    const std::map<std::string, std::string>& left_out)
-      : who_(who), files_(files) {
-    check::Environment& shared = check::environment();
-    shared.calibration = std::make_shared<calibrate::Calibration>(
-        check::calibration_of(*shared.machines, shared.seed));
-    for (calibrate::Quantity quantity : calibrate::kQuantities) {
-      const auto found = left_out.find(std::string(name_of(quantity)));
-      if (found == left_out.end()) continue;
-      shared.calibration->leave_out(quantity, found->second);
-      done_[static_cast<size_t>(quantity)] = true;
-    }
-  }
-
-  void OnTestStart(const ::testing::TestInfo& test) override {
-    const check::TestInfo* info = info_of(test);
-    if (!who_.pmu || who_.microarch == nullptr || info == nullptr || check::stop_requested())
-      return;
-    const check::Environment& shared = check::environment();
-    if (shared.ran_before && shared.ran_before(*info, shared.repetition)) return;
-    if (shared.ladder != nullptr && shared.ladder->broken_below(info->stage)) return;
-    for (calibrate::Quantity quantity : calibrate::kQuantities) {
-      bool& done = done_[static_cast<size_t>(quantity)];
-      if (done || stage_of(quantity) > info->stage) continue;
-      done = true;
-      if (!measure(quantity)) {
-        check::request_stop(results::SkipCategory::kInterrupted, "results could not be written");
-        return;
-      }
-    }
-  }
-
- private:
-  // The first row is on disk before the machine is touched.
-  bool measure(calibrate::Quantity quantity) {
-    const std::string microarch(who_.microarch->name);
-    const results::MeasurementStartRow start{.machine = who_.name,
-                                             .microarch = microarch,
-                                             .name = std::string(name_of(quantity)),
-                                             .started = results::utc_now()};
-    return files_.write(start) && files_.write(check::row_of(*check::environment().calibration,
-                                                             quantity, who_.name, microarch));
-  }
-
-  const Identity& who_;
-  ResultFiles& files_;
-  std::array<bool, calibrate::kQuantities.size()> done_ = {};
-};
-
-// What an interrupted run has behind it. A lost machine says nothing about the ground that it was lost
-// on: what stands above goes on.
-void pass_over(const Interrupted& before) {
-  std::map<std::pair<std::string, unsigned>, results::Status> ran;
-  for (const results::TestRow& row : before.tests) {
-    ran[{row.id, row.repetition}] = is_lost(row) ? results::Status::kSkip : row.status;
-  }
-  check::environment().ran_before = [ran = std::move(ran)](
-                                        const check::TestInfo& info,
-                                        unsigned repetition) -> std::optional<results::Status> {
-    const auto found = ran.find({info.id(), repetition});
-    return found == ran.end() ? std::nullopt : std::optional(found->second);
-  };
-}
-
-int run_suites(const RunOptions& options, const OpenMachine& machine, RecordingSource* recording,
-               ResultFiles& files, RunPrinter& printer, const Interrupted* before) {
-  check::Ladder ladder;
-  check::environment() = {.machines = recording != nullptr ? recording : machine.source.get(),
-                          .seed = *options.seed,
-                          .ladder = options.all ? nullptr : &ladder,
-                          .errata = options.errata};
-  if (before != nullptr) pass_over(*before);
-  const Identity& who = machine.identity;
-  auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
-  delete listeners.Release(listeners.default_result_printer());
-  const std::string microarch(who.microarch == nullptr ? "" : who.microarch->name);
-  const auto left_out = before == nullptr ? std::map<std::string, std::string>() : before->left_out;
-  auto* listener = new check::Listener(
-      who.name, microarch,
-      [&files, recording](const results::Row& row) {
-        Expected<void> written = files.write(row);
-        const auto* test = std::get_if<results::TestRow>(&row);
-        if (recording != nullptr && test != nullptr) recording->judged(*test);
-        return written;
-      },
-      &printer);
-  listeners.Append(
-      new CalibratesByStage(who, files, left_out));  // owned by GoogleTest, as is the next
-  listeners.Append(listener);
-
-  std::optional<std::chrono::milliseconds> deadline;
-  if (options.deadline_s > 0) {
-    deadline = std::chrono::milliseconds(static_cast<int64_t>(options.deadline_s * 1000));
-  }
-  const auto ask = [](const std::string& reason, bool late) {
-    check::request_stop(
-        late ? results::SkipCategory::kDeadline : results::SkipCategory::kInterrupted, reason);
-  };
-  Supervisor supervisor(deadline, ask, [&](const std::string& reason) {
-    files.end(kExitHarnessFailed, reason);
-    complain(kExitHarnessFailed, reason + "; a test did not end in time",
-             "the rows before it are whole; the last test-start or measurement-start row names it");
-  });
-  [[maybe_unused]] const int ours_decide = RUN_ALL_TESTS();
-  const Expected<void> recorded = recording == nullptr ? Expected<void>() : recording->finish();
-  Ending end = ending(*listener, supervisor, files, machine);
-  if (end.exit == kExitHeld && !left_out.empty()) {
-    end = {kExitHarnessFailed,
-           "the machine was lost while this was measured: " + left_out.begin()->first};
-  }
-  if (!recorded && end.exit != kExitPropertyFailed) {
-    end = {kExitHarnessFailed, recorded.error().message};
-  }
-  files.end(end.exit, end.reason);
+// Runs what is registered, and shows what came of it.
+int run_and_show(const RunOptions& options, const OpenMachine& machine, RecordingSource* recording,
+                 ResultFiles& files, RunPrinter& printer, const Interrupted* before) {
+  const Ending end = run_suites({.machine = machine,
+                                 .files = files,
+                                 .observer = &printer,
+                                 .recording = recording,
+                                 .seed = *options.seed,
+                                 .all = options.all,
+                                 .errata = options.errata,
+                                 .deadline_s = options.deadline_s,
+                                 .before = before});
   printer.summary(files, end.exit, end.reason,
                   recording == nullptr ? std::vector<std::string>() : recording->kept());
-  if (!recorded) complain(end.exit, recorded.error());
-  if (!listener->sink_errors().empty()) complain(end.exit, listener->sink_errors().front());
   if (end.exit == kExitUsage) complain(end.exit, end.reason, "see what stands after --");
   return end.exit;
 }
@@ -423,7 +247,7 @@ int run(RunOptions options, const Invocation& invocation) {
   for (const std::string& note : notes) fmt::print(stderr, "skidproof: note: {}\n", note);
   RunPrinter printer(quiet_stdout ? stderr : stdout, *machine, again(options), options.verbose);
   printer.header(**files, *options.seed);
-  return run_suites(options, *machine, recording->get(), **files, printer, nullptr);
+  return run_and_show(options, *machine, recording->get(), **files, printer, nullptr);
 }
 
 void declare(CLI::App& verb, RunOptions& options) {
@@ -448,31 +272,7 @@ void declare(CLI::App& verb, RunOptions& options) {
           "record everything that crosses the machine's interface to FILE; --machine tape:FILE "
           "replays it")
       ->type_name("FILE");
-  verb.add_option("--defect", options.machine.defects,
-                  "break the model on purpose, ID@0.01 in a share of the overflows; may be given "
-                  "again (skidproof list defects)")
-      ->type_name("ID")
-      ->take_all();
-  verb.add_option("--rough", options.machine.rough,
-                  "make the model as untidy as silicon: a seed that draws everything which nothing "
-                  "promises, or FIELD=VALUE,… (skidproof list rough)")
-      ->type_name("SEED|FIELDS");
-  verb.add_option("--cpu", options.machine.cpu.cpu,
-                  "which CPU of this computer `direct` claims (default: the highest, on a hybrid "
-                  "part of the P-cores)")
-      ->type_name("N");
-  verb.add_option("--core", options.machine.cpu.core, "the same by the type of the core")
-      ->check(CLI::IsMember({"P", "E"}))
-      ->type_name("P|E");
-  verb.add_option("--part", options.machine.part,
-                  "which processor of its row the model is: FAMILY_MODEL_STEPPING in hexadecimal, "
-                  "such as 06_2D_7 (skidproof explain <microarch>)")
-      ->type_name("PART");
-  verb.add_option("--microcode", options.machine.microcode,
-                  "the model's microcode revision, such as 0x28; 0: it cannot be read")
-      ->type_name("HEX");
-  verb.add_flag("--sibling,!--no-sibling", options.machine.sibling_thread,
-                "whether a second thread shares the model's core (default: yes)");
+  add_model_and_cpu(verb, options.machine);
   verb.add_option("--until", options.until,
                   "only up to this stage of the bring-up: " + joined(stage_names()))
       ->type_name("STAGE")
@@ -571,7 +371,7 @@ int resume(const RunOptions& given, Invocation invocation) {
   auto recording = open_recording(*options, *machine, invocation, before->run.id);
   if (!recording) return complain(kExitHarnessFailed, recording.error());
   keep_failures(*recording, *options, **files);
-  return run_suites(*options, *machine, recording->get(), **files, printer, &*before);
+  return run_and_show(*options, *machine, recording->get(), **files, printer, &*before);
 }
 
 }  // namespace

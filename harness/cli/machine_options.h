@@ -1,0 +1,18 @@
+// The options by which verbs choose what a model plays, and which CPU `direct` claims.
+#ifndef SKIDPROOF_HARNESS_CLI_MACHINE_OPTIONS_H_
+#define SKIDPROOF_HARNESS_CLI_MACHINE_OPTIONS_H_
+
+#include "harness/cli/machines.h"
+
+namespace CLI {
+class App;
+}
+
+namespace skidproof::cli {
+
+// --defect, --rough, --cpu, --core, --part, --microcode, --sibling and --no-sibling.
+void add_model_and_cpu(CLI::App& verb, MachineOptions& machine);
+
+}  // namespace skidproof::cli
+
+#endif  // SKIDPROOF_HARNESS_CLI_MACHINE_OPTIONS_H_
