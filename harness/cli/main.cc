@@ -24,10 +24,11 @@ constexpr char kEpilogue[] =
     "  skidproof doctor                              what this machine can run\n"
     "  skidproof run --machine model:sandy-bridge    the suites against a model of Sandy Bridge\n"
     "  skidproof characterize                        latencies and bandwidths of this CPU\n"
+    "  skidproof errata                              which published errata concern this CPU\n"
     "  skidproof report                              a page with plots of the latest results\n"
     "\n"
     "Exit codes: 0 all that ran held, 1 a property failed, 2 the harness failed,\n"
-    "64 bad usage or a filter that matched nothing, 77 nothing could run.";
+    "64 bad usage or a filter that matched nothing, 77 nothing could run. `errata` has its own.";
 
 // Everything after a bare `--` is not ours.
 void split_passed_on(int argc, char** argv, std::vector<std::string>& own, Invocation& invocation) {
@@ -69,6 +70,7 @@ int run(int argc, char** argv) {
   add_run(app, invocation);
   add_characterize(app, invocation);
   add_qualify(app, invocation);
+  add_errata(app, invocation);
   add_fuzz(app, invocation);
   add_report(app, invocation);
   add_traceability(app, invocation);

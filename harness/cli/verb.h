@@ -39,6 +39,7 @@ void add_explain(CLI::App& app, Invocation& invocation);
 void add_run(CLI::App& app, Invocation& invocation);
 void add_characterize(CLI::App& app, Invocation& invocation);
 void add_qualify(CLI::App& app, Invocation& invocation);
+void add_errata(CLI::App& app, Invocation& invocation);
 void add_fuzz(CLI::App& app, Invocation& invocation);
 void add_report(CLI::App& app, Invocation& invocation);
 void add_traceability(CLI::App& app, Invocation& invocation);

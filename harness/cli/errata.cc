@@ -1,0 +1,910 @@
+// `errata`: which published errata concern a processor, and which of them show.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "harness/check/check.h"
+#include "harness/cli/machine_options.h"
+#include "harness/cli/machines.h"
+#include "harness/cli/result_files.h"
+#include "harness/cli/suite_run.h"
+#include "harness/cli/text.h"
+#include "harness/cli/verb.h"
+#include "harness/errata/formats.h"
+#include "harness/errata/inventory.h"
+#include "harness/errata/linux_view.h"
+#include "harness/errata/listing.h"
+#include "harness/errata/observation.h"
+#include "harness/errata/subject.h"
+#include "pebs/arch/errata_catalogue.h"
+#include "results/writer.h"
+
+namespace skidproof::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using arch::ErrataCatalogue;
+using arch::Erratum;
+using errata::LinuxView;
+using errata::Seen;
+using errata::Subject;
+using results::ErratumRow;
+using results::Exposure;
+using results::Json;
+using results::Listed;
+using results::MachineRow;
+using results::Observed;
+
+constexpr char kHost[] = "host";
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  skidproof errata                                    what is listed for this CPU; writes no "
+    "MSR\n"
+    "  skidproof errata --machine direct --active          … and does it show, through the driver\n"
+    "  skidproof errata --machine model:haswell --defect HSD143 --active --id HSD143\n"
+    "  skidproof errata --from skidproof-out/20240501T123456Z-3fa9     by rows of an earlier run\n"
+    "  skidproof errata --inventory fleet.jsonl --batch csv            a whole fleet, from its "
+    "data\n"
+    "  skidproof errata --batch nrpe                       one line for Nagios; prometheus, csv, "
+    "json\n"
+    "\n"
+    "Two verdicts, never mixed: `listed` is what documents and public code say of this processor "
+    "and its\n"
+    "microcode; `observed` is what tests of the suites saw here.\n"
+    "\n"
+    "Exit codes, of --batch too: 0 none, 1 affected with a workaround in place, 2 exposed or\n"
+    "reproduced, 3 something is unknown and nothing is exposed, 64 bad usage.";
+
+enum class Format : uint8_t { kText, kJson, kPrometheus, kNrpe, kCsv };
+
+const std::map<std::string, Format> kFormats = {{"text", Format::kText},
+                                                {"json", Format::kJson},
+                                                {"prometheus", Format::kPrometheus},
+                                                {"nrpe", Format::kNrpe},
+                                                {"csv", Format::kCsv}};
+
+struct ErrataOptions {
+  MachineOptions machine = {.name = kHost};
+  Destination destination;
+  std::vector<std::string> ids;
+  std::string min_confidence = "report";
+  std::vector<std::string> from;
+  std::string inventory;
+  std::string catalogue;  // a file or a folder; empty: the built-in one
+  std::string batch = "text";
+  bool active = false;
+  bool all = false;
+  bool verbose = false;
+  unsigned repeat = 10;
+  uint64_t seed = 1;
+  double deadline_s = 0;
+
+  Format format() const { return kFormats.at(batch); }
+  arch::Authority least() const { return *arch::parse_authority(min_confidence); }
+};
+
+// Whatever keeps the verdicts from being given is no verdict of them.
+int cannot(const Error& error) {
+  return complain(error.code == ErrorCode::kInvalidArgument ? kExitUsage : errata::kExitUnknown,
+                  error);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The catalogue, and what of it is asked.
+
+Expected<std::string> whole_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file) {
+    return fail(ErrorCode::kIo, fmt::format("cannot read '{}'", path.string()),
+                "name a file that you may read");
+  }
+  return text;
+}
+
+Expected<ErrataCatalogue> catalogue_at(const std::string& path) {
+  std::error_code error;
+  std::vector<fs::path> paths = {path};
+  if (fs::is_directory(path, error)) {
+    paths.clear();
+    for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+      const bool ours = at->path().extension() == ".json" && at->path().filename() != "schema.json";
+      if (ours) paths.push_back(at->path());
+    }
+    std::sort(paths.begin(), paths.end());
+  }
+  std::vector<std::string> names, texts;
+  for (const fs::path& one : paths) {
+    texts.push_back(SKIDPROOF_TRY(whole_file(one)));
+    names.push_back(one.filename().string());
+  }
+  std::vector<arch::ErrataText> files;
+  for (size_t i = 0; i < texts.size(); ++i) files.push_back({names[i], texts[i]});
+  return ErrataCatalogue::read(files);
+}
+
+Expected<std::vector<const Erratum*>> asked_of(const ErrataCatalogue& catalogue,
+                                               const std::vector<std::string>& ids) {
+  std::vector<const Erratum*> asked;
+  for (const std::string& id : ids) {
+    const Erratum* found = catalogue.find(id);
+    if (found == nullptr) {
+      std::vector<std::string_view> known;
+      for (const Erratum& erratum : catalogue.errata()) {
+        known.emplace_back(erratum.id);
+        known.insert(known.end(), erratum.aliases.begin(), erratum.aliases.end());
+      }
+      const std::string near = near_or_all(id, known);
+      return fail(ErrorCode::kInvalidArgument, fmt::format("no erratum is called '{}'", id),
+                  near.starts_with("did") ? near : "see: skidproof list errata");
+    }
+    if (std::find(asked.begin(), asked.end(), found) == asked.end()) asked.push_back(found);
+  }
+  if (!ids.empty()) return asked;
+  for (const Erratum& erratum : catalogue.errata()) asked.push_back(&erratum);
+  return asked;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Verdicts.
+
+// What a row of a machine says of who it was.
+Subject subject_of_row(const MachineRow& row) {
+  Subject subject;
+  subject.played = row.provenance != results::RowProvenance::kSilicon;
+  if (!subject.played) {
+    subject.vendor = row.vendor;
+    subject.hypervisor = row.hypervisor;
+    constexpr std::string_view kLinux = "Linux ";
+    if (row.os.starts_with(kLinux)) subject.linux_release = row.os.substr(kLinux.size());
+  }
+  if (row.family != 0) {
+    subject.part = arch::Part{.family = row.family,
+                              .model = row.model,
+                              .stepping = row.stepping,
+                              .microcode = row.microcode.value_or(0)};
+  }
+  subject.core = errata::core_of(row.core_type);
+  subject.hyper_threading = row.sibling_thread;
+  return subject;
+}
+
+// A machine, and what its tests saw.
+struct Asked {
+  MachineRow row;
+  Subject subject;
+  Seen seen;
+  std::string not_run = "nothing is run without --active";  // why, where nothing was
+};
+
+ErratumRow verdict_on(const Erratum& erratum, const Asked& of, const errata::Listing& listing) {
+  ErratumRow row;
+  row.machine = of.row.machine;
+  row.microarch = of.row.microarch;
+  row.id = erratum.id;
+  row.aliases = erratum.aliases;
+  row.title = erratum.title;
+  row.core_type = errata::core_word(of.subject.core);
+  row.listed = listing.verdict;
+  if (listing.by) row.listed_by = name_of(*listing.by);
+  row.listed_why = listing.why;
+  if (listing.fixed_from != 0) row.fixed_from = listing.fixed_from;
+  const errata::Observation seen = errata::observe(erratum, of.seen);
+  row.observed = seen.verdict;
+  row.observed_why = of.seen.empty() && erratum.reproducer ? of.not_run : seen.why;
+  row.tries = seen.tries;
+  row.shown = seen.shown;
+  row.excluded_rate = seen.excluded_rate;
+  row.exposure = listing.exposure;
+  row.exposure_why = listing.exposure_why;
+  if (row.observed == Observed::kReproduced) {
+    row.contradiction = listing.verdict != Listed::kAffected;
+    row.exposure = Exposure::kExposed;
+    row.exposure_why = "it was reproduced";
+  }
+  return row;
+}
+
+std::vector<ErratumRow> verdicts(const ErrataCatalogue& catalogue, const ErrataOptions& options,
+                                 const std::vector<const Erratum*>& asked, const Asked& of) {
+  std::vector<ErratumRow> rows;
+  for (const Erratum* erratum : asked) {
+    const errata::Listing listing = errata::listing_of(catalogue, *erratum, of.subject);
+    if (listing.by && *listing.by > options.least()) continue;
+    rows.push_back(verdict_on(*erratum, of, listing));
+  }
+  errata::sort_for_people(rows);
+  return rows;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// For people.
+
+std::string processor_text(const Asked& of) {
+  if (!of.subject.part) return of.row.machine;
+  std::string text = fmt::format("{}: {}", of.row.machine, name_of(*of.subject.part));
+  if (!of.row.microarch.empty()) text += " (" + of.row.microarch + ")";
+  text += of.row.microcode ? fmt::format(", microcode {:#x}", *of.row.microcode)
+                           : ", microcode not readable";
+  if (const std::string core = errata::core_word(of.subject.core); !core.empty()) {
+    text += fmt::format(", {}-core", core);
+  }
+  if (of.subject.hyper_threading) {
+    text += *of.subject.hyper_threading ? ", hyper-threading on" : ", hyper-threading off";
+  }
+  return text;
+}
+
+std::string provenance_text(const MachineRow& row) {
+  if (row.provenance == results::RowProvenance::kModel) return "This is a MODEL, not silicon.";
+  if (row.provenance == results::RowProvenance::kVirtualLab)
+    return "This is a virtual lab, not silicon.";
+  return "";
+}
+
+std::string listed_cell(const Text& text, const ErratumRow& row) {
+  const Paint paint = row.listed == Listed::kAffected           ? Paint::kRed
+                      : row.listed == Listed::kFixedByMicrocode ? Paint::kGreen
+                      : row.listed == Listed::kUnknown          ? Paint::kYellow
+                                                                : Paint::kDim;
+  return text.paint(paint, name_of(row.listed));
+}
+
+std::string observed_cell(const Text& text, const ErratumRow& row) {
+  switch (row.observed) {
+    case Observed::kReproduced:
+      return text.paint(Paint::kRed, fmt::format("reproduced {} of {}", row.shown, row.tries));
+    case Observed::kNotReproduced:
+      return text.paint(Paint::kGreen,
+                        fmt::format("not in {} (< {:.2g} %)", row.tries, 100 * *row.excluded_rate));
+    case Observed::kNotRun:
+      return text.paint(Paint::kDim, "not run");
+    case Observed::kError:
+      return text.paint(Paint::kYellow, "cannot tell");
+  }
+  return "";
+}
+
+std::string exposure_cell(const Text& text, const ErratumRow& row) {
+  if (row.contradiction) return text.paint(Paint::kRed, "CONTRADICTION");
+  const Paint paint = row.exposure == Exposure::kExposed   ? Paint::kRed
+                      : row.exposure == Exposure::kInPlace ? Paint::kYellow
+                                                           : Paint::kDim;
+  return text.paint(paint, name_of(row.exposure));
+}
+
+void print_rows(const Text& text, const std::vector<ErratumRow>& rows, bool verbose) {
+  Table table;
+  const auto head = [&](const char* word) { return text.paint(Paint::kDim, word); };
+  table.row(
+      {head("erratum"), head("listed"), head("observed"), head("exposure"), head("what it is")});
+  size_t shown = 0;
+  for (const ErratumRow& row : rows) {
+    const bool silent = row.observed == Observed::kNotRun && row.listed != Listed::kAffected &&
+                        row.listed != Listed::kFixedByMicrocode;
+    if (silent && !verbose) continue;
+    ++shown;
+    table.row({text.paint(Paint::kBold, row.id), listed_cell(text, row), observed_cell(text, row),
+               exposure_cell(text, row), row.title});
+  }
+  if (shown != 0) {
+    text.line();
+    table.print(text, 2);
+  }
+  // Whatever needs words.
+  for (const ErratumRow& row : rows) {
+    if (row.contradiction) {
+      text.line(fmt::format("  {} was reproduced, and {}", row.id, row.listed_why));
+    } else if (row.observed == Observed::kError) {
+      text.line(fmt::format("  {}: {}", row.id, wrap(row.observed_why, 4)));
+    } else if (verbose) {
+      text.line(fmt::format("  {}: {}{}{}", row.id, row.listed_why,
+                            row.observed_why.empty() ? "" : "; ", row.observed_why));
+    }
+  }
+}
+
+void print_linux(const Text& text, const LinuxView& view) {
+  text.line();
+  text.line(text.paint(Paint::kBold, "What Linux says") +
+            (view.release.empty() ? "" : " (" + view.release + ")"));
+  Table table;
+  std::string microcode;
+  for (const auto& [revision, cpus] : view.microcode) {
+    microcode += fmt::format("{}{:#x} on {}", microcode.empty() ? "" : ", ", revision,
+                             count_of(cpus, "CPU"));
+  }
+  if (!microcode.empty()) table.row({"microcode", microcode});
+  if (view.hyper_threading) table.row({"hyper-threading", *view.hyper_threading ? "on" : "off"});
+  for (const auto& [name, value] : view.switches) {
+    table.row({errata::printable(name), errata::printable(value)});
+  }
+  for (const auto& [name, verdict] : view.vulnerabilities) {
+    table.row({errata::printable(name), errata::printable(verdict)});
+  }
+  for (const std::string& line : view.pmu_lines) table.row({"log", errata::printable(line)});
+  for (const std::string& note : view.notes) table.row({text.paint(Paint::kDim, "note"), note});
+  table.print(text, 2);
+}
+
+void print_sum(const Text& text, const std::vector<ErratumRow>& rows) {
+  std::map<Listed, size_t> listed;
+  std::map<Observed, size_t> observed;
+  for (const ErratumRow& row : rows) ++listed[row.listed], ++observed[row.observed];
+  text.line();
+  text.line(fmt::format(
+      "{}: listed {} affected, {} fixed by microcode, {} not affected, {} unknown; "
+      "observed {} reproduced, {} not reproduced, {} not run, {} cannot be told",
+      count_of(rows.size(), "erratum", "errata"), listed[Listed::kAffected],
+      listed[Listed::kFixedByMicrocode], listed[Listed::kNotAffected], listed[Listed::kUnknown],
+      observed[Observed::kReproduced], observed[Observed::kNotReproduced],
+      observed[Observed::kNotRun], observed[Observed::kError]));
+}
+
+// ---------------------------------------------------------------------------------------------------
+// One machine, or what rows say of several.
+
+struct Answer {
+  Asked of;
+  std::vector<ErratumRow> rows;
+};
+
+// Of all the answers.
+std::vector<ErratumRow> all_rows(const std::vector<Answer>& answers) {
+  std::vector<ErratumRow> rows;
+  for (const Answer& answer : answers)
+    rows.insert(rows.end(), answer.rows.begin(), answer.rows.end());
+  return rows;
+}
+
+void show(const ErrataOptions& options, const ErrataCatalogue& catalogue,
+          const std::vector<Answer>& answers, const LinuxView* view,
+          const std::vector<std::string>& paths) {
+  const std::vector<ErratumRow> rows = all_rows(answers);
+  std::string why;
+  for (const Answer& answer : answers) {
+    if (why.empty()) why = errata::unknowable(catalogue, answer.of.subject);
+  }
+  switch (options.format()) {
+    case Format::kJson:
+      return;  // the rows are written
+    case Format::kPrometheus:
+      fmt::print("{}", errata::prometheus(rows));
+      return;
+    case Format::kNrpe:
+      fmt::print("{}", errata::nrpe(rows, why));
+      return;
+    case Format::kCsv:
+      fmt::print("{}", errata::csv(rows));
+      return;
+    case Format::kText:
+      break;
+  }
+  const Text text(options.destination.json == "-" ? stderr : stdout);
+  for (const Answer& answer : answers) {
+    text.line(text.paint(Paint::kBold, processor_text(answer.of)));
+    const std::string unknown = errata::unknowable(catalogue, answer.of.subject);
+    if (!unknown.empty()) text.line("  " + text.paint(Paint::kYellow, "unknown") + ": " + unknown);
+    print_rows(text, answer.rows, options.verbose && unknown.empty());
+    print_sum(text, answer.rows);
+    if (const std::string not_silicon = provenance_text(answer.of.row); !not_silicon.empty()) {
+      text.line(not_silicon);
+    }
+  }
+  if (view != nullptr) print_linux(text, *view);
+  for (const std::string& path : paths) text.line("rows: " + path);
+}
+
+Expected<std::unique_ptr<ResultFiles>> open_files(const ErrataOptions& options,
+                                                  const Invocation& invocation,
+                                                  const MachineRow& machine) {
+  const std::string id = new_run_id();
+  auto files = SKIDPROOF_TRY(ResultFiles::open(options.destination, id, "results.jsonl"));
+  files->set_machine(machine.machine);
+  SKIDPROOF_CHECK(files->write(run_row(id, invocation.command, options.seed, machine.machine)));
+  SKIDPROOF_CHECK(files->write(machine));
+  return files;
+}
+
+// Rows, where they are wanted, of what nothing was run for.
+int finish(const ErrataOptions& options, const Invocation& invocation,
+           const ErrataCatalogue& catalogue, const std::vector<Answer>& answers,
+           const LinuxView* view) {
+  const std::vector<ErratumRow> rows = all_rows(answers);
+  const int exit = errata::exit_of(rows);
+  std::vector<std::string> paths;
+  if (!options.destination.out.empty() || !options.destination.json.empty()) {
+    auto files = open_files(options, invocation, answers.front().of.row);
+    if (!files) return cannot(files.error());
+    Expected<void> written;
+    for (size_t i = 1; i < answers.size() && written; ++i)
+      written = (*files)->write(answers[i].of.row);
+    for (const ErratumRow& row : rows) {
+      if (written) written = (*files)->write(row);
+    }
+    (*files)->end(written ? exit : errata::kExitUnknown,
+                  written ? "completed" : "a row could not be written");
+    if (!written) return cannot(written.error());
+    paths = (*files)->paths();
+  }
+  show(options, catalogue, answers, view, paths);
+  return exit;
+}
+
+// ---------------------------------------------------------------------------------------------------
+// --active
+
+class Watching final : public check::Observer {
+ public:
+  void planned(size_t tests) override { planned_ = tests; }
+  void started(const check::TestInfo& info) override {
+    progress_.update(done_, planned_, info.id());
+  }
+  void finished(const results::TestRow& row) override {
+    ++done_;
+    seen_.add(row);
+  }
+  Seen take() {
+    progress_.clear();
+    return std::move(seen_);
+  }
+
+ private:
+  Progress progress_{"errata"};
+  size_t planned_ = 0, done_ = 0;
+  Seen seen_;
+};
+
+int run_reproducers(const ErrataOptions& options, const Invocation& invocation,
+                    const ErrataCatalogue& catalogue, const std::vector<const Erratum*>& asked,
+                    const OpenMachine& machine, const LinuxView* view) {
+  const std::string filter = errata::filter_for(asked);
+  const size_t picked =
+      filter.empty() ? 0 : check::register_with_googletest([&](const check::TestInfo& info) {
+        return check::matches_filter(filter, info.id());
+      });
+  Answer answer;
+  answer.of.row = machine_row(machine);
+  answer.of.subject = subject_of_row(answer.of.row);
+  if (picked == 0) {
+    answer.of.not_run = "none of those that were asked for has a reproducer";
+    answer.rows = verdicts(catalogue, options, asked, answer.of);
+    return finish(options, invocation, catalogue, {answer}, view);
+  }
+  if (const int bad = start_googletest(invocation, options.repeat); bad != 0) return bad;
+  auto files = open_files(options, invocation, answer.of.row);
+  if (!files) return cannot(files.error());
+  Watching watching;
+  const auto close = [&](const Ending& end) {
+    answer.of.seen = watching.take();
+    answer.rows = verdicts(catalogue, options, asked, answer.of);
+    for (const ErratumRow& row : answer.rows) {
+      if (auto written = (*files)->write(row); !written) {
+        complain(errata::kExitUnknown, written.error());
+        return Ending{errata::kExitUnknown, "a row could not be written"};
+      }
+    }
+    // What was not judged for want of the machine, or of room, is not known.
+    if (end.exit == kExitHarnessFailed && end.reason != "completed") {
+      return Ending{std::max(errata::exit_of(answer.rows), errata::kExitUnknown), end.reason};
+    }
+    return Ending{errata::exit_of(answer.rows), "completed"};
+  };
+  const Ending end = run_suites({.machine = machine,
+                                 .files = **files,
+                                 .observer = &watching,
+                                 .seed = options.seed,
+                                 .all = options.all,
+                                 .deadline_s = options.deadline_s,
+                                 .close = close});
+  if (end.reason != "completed") complain(end.exit, "not all was tried: " + end.reason);
+  show(options, catalogue, {answer}, view, (*files)->paths());
+  return end.exit;
+}
+
+int active(const ErrataOptions& options, const Invocation& invocation,
+           const ErrataCatalogue& catalogue, const std::vector<const Erratum*>& asked) {
+  MachineOptions wanted = options.machine;
+  const bool host = wanted.name == kHost || wanted.name == "auto";
+  if (host) wanted.name = "direct";
+  std::optional<LinuxView> view;
+  if (wanted.name == "direct") view = errata::linux_view();
+  auto machine = open_machine(wanted, options.seed);
+  if (machine) {
+    return run_reproducers(options, invocation, catalogue, asked, *machine,
+                           view ? &*view : nullptr);
+  }
+  if (machine.error().code == ErrorCode::kInvalidArgument || !host) return cannot(machine.error());
+  // What is listed can be told without the driver.
+  auto native = open_machine({.name = "native"}, options.seed);
+  if (!native) return cannot(native.error());
+  Answer answer;
+  answer.of.row = machine_row(*native);
+  answer.of.subject = subject_of_row(answer.of.row);
+  answer.of.not_run = machine.error().message;
+  complain(errata::kExitUnknown, machine.error());
+  answer.rows = verdicts(catalogue, options, asked, answer.of);
+  return finish(options, invocation, catalogue, {answer}, &*view);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// Without --active
+
+// This computer by CPUID and by what Linux shows: no MSR is touched. Of a hybrid part each type of core.
+std::vector<Asked> this_computer(const OpenMachine& native, const LinuxView& view) {
+  Asked asked;
+  asked.row = machine_row(native);
+  if (asked.row.microcode || view.oldest_microcode() != 0) {
+    const uint32_t own = asked.row.microcode.value_or(view.oldest_microcode());
+    asked.row.microcode =
+        view.oldest_microcode() == 0 ? own : std::min(own, view.oldest_microcode());
+  }
+  asked.subject = subject_of_row(asked.row);
+  if (view.hyper_threading) asked.subject.hyper_threading = view.hyper_threading;
+  if (view.core_pmus.size() < 2) return {asked};
+  std::vector<Asked> both = {asked, asked};
+  both[0].subject.core = arch::CoreType::kCore;
+  both[1].subject.core = arch::CoreType::kAtom;
+  for (Asked& one : both) one.row.core_type = errata::core_word(one.subject.core);
+  return both;
+}
+
+int passive(const ErrataOptions& options, const Invocation& invocation,
+            const ErrataCatalogue& catalogue, const std::vector<const Erratum*>& asked) {
+  MachineOptions wanted = options.machine;
+  const bool here = wanted.name == kHost || wanted.name == "auto" || wanted.name == "direct" ||
+                    wanted.name == "native";
+  if (here) wanted.name = "native";
+  wanted.cpu = {};
+  auto machine = open_machine(wanted, options.seed);
+  if (!machine) return cannot(machine.error());
+  std::vector<Answer> answers;
+  std::optional<LinuxView> view;
+  if (here) {
+    view = errata::linux_view();
+    for (Asked& one : this_computer(*machine, *view)) answers.push_back({std::move(one), {}});
+  } else {
+    Asked one;
+    one.row = machine_row(*machine);
+    one.subject = subject_of_row(one.row);
+    answers.push_back({std::move(one), {}});
+  }
+  for (Answer& answer : answers) answer.rows = verdicts(catalogue, options, asked, answer.of);
+  return finish(options, invocation, catalogue, answers, view ? &*view : nullptr);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// --from
+
+// Takes in the rows of one file.
+Expected<void> take_file(const std::string& named, std::map<std::string, Asked>& machines) {
+  std::error_code error;
+  const std::string path =
+      fs::is_directory(named, error) ? (fs::path(named) / "results.jsonl").string() : named;
+  const results::RowsFile file = SKIDPROOF_TRY(results::read_rows(path));
+  for (const results::LineProblem& problem : file.problems) {
+    fmt::print(stderr, "skidproof: note: line {} of '{}' is no row: {}\n", problem.line, path,
+               errata::printable(problem.what));
+  }
+  for (const results::ReadRow& read : file.rows) {
+    auto row = results::row_of(read.json);
+    if (!row) {
+      fmt::print(stderr, "skidproof: note: '{}': {}\n", path,
+                 errata::printable(row.error().message));
+      continue;
+    }
+    if (auto* machine = std::get_if<MachineRow>(&*row)) {
+      Asked& asked = machines[machine->machine + "\n" + machine->host];
+      if (machine->microcode && asked.row.microcode && *machine->microcode < *asked.row.microcode) {
+        fmt::print(stderr,
+                   "skidproof: note: the microcode of {} goes backwards: {:#x}, then {:#x} in "
+                   "'{}'; the last one counts\n",
+                   errata::printable(machine->machine), *asked.row.microcode, *machine->microcode,
+                   path);
+      }
+      asked.row = *machine;
+      asked.subject = subject_of_row(asked.row);
+      asked.not_run = "no row is of one of its tests";
+    } else if (const auto* test = std::get_if<results::TestRow>(&*row)) {
+      for (auto& [name, asked] : machines) {
+        if (asked.row.machine == test->machine) asked.seen.add(*test);
+      }
+    }
+  }
+  return {};
+}
+
+int from_rows(const ErrataOptions& options, const Invocation& invocation,
+              const ErrataCatalogue& catalogue, const std::vector<const Erratum*>& asked) {
+  std::vector<Answer> answers;
+  std::map<std::string, Asked> machines;
+  for (const std::string& path : options.from) {
+    if (auto taken = take_file(path, machines); !taken) return cannot(taken.error());
+  }
+  for (auto& [name, of] : machines) answers.push_back({std::move(of), {}});
+  if (answers.empty()) {
+    return complain(kExitUsage, "no `machine` row stands in what was given to --from",
+                    "name results.jsonl, or the folder, of a `skidproof run`");
+  }
+  for (Answer& answer : answers) answer.rows = verdicts(catalogue, options, asked, answer.of);
+  return finish(options, invocation, catalogue, answers, nullptr);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// --inventory
+
+// Where its rows go: a hundred thousand lines are not forced to the disk one by one.
+class Lines {
+ public:
+  static Expected<std::unique_ptr<Lines>> open(const std::string& path) {
+    std::unique_ptr<Lines> lines(new Lines);
+    lines->file_ = path == "-" ? stdout : std::fopen(path.c_str(), "w");
+    lines->owned_ = path != "-";
+    if (lines->file_ != nullptr) return lines;
+    return fail(ErrorCode::kIo, fmt::format("cannot write '{}'", path),
+                "name a file that can be written");
+  }
+  ~Lines() {
+    if (owned_ && file_ != nullptr) std::fclose(file_);
+  }
+  Lines(const Lines&) = delete;
+  Lines& operator=(const Lines&) = delete;
+
+  void write(const std::string& text) { std::fwrite(text.data(), 1, text.size(), file_); }
+  void row(const results::Row& row) {
+    write(results::json_of(row).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  }
+  bool failed() { return std::fflush(file_) != 0 || std::ferror(file_) != 0; }
+
+ private:
+  Lines() = default;
+  std::FILE* file_ = nullptr;
+  bool owned_ = false;
+};
+
+void print_inventory(const Text& text, const ErrataCatalogue& catalogue,
+                     const errata::InventoryJudge& judge, uint64_t bad) {
+  struct Sum {
+    uint64_t exposed = 0, in_place = 0, fixed = 0, unknown = 0;
+    std::map<uint64_t, std::string, std::greater<>> microcodes;  // by machines
+  };
+  std::map<std::string, Sum> sums;
+  for (const results::ErrataSummaryRow& row : judge.summary()) {
+    Sum& sum = sums[row.id];
+    sum.exposed += row.exposed;
+    sum.in_place += row.in_place;
+    sum.fixed += row.fixed;
+    sum.unknown += row.unknown;
+    const uint64_t machines = row.exposed + row.in_place;
+    if (machines == 0) continue;
+    std::string& names = sum.microcodes[machines];
+    names += (names.empty() ? "" : " ") + (row.microcode ? results::hex(*row.microcode) : "?");
+  }
+  std::vector<std::pair<std::string, Sum>> order(sums.begin(), sums.end());
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.second.exposed, a.second.in_place) >
+           std::pair(b.second.exposed, b.second.in_place);
+  });
+  Table table({false, true, true, true, true});
+  const auto head = [&](const char* word) { return text.paint(Paint::kDim, word); };
+  table.row({head("erratum"), head("exposed"), head("in place"), head("fixed"), head("unknown"),
+             head("affected by microcode"), head("what it is")});
+  constexpr size_t kMicrocodes = 3, kLongest = 40;
+  for (const auto& [id, sum] : order) {
+    std::string microcodes;
+    size_t named = 0;
+    for (const auto& [machines, names] : sum.microcodes) {
+      if (++named > kMicrocodes) break;
+      microcodes +=
+          fmt::format("{}{:.{}}: {}", microcodes.empty() ? "" : ", ", names, kLongest, machines);
+    }
+    if (sum.microcodes.size() > kMicrocodes) microcodes += ", …";
+    const Erratum* erratum = catalogue.find(id);
+    table.row({text.paint(Paint::kBold, id), fmt::format("{}", sum.exposed),
+               fmt::format("{}", sum.in_place), fmt::format("{}", sum.fixed),
+               fmt::format("{}", sum.unknown), microcodes,
+               erratum == nullptr ? "" : erratum->title});
+  }
+  table.print(text);
+  const auto& machines = judge.by_verdict();
+  text.line();
+  text.line(fmt::format(
+      "{}: {} exposed, {} of which something is unknown, {} with workarounds in place, {} clear{}",
+      count_of(machines[0] + machines[1] + machines[2] + machines[3], "machine"), machines[2],
+      machines[3], machines[1], machines[0],
+      bad == 0 ? "" : fmt::format("; {} could not be read", count_of(bad, "line"))));
+  text.line("Listed, not observed: nothing was run there.");
+}
+
+int inventory(const ErrataOptions& options, const ErrataCatalogue& catalogue) {
+  std::ifstream file;
+  if (options.inventory != "-") {
+    std::error_code error;
+    file.open(options.inventory, std::ios::binary);
+    if (!file || fs::is_directory(options.inventory, error)) {
+      return complain(kExitUsage, fmt::format("cannot read '{}'", options.inventory),
+                      "name a file of JSON Lines or CSV, or - for standard input");
+    }
+  }
+  std::istream& stream = options.inventory == "-" ? std::cin : file;
+  if (options.inventory == "-") std::ios::sync_with_stdio(false);
+  auto reader = errata::InventoryReader::open(stream);
+  if (!reader) return cannot(reader.error());
+  const Format format = options.format();
+  std::string json = options.destination.json;
+  if (format == Format::kJson && json.empty()) json = "-";
+  std::unique_ptr<Lines> lines, csv;
+  if (!json.empty()) {
+    auto opened = Lines::open(json);
+    if (!opened) return cannot(opened.error());
+    lines = std::move(*opened);
+  }
+  if (format == Format::kCsv) {
+    csv = std::move(*Lines::open("-"));
+    csv->write(errata::csv_header_of_inventory());
+  }
+  const Text text(json == "-" ? stderr : stdout);
+  errata::InventoryJudge judge(catalogue, options.least());
+  constexpr uint64_t kMostComplaints = 20;
+  uint64_t bad = 0;
+  while (auto next = reader->next()) {
+    if (!*next) {
+      if (++bad <= kMostComplaints) {
+        complain(errata::kExitUnknown, errata::printable(next->error().message), {});
+      }
+      continue;
+    }
+    const auto row = judge.judge(**next);
+    if (!row) continue;
+    if (lines != nullptr) lines->row(*row);
+    if (csv != nullptr) csv->write(errata::csv(*row));
+    if (options.verbose && format == Format::kText) {
+      text.line(fmt::format("{}  {} exposed, {} in place, {} fixed, {} unknown {}",
+                            errata::printable(row->machine), row->exposed.size(),
+                            row->in_place.size(), row->fixed.size(), row->unknown.size(),
+                            row->reason));
+    }
+  }
+  if (bad > kMostComplaints) {
+    complain(errata::kExitUnknown,
+             fmt::format("{} more lines could not be read", bad - kMostComplaints));
+  }
+  for (const std::string& host : judge.backwards()) {
+    fmt::print(stderr, "skidproof: note: microcode goes backwards on {}\n",
+               errata::printable(host));
+  }
+  if (lines != nullptr) {
+    for (const results::ErrataSummaryRow& row : judge.summary()) lines->row(row);
+  }
+  if (format == Format::kPrometheus)
+    fmt::print("{}", errata::prometheus(judge.summary(), judge.by_verdict()));
+  if (format == Format::kNrpe) fmt::print("{}", errata::nrpe(judge.by_verdict()));
+  if (format == Format::kText) print_inventory(text, catalogue, judge, bad);
+  if ((lines != nullptr && lines->failed()) || (csv != nullptr && csv->failed())) {
+    return complain(errata::kExitUnknown, "not all rows could be written",
+                    "make room, or let the reader read to the end");
+  }
+  const auto& machines = judge.by_verdict();
+  if (machines[errata::kExitExposed] != 0) return errata::kExitExposed;
+  if (machines[errata::kExitUnknown] != 0 || bad != 0) return errata::kExitUnknown;
+  if (machines[errata::kExitInPlace] != 0) return errata::kExitInPlace;
+  if (machines[errata::kExitNone] == 0) {
+    return complain(kExitUsage, "the inventory holds no machine", "one line for each, see --help");
+  }
+  return errata::kExitNone;
+}
+
+int answer(ErrataOptions options, const Invocation& invocation) {
+  std::optional<ErrataCatalogue> own;
+  if (!options.catalogue.empty()) {
+    auto read = catalogue_at(options.catalogue);
+    if (!read) return cannot(read.error());
+    own = std::move(*read);
+  }
+  const ErrataCatalogue& catalogue = own ? *own : ErrataCatalogue::built_in();
+  auto asked = asked_of(catalogue, options.ids);
+  if (!asked) return cannot(asked.error());
+  if (!options.inventory.empty()) return inventory(options, catalogue);
+  if (options.format() == Format::kJson && options.destination.json.empty()) {
+    options.destination.json = "-";
+  }
+  if (!options.from.empty()) return from_rows(options, invocation, catalogue, *asked);
+  return options.active ? active(options, invocation, catalogue, *asked)
+                        : passive(options, invocation, catalogue, *asked);
+}
+
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, format] : kFormats) names.push_back(name);
+  return names;
+}
+
+std::vector<std::string> authority_names() {
+  std::vector<std::string> names;
+  for (arch::Authority authority : arch::kAuthorities) names.emplace_back(name_of(authority));
+  return names;
+}
+
+}  // namespace
+
+void add_errata(CLI::App& app, Invocation& invocation) {
+  auto options = std::make_shared<ErrataOptions>();
+  CLI::App* verb = app.add_subcommand(
+      "errata", "which published errata of PMU and PEBS concern a processor, and which show");
+  verb->footer(kExamples);
+  CLI::Option* machine =
+      verb->add_option("--machine", options->machine.name,
+                       "host (this computer by CPUID), direct, model:<microarch> or tape:FILE")
+          ->type_name("NAME")
+          ->capture_default_str();
+  verb->add_option("--id", options->ids, "only this erratum, by any of its ids; may be given again")
+      ->type_name("ID")
+      ->take_all();
+  verb->add_option("--min-confidence", options->min_confidence,
+                   "leave out what is listed by less: " + joined(authority_names(), " > "))
+      ->type_name("WHO")
+      ->check(CLI::IsMember(authority_names()))
+      ->capture_default_str();
+  CLI::Option* runs = verb->add_flag("--active", options->active,
+                                     "run the reproducers too; without it no MSR is written");
+  verb->add_option("--repeat", options->repeat, "how often each reproducer is tried")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 1'000'000u))
+      ->needs(runs)
+      ->capture_default_str();
+  verb->add_option("--seed", options->seed, "of the reproducers' programs and data")
+      ->type_name("N")
+      ->capture_default_str();
+  verb->add_flag("--all", options->all,
+                 "also reproducers on broken ground: without it a failure that no listed erratum "
+                 "explains ends the higher stages")
+      ->needs(runs);
+  verb->add_option("--deadline", options->deadline_s, "stop after this many seconds")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.001, 1e7))
+      ->needs(runs);
+  add_model_and_cpu(*verb, options->machine);
+  verb->add_option("--from", options->from,
+                   "answer from rows of earlier runs: files, or folders with results.jsonl")
+      ->type_name("RESULTS")
+      ->take_all()
+      ->excludes(runs)
+      ->excludes(machine);
+  verb->add_option("--inventory", options->inventory,
+                   "judge each machine of a file of JSON Lines or CSV (family, model, stepping, "
+                   "microcode, hyper_threading …), - is standard input")
+      ->type_name("FILE")
+      ->excludes(runs)
+      ->excludes(machine);
+  verb->add_option("--catalogue", options->catalogue,
+                   "another catalogue than the built-in one: a file, or a folder of them")
+      ->type_name("PATH");
+  verb->add_option("--batch", options->batch, "for other programs: " + joined(format_names()))
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember(format_names()))
+      ->capture_default_str();
+  verb->add_option("--out", options->destination.out,
+                   "folder for results.jsonl (with --active, default: skidproof-out/<run id>, "
+                   "unless --json FILE)")
+      ->type_name("DIR");
+  add_json(*verb, options->destination.json);
+  verb->add_flag("-v,--verbose", options->verbose, "also what is not listed, and why");
+  verb->callback([options, &invocation] {
+    invocation.action = [options, &invocation] { return answer(*options, invocation); };
+  });
+}
+
+}  // namespace skidproof::cli
