@@ -4,7 +4,9 @@
 usage: python3 cli_test.py SKIDPROOF [unittest arguments]
 """
 
+import csv
 import fnmatch
+import io
 import json
 import os
 import pathlib
@@ -65,13 +67,16 @@ class CliTest(unittest.TestCase):
             self.assertIn(word, done.err)
         self.assertEqual(list(self.folder.iterdir()), [], "a refused command leaves nothing behind")
 
-    def assert_valid(self, rows):
+    def assert_rows(self, rows):
         import jsonschema
 
         validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
         for row in rows:
             problems = [error.message for error in validator.iter_errors(row)]
             self.assertEqual(problems, [], row)
+
+    def assert_valid(self, rows):
+        self.assert_rows(rows)
         self.assertEqual(rows[0]["type"], "run")
         self.assertEqual(rows[-1]["type"], "end")
 
@@ -83,7 +88,7 @@ class Usage(CliTest):
         self.assertIn("characterize", done.err)
 
     def test_help_is_not_an_error(self):
-        for verb in ([], ["run"], ["qualify"], ["fuzz"], ["list"], ["explain"], ["doctor"], ["characterize"], ["report"], ["traceability"]):
+        for verb in ([], ["run"], ["qualify"], ["fuzz"], ["list"], ["explain"], ["doctor"], ["characterize"], ["report"], ["traceability"], ["errata"]):
             done = self.skidproof(*verb, "--help")
             self.assertEqual(done.exit, 0, verb)
             self.assertIn("skidproof", done.out)
@@ -639,6 +644,146 @@ class Errata(CliTest):
         done = self.skidproof("run", "--machine", MODEL, "--part", "06_2D_6", "--microcode", "0x618", "--filter", QUICK, "--json", "-")
         machine = done.rows()[1]
         self.assertEqual((machine["family"], machine["model"], machine["stepping"], machine["microcode"]), (6, 0x2D, 6, "0x618"))
+
+
+class ErrataVerb(CliTest):
+    """The errata check: what is listed, what shows, and how others read it."""
+
+    def ask(self, *arguments):
+        """(exit code, the erratum rows by id) of one machine; the rows fit the schema."""
+        done = self.skidproof("errata", "--json", "-", *arguments)
+        rows = done.rows()
+        self.assert_valid(rows)
+        self.assertEqual(rows[-1]["exit"], done.exit)
+        return done.exit, {row["id"]: row for row in rows if row["type"] == "erratum"}
+
+    def write(self, name, text):
+        folder = tempfile.TemporaryDirectory()  # beside the one that a refused command leaves empty
+        self.addCleanup(folder.cleanup)
+        path = pathlib.Path(folder.name) / name
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    def test_this_computer_is_judged_without_a_driver(self):
+        code, rows = self.ask()
+        self.assertGreater(len(rows), 150)
+        self.assertEqual({row["observed"] for row in rows.values()}, {"not-run"})
+        machine = [row for row in self.skidproof("errata", "--json", "-").rows() if row["type"] == "machine"][0]
+        if machine["hypervisor"] or machine["vendor"] != "GenuineIntel":
+            self.assertEqual(code, 3)
+            self.assertEqual({row["listed"] for row in rows.values()}, {"unknown"})
+        text = self.skidproof("errata")
+        self.assertEqual(text.exit, code)
+        self.assertIn("What Linux says", text.out)
+
+    def test_a_broken_model_is_listed_and_reproduced_and_a_conforming_one_excludes_a_rate(self):
+        for erratum, microarch in (("HSD143", "haswell"), ("BJ103", "sandy-bridge"), ("AR64", "core2")):
+            machine = ("--machine", f"model:{microarch}", "--active", "--id", erratum)
+            code, rows = self.ask(*machine, "--defect", erratum, "--repeat", "3")
+            row = rows[erratum]
+            self.assertEqual((code, row["listed"], row["observed"], row["exposure"]), (2, "affected", "reproduced", "exposed"))
+            self.assertFalse(row["contradiction"])
+            code, rows = self.ask(*machine, "--repeat", "20")
+            self.assertEqual(rows[erratum]["observed"], "not-reproduced", rows[erratum])
+            self.assertGreaterEqual(rows[erratum]["tries"], 20)
+            self.assertLess(rows[erratum]["excluded_rate"], 0.14)
+
+    def test_an_alias_names_the_same_erratum(self):
+        self.assertEqual(list(self.ask("--machine", MODEL, "--id", "HSD11", "--id", "BK102")[1]), ["BJ103"])
+
+    def test_a_microcode_past_the_fix_mends_it_and_what_shows_all_the_same_is_a_contradiction(self):
+        machine = ("--machine", "model:haswell", "--part", "06_3C_3", "--id", "HSD159", "--active", "--repeat", "2")
+        for microcode, listed in (("0x1e", "affected"), ("0x1f", "fixed-by-microcode"), ("0", "unknown")):
+            code, rows = self.ask(*machine, "--microcode", microcode)
+            self.assertEqual(rows["HSD159"]["listed"], listed)
+            self.assertEqual(code, {"affected": 2, "fixed-by-microcode": 0, "unknown": 3}[listed])
+            self.assertEqual(rows["HSD159"]["fixed_from"], "0x1f")
+        code, rows = self.ask(*machine, "--microcode", "0x1f", "--defect", "HSD159")
+        self.assertEqual((code, rows["HSD159"]["observed"], rows["HSD159"]["contradiction"]), (2, "reproduced", True))
+        done = self.skidproof("errata", *machine, "--microcode", "0x1f", "--defect", "HSD159", "--out", "o")
+        self.assertIn("CONTRADICTION", done.out)
+        self.assertIn("MODEL", done.out)
+
+    def test_rows_of_a_run_give_the_same_verdicts(self):
+        for defect in ((), ("--defect", "BJ58")):
+            run = self.skidproof("run", "--machine", MODEL, "--seed", "5", "--json", "rows.jsonl", *defect)
+            self.assertIn(run.exit, (0, 1))
+            _, from_rows = self.ask("--from", "rows.jsonl")
+            _, active = self.ask("--machine", MODEL, "--active", "--repeat", "1", "--seed", "5", *defect)
+            self.assertEqual({name: row["observed"] for name, row in from_rows.items()},
+                             {name: row["observed"] for name, row in active.items()})
+            self.assertEqual({name: row["listed"] for name, row in from_rows.items()},
+                             {name: row["listed"] for name, row in active.items()})
+            self.assertEqual(from_rows["BJ58"]["observed"], "reproduced" if defect else "not-reproduced")
+
+    def test_an_inventory_is_judged_line_by_line_and_summed_up(self):
+        path = self.write("inventory.jsonl", """{"host":"a","vendor":"GenuineIntel","family":6,"model":60,"stepping":3,"microcode":"0x1e","smt":"on"}
+{"host":"b","vendor":"GenuineIntel","family":6,"model":60,"stepping":3,"microcode":"0x1f","smt":"off"}
+not a machine
+{"host":"b","vendor":"GenuineIntel","family":6,"model":60,"stepping":3,"microcode":"0x1e","smt":"off"}
+{"host":"c\\u001b[31m","vendor":"AuthenticAMD","family":25,"model":1,"stepping":0}
+""")
+        done = self.skidproof("errata", "--inventory", path, "--json", "-")
+        self.assertEqual(done.exit, 2)
+        rows = done.rows()
+        self.assert_rows(rows)
+        machines = [row for row in rows if row["type"] == "inventory"]
+        self.assertEqual([(row["line"], row["verdict"]) for row in machines], [(1, 2), (2, 2), (4, 2), (5, 3)])
+        self.assertIn("HSD159", machines[0]["exposed"])
+        self.assertIn("HSD143", machines[0]["exposed"])
+        self.assertIn("HSD159", machines[1]["fixed"])
+        self.assertIn("HSD143", machines[1]["in_place"])
+        self.assertIn("line 3", done.err)
+        self.assertIn("b: 0x1f, then 0x1e in line 4", done.err)
+        sums = {row["microcode"]: row for row in rows if row["type"] == "errata-summary" and row["id"] == "HSD159"}
+        self.assertEqual((sums["0x1e"]["exposed"], sums["0x1f"]["fixed"]), (2, 1))
+        text = self.skidproof("errata", "--inventory", path, "-v")
+        self.assertIn("4 machines", text.out)
+        self.assertNotIn("\u001b[31m", text.out)
+        table = list(csv.DictReader(io.StringIO(self.skidproof("errata", "--inventory", path, "--batch", "csv").out)))
+        self.assertEqual([row["verdict"] for row in table], ["2", "2", "2", "3"])
+
+    def test_other_programs_read_it(self):
+        from prometheus_client.parser import text_string_to_metric_families
+
+        machine = ("--machine", "model:haswell")
+        line = self.skidproof("errata", *machine, "--batch", "nrpe")
+        self.assertEqual(line.exit, 2)
+        self.assertRegex(line.out, r"\AERRATA CRITICAL - [^|\n]+ \|( [a-z_]+=[0-9]+)+\n\Z")
+        table = list(csv.DictReader(io.StringIO(self.skidproof("errata", *machine, "--batch", "csv").out)))
+        self.assertGreater(len(table), 150)
+        self.assertEqual({row["listed"] for row in table} - {"affected", "not-affected", "unknown", "fixed-by-microcode"}, set())
+        text = self.skidproof("errata", *machine, "--batch", "prometheus").out
+        found = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                found.setdefault(sample.name, []).append(sample)
+        self.assertEqual(found["skidproof_errata_verdict"][0].value, 2)
+        self.assertIn(("HSD143", "affected"), {(s.labels["erratum"], s.labels["verdict"]) for s in found["skidproof_erratum_listed"]})
+        self.assertEqual(sum(s.value for s in found["skidproof_errata"]), len(table))
+
+    def test_a_catalogue_that_is_wrong_is_refused_with_file_entry_and_field(self):
+        entry = {"id": "ZZ1", "aliases": ["ZZ2"], "title": "t", "symptom": None, "workaround": {"kind": "none"}, "concerns": ["pmu"],
+                 "needs": [], "affected": [{"models": ["06_2A"], "by": "report"}], "clauses": [], "sources": ["s"], "no_reproducer": "n"}
+        documents = [{"prefix": "ZZ", "title": "d", "models": ["06_2A"], "read": "some"}]
+        good = {"documents": documents, "errata": [entry]}
+        path = self.write("own.json", json.dumps(good))
+        code, rows = self.ask("--machine", MODEL, "--catalogue", path)
+        self.assertEqual((code, list(rows)), (2, ["ZZ1"]))
+        for wrong, words in (({"titel": "t"}, "titel"), ({"clauses": ["R999"]}, "R999"), ({"aliases": ["ZZ1"]}, "ZZ1")):
+            path = self.write("own.json", json.dumps({"documents": documents, "errata": [entry | wrong]}))
+            self.assert_refused(self.skidproof("errata", "--catalogue", path), 64, "own.json", "ZZ1", words)
+        self.assert_refused(self.skidproof("errata", "--catalogue", "nowhere.json"), 3, "nowhere.json")
+
+    def test_bad_usage(self):
+        self.assert_refused(self.skidproof("errata", "--id", "HSD14"), 64, "HSD14", "HSD143")
+        self.assert_refused(self.skidproof("errata", "--batch", "xml"), 64, "xml")
+        self.assert_refused(self.skidproof("errata", "--inventory", "nowhere"), 64, "nowhere")
+        self.assert_refused(self.skidproof("errata", "--inventory", self.write("empty", "")), 64, "no machine")
+        self.assert_refused(self.skidproof("errata", "--inventory", self.write("bad", "a;b\n")), 64, "line 1")
+        self.assert_refused(self.skidproof("errata", "--from", self.write("rows", "")), 64, "machine")
+        self.assert_refused(self.skidproof("errata", "--from", "nowhere"), 3, "nowhere")
+        self.assert_refused(self.skidproof("errata", "--machine", "model:pentium"), 64, "pentium")
 
 
 class Resume(CliTest):

@@ -269,7 +269,7 @@ std::string observed_cell(const Text& text, const ErratumRow& row) {
       return text.paint(Paint::kRed, fmt::format("reproduced {} of {}", row.shown, row.tries));
     case Observed::kNotReproduced:
       return text.paint(Paint::kGreen,
-                        fmt::format("not in {} (< {:.2g} %)", row.tries, 100 * *row.excluded_rate));
+                        fmt::format("not in {}, < {:.2g} %", row.tries, 100 * *row.excluded_rate));
     case Observed::kNotRun:
       return text.paint(Paint::kDim, "not run");
     case Observed::kError:
@@ -676,7 +676,7 @@ class Lines {
 };
 
 void print_inventory(const Text& text, const ErrataCatalogue& catalogue,
-                     const errata::InventoryJudge& judge, uint64_t bad) {
+                     errata::InventoryJudge& judge, uint64_t bad) {
   struct Sum {
     uint64_t exposed = 0, in_place = 0, fixed = 0, unknown = 0;
     std::map<uint64_t, std::string, std::greater<>> microcodes;  // by machines
@@ -704,6 +704,8 @@ void print_inventory(const Text& text, const ErrataCatalogue& catalogue,
              head("affected by microcode"), head("what it is")});
   constexpr size_t kMicrocodes = 3, kLongest = 40;
   for (const auto& [id, sum] : order) {
+    if (sum.exposed + sum.in_place + sum.fixed == 0)
+      continue;  // the sum below says how many are unknown
     std::string microcodes;
     size_t named = 0;
     for (const auto& [machines, names] : sum.microcodes) {
@@ -782,6 +784,11 @@ int inventory(const ErrataOptions& options, const ErrataCatalogue& catalogue) {
     complain(errata::kExitUnknown,
              fmt::format("{} more lines could not be read", bad - kMostComplaints));
   }
+  const auto& machines = judge.by_verdict();
+  if (bad == 0 &&
+      std::all_of(machines.begin(), machines.end(), [](uint64_t n) { return n == 0; })) {
+    return complain(kExitUsage, "the inventory holds no machine", "one line for each, see --help");
+  }
   for (const std::string& host : judge.backwards()) {
     fmt::print(stderr, "skidproof: note: microcode goes backwards on {}\n",
                errata::printable(host));
@@ -797,13 +804,9 @@ int inventory(const ErrataOptions& options, const ErrataCatalogue& catalogue) {
     return complain(errata::kExitUnknown, "not all rows could be written",
                     "make room, or let the reader read to the end");
   }
-  const auto& machines = judge.by_verdict();
   if (machines[errata::kExitExposed] != 0) return errata::kExitExposed;
   if (machines[errata::kExitUnknown] != 0 || bad != 0) return errata::kExitUnknown;
   if (machines[errata::kExitInPlace] != 0) return errata::kExitInPlace;
-  if (machines[errata::kExitNone] == 0) {
-    return complain(kExitUsage, "the inventory holds no machine", "one line for each, see --help");
-  }
   return errata::kExitNone;
 }
 

@@ -20,7 +20,8 @@ using results::Listed;
 
 // A longer line is no machine; nor is more of them remembered than this.
 constexpr size_t kLongestLine = 64 << 10;
-constexpr size_t kMostKnown = 1 << 14;
+constexpr size_t kMostKinds = 1 << 12;
+constexpr size_t kMostRevisions = 1 << 12;
 constexpr size_t kMostHosts = 1 << 20;
 constexpr size_t kMostBackwards = 100;
 
@@ -214,17 +215,6 @@ Expected<InventoryItem> item_of(const Fields& fields, uint64_t line) {
   return item;
 }
 
-// All of a subject that a listing depends on.
-std::string key_of(const Subject& subject) {
-  constexpr int kNotSaid = 2;
-  const arch::Part& part = *subject.part;
-  return fmt::format(
-      "{}|{}|{}|{}|{}|{}|{}|{}|{}", subject.vendor, subject.hypervisor, part.family, part.model,
-      part.stepping, part.microcode, static_cast<int>(subject.core),
-      subject.hyper_threading ? static_cast<int>(*subject.hyper_threading) : kNotSaid,
-      subject.linux_release);
-}
-
 }  // namespace
 
 bool InventoryReader::read_line() {
@@ -303,10 +293,33 @@ std::optional<Expected<InventoryItem>> InventoryReader::next() {
   return std::nullopt;
 }
 
-const results::InventoryRow& InventoryJudge::verdict_of(const Subject& subject,
-                                                        const std::string& key) {
-  if (const auto found = known_.find(key); found != known_.end()) return found->second;
-  if (known_.size() >= kMostKnown) known_.clear();
+// All of a subject that a listing depends on: of the microcode, only which of the revisions that mend something on
+// this part it has reached.
+std::string InventoryJudge::key_of(const Subject& subject) {
+  constexpr int kNotSaid = 2;
+  const arch::Part& part = *subject.part;
+  if (thresholds_.size() >= kMostKinds) thresholds_.clear();
+  const auto [place, is_new] = thresholds_.try_emplace({part.family, part.model, part.stepping});
+  std::vector<uint32_t>& revisions = place->second;
+  if (is_new) {
+    for (const arch::Erratum& erratum : catalogue_.errata()) {
+      for (const arch::AffectedParts& affected : erratum.parts) {
+        if (affected.fixed_from != 0 && affected.covers(part))
+          revisions.push_back(affected.fixed_from);
+      }
+    }
+    std::sort(revisions.begin(), revisions.end());
+  }
+  const auto reached =
+      std::upper_bound(revisions.begin(), revisions.end(), part.microcode) - revisions.begin();
+  return fmt::format(
+      "{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", subject.vendor, subject.hypervisor, part.family, part.model,
+      part.stepping, part.microcode != 0, reached, static_cast<int>(subject.core),
+      subject.hyper_threading ? static_cast<int>(*subject.hyper_threading) : kNotSaid,
+      subject.linux_release);
+}
+
+results::InventoryRow InventoryJudge::verdict_on(const Subject& subject) const {
   results::InventoryRow row;
   row.reason = unknowable(catalogue_, subject);
   if (row.reason.empty()) {
@@ -324,52 +337,68 @@ const results::InventoryRow& InventoryJudge::verdict_of(const Subject& subject,
                 : !row.unknown.empty() || !row.reason.empty() ? kUnknown
                 : !row.in_place.empty()                       ? kInPlace
                                                               : kNone;
-  return known_[key] = std::move(row);
+  return row;
 }
 
-void InventoryJudge::add_up(const results::InventoryRow& row) {
-  ++by_verdict_[static_cast<size_t>(row.verdict)];
-  const std::string microcode = row.microcode ? results::hex(*row.microcode) : std::string();
-  const auto count = [&](const std::vector<std::string>& ids,
-                         uint64_t results::ErrataSummaryRow::*into) {
-    for (const std::string& id : ids) {
-      const bool full = sums_.size() >= kMostKnown * 4;
-      const auto key = std::pair(id, microcode);
-      if (full && !sums_.contains(key)) continue;
-      results::ErrataSummaryRow& sum = sums_[key];
-      sum.machine = "inventory";
-      sum.id = id;
-      sum.microcode = row.microcode;
-      ++(sum.*into);
-    }
-  };
-  count(row.exposed, &results::ErrataSummaryRow::exposed);
-  count(row.in_place, &results::ErrataSummaryRow::in_place);
-  count(row.fixed, &results::ErrataSummaryRow::fixed);
-  count(row.unknown, &results::ErrataSummaryRow::unknown);
+InventoryJudge::Kind& InventoryJudge::kind_of(const Subject& subject, const std::string& key) {
+  if (kinds_.size() >= kMostKinds) add_up();
+  const auto [place, is_new] = kinds_.try_emplace(key);
+  if (is_new) place->second.row = verdict_on(subject);
+  return place->second;
 }
 
-bool InventoryJudge::is_new(const InventoryItem& item, uint64_t processor) {
+// Takes the machines that were counted by kind into the sums, and forgets the kinds.
+void InventoryJudge::add_up() {
+  using results::ErrataSummaryRow;
+  for (const auto& [key, kind] : kinds_) {
+    const auto count = [&](const std::vector<std::string>& ids, uint64_t ErrataSummaryRow::*into) {
+      for (const std::string& id : ids) {
+        auto& sums = sums_[id];
+        for (const auto& [microcode, machines] : kind.machines) {
+          const bool full = sums.size() >= kMostRevisions && !sums.contains(microcode);
+          ErrataSummaryRow& sum = sums[full ? 0 : microcode];
+          sum.machine = "inventory";
+          sum.id = id;
+          if (microcode != 0 && !full) sum.microcode = microcode;
+          sum.*into += machines;
+        }
+      }
+    };
+    count(kind.row.exposed, &ErrataSummaryRow::exposed);
+    count(kind.row.in_place, &ErrataSummaryRow::in_place);
+    count(kind.row.fixed, &ErrataSummaryRow::fixed);
+    count(kind.row.unknown, &ErrataSummaryRow::unknown);
+  }
+  kinds_.clear();
+}
+
+bool InventoryJudge::is_new(const InventoryItem& item, uint64_t kind) {
   const uint32_t microcode = item.subject.part->microcode;
   const uint64_t host = std::hash<std::string>()(item.host);
   const auto found = seen_.find(host);
   if (found == seen_.end()) {
-    if (seen_.size() < kMostHosts) seen_.emplace(host, Machine{processor, microcode});
+    if (seen_.size() < kMostHosts) seen_.emplace(host, Machine{kind, microcode});
     return true;
   }
-  const Machine before = std::exchange(found->second, {processor, microcode});
+  const Machine before = std::exchange(found->second, {kind, microcode});
   if (microcode != 0 && microcode < before.microcode && backwards_.size() < kMostBackwards) {
     backwards_.push_back(fmt::format("{}: {:#x}, then {:#x} in line {}", item.host,
                                      before.microcode, microcode, item.line));
   }
-  return before.processor != processor;
+  return before.kind != kind || before.microcode != microcode;
 }
 
 std::optional<results::InventoryRow> InventoryJudge::judge(const InventoryItem& item) {
   const std::string key = key_of(item.subject);
   if (!is_new(item, std::hash<std::string>()(key))) return std::nullopt;
-  results::InventoryRow row = verdict_of(item.subject, key);
   const arch::Part& part = *item.subject.part;
+  Kind& kind = kind_of(item.subject, key);
+  results::InventoryRow row = kind.row;
+  ++by_verdict_[static_cast<size_t>(row.verdict)];
+  // Of revisions beyond so many only the sum is kept.
+  const bool known =
+      kind.machines.size() < kMostRevisions || kind.machines.contains(part.microcode);
+  ++kind.machines[known ? part.microcode : 0];
   row.machine = item.host;
   row.line = item.line;
   row.vendor = item.subject.vendor;
@@ -380,14 +409,15 @@ std::optional<results::InventoryRow> InventoryJudge::judge(const InventoryItem& 
   row.core_type = core_word(item.subject.core);
   row.hyper_threading = item.subject.hyper_threading;
   row.hypervisor = item.subject.hypervisor;
-  add_up(row);
   return row;
 }
 
-std::vector<results::ErrataSummaryRow> InventoryJudge::summary() const {
+std::vector<results::ErrataSummaryRow> InventoryJudge::summary() {
+  add_up();
   std::vector<results::ErrataSummaryRow> rows;
-  rows.reserve(sums_.size());
-  for (const auto& [key, row] : sums_) rows.push_back(row);
+  for (const auto& [id, sums] : sums_) {
+    for (const auto& [microcode, row] : sums) rows.push_back(row);
+  }
   return rows;
 }
 

@@ -66,26 +66,38 @@ class InventoryJudge {
   // nullopt: that machine was judged already, the same in all that matters, as node-exporter lists each CPU.
   std::optional<results::InventoryRow> judge(const InventoryItem& item);
 
-  // By erratum and microcode, of all so far; and machines by verdict (0 to 3).
-  std::vector<results::ErrataSummaryRow> summary() const;
+  // By erratum and microcode, of all so far. Of one erratum the first 4,096 revisions have rows of their own;
+  // what comes beyond is counted as of none.
+  std::vector<results::ErrataSummaryRow> summary();
+  // Machines by verdict, 0 to 3.
   const std::array<uint64_t, 4>& by_verdict() const { return by_verdict_; }
   // Machines that came twice with another, older microcode the second time: "rack7: 0x28, then 0x20".
   const std::vector<std::string>& backwards() const { return backwards_; }
 
  private:
-  const results::InventoryRow& verdict_of(const Subject& subject, const std::string& key);
-  void add_up(const results::InventoryRow& row);
-  bool is_new(const InventoryItem& item, uint64_t processor);
+  // What the machines that nothing tells apart have in common.
+  struct Kind {
+    results::InventoryRow row;
+    std::map<uint32_t, uint64_t> machines;  // by microcode; 0: not said
+  };
+  struct Machine {
+    uint64_t kind = 0;  // hash of what of it matters
+    uint32_t microcode = 0;
+  };
+
+  std::string key_of(const Subject& subject);
+  results::InventoryRow verdict_on(const Subject& subject) const;
+  Kind& kind_of(const Subject& subject, const std::string& key);
+  bool is_new(const InventoryItem& item, uint64_t kind);
+  void add_up();
 
   const arch::ErrataCatalogue& catalogue_;
   const arch::Authority least_;
-  std::map<std::string, results::InventoryRow> known_;  // by what of a subject matters
-  std::map<std::pair<std::string, std::string>, results::ErrataSummaryRow> sums_;  // id, microcode
+  std::unordered_map<std::string, Kind> kinds_;
+  std::map<std::array<unsigned, 3>, std::vector<uint32_t>> thresholds_;  // of microcode, by part
+  std::map<std::string, std::map<uint32_t, results::ErrataSummaryRow>>
+      sums_;  // by id and microcode
   std::array<uint64_t, 4> by_verdict_ = {};
-  struct Machine {
-    uint64_t processor = 0;  // hash of what of it matters
-    uint32_t microcode = 0;
-  };
   std::unordered_map<uint64_t, Machine> seen_;  // by hash of the host
   std::vector<std::string> backwards_;
 };
