@@ -18,6 +18,13 @@ constexpr AffectedParts kConroe[] = {{.model = 0x0F}};
 constexpr AffectedParts kBloomfield[] = {{.model = 0x1A}};
 // Linux 6.12 core.c intel_pmu_nhm_workaround: AAK100, AAP53, BD53.
 constexpr AffectedParts kMagicSelects[] = {{.model = 0x1A}, {.model = 0x1E}, {.model = 0x2C}};
+// Linux 6.12 p4.c writes every counter twice on all of them.
+constexpr AffectedParts kNetBurst[] = {
+    {.family = 15, .model = 3}, {.family = 15, .model = 4}, {.family = 15, .model = 6}};
+constexpr AffectedParts kNehalemAndWestmereClient[] = {{.model = 0x1A}, {.model = 0x25}};
+constexpr AffectedParts kNehalemToIvyBridgeClient[] = {
+    {.model = 0x1A}, {.model = 0x25}, {.model = 0x2A}, {.model = 0x3A}};
+constexpr AffectedParts kFixedZeroTwice[] = {{.model = 0x1A}, {.model = 0x25}, {.model = 0x3A}};
 constexpr AffectedParts kAfterSmm[] = {{.model = 0x1A}, {.model = 0x25}, {.model = 0x2C},
                                        {.model = 0x2A}, {.model = 0x3C}, {.model = 0x45},
                                        {.model = 0x46}, {.model = 0x3D}, {.model = 0x47}};
@@ -72,6 +79,9 @@ constexpr AffectedParts kHaswellToCometLakeClient[] = {
 constexpr AffectedParts kWrongAtNotTaken[] = {{.model = 0x3D}, {.model = 0x47}, {.model = 0x4E},
                                               {.model = 0x5E}, {.model = 0x8E}, {.model = 0x9E},
                                               {.model = 0xA5}, {.model = 0xA6}};
+constexpr AffectedParts kSkylakeToCometLakeClient[] = {{.model = 0x4E}, {.model = 0x5E},
+                                                       {.model = 0x8E}, {.model = 0x9E},
+                                                       {.model = 0xA5}, {.model = 0xA6}};
 constexpr AffectedParts kLoadLatencyWithSibling[] = {
     {.model = 0x3C}, {.model = 0x45}, {.model = 0x46}, {.model = 0x8E},
     {.model = 0x9E}, {.model = 0xA5}, {.model = 0xA6}};

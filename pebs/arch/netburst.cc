@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "pebs/arch/errata_ids.h"
 #include "pebs/arch/generations.h"
 
 namespace skidproof::arch {
@@ -90,6 +91,7 @@ constexpr Microarch netburst_row() {
                 .l3_latency = 60,
                 .retire_width = 3,
                 .mispredict_penalty = 31};
+  row.errata = kNetBurstErrata;
   return row;
 }
 

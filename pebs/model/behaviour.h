@@ -79,6 +79,9 @@ struct NetBurstBehaviour {
   bool legacy_layout = true;             // N13: outside IA-32e mode
   bool long_layout = true;               // N13: in IA-32e mode
   bool later_debugctl = false;           // N17: the bits of IA32_DEBUGCTL
+  // A write of a counter for which an event is selected carries into the upper bits, unless the write
+  // before it was of the same counter (erratum N15).
+  bool first_write_carries = false;
   bool late_state = false;  // the record holds the state after the instruction behind (R6)
 };
 
@@ -90,6 +93,7 @@ enum class Redundant : uint8_t {
   kPdirNotAlone,         // PDIR while another counter does PEBS
   kLoadLatencyNotAlone,  // load latency while another counter does PEBS
   kLowSixBits,           // PDIR unless the low six bits of the period are 0
+  kShortCycles,          // INV and CMASK with a period below 1000
 };
 
 // When the interrupt of an overflow (INT) is raised, if PEBS is about.
@@ -172,6 +176,7 @@ struct Behaviour {
   uint32_t skid_jitter = 0;      // one record in this many lies one instruction further; 0: none
   uint8_t one_level_skid = 0;    // more for a memory event with OS or USR alone
   uint8_t fused_extra_skid = 0;  // more instructions after a fused pair
+  uint8_t shadow_skid = 0;       // more behind MOV SS and STI (AAJ128)
   bool taken_branch_ip_is_target = true;          // R9
   bool registers_after = true;                    // R5: state after the instruction
   std::array<uint8_t, arch::kGprs> gpr_source{};  // which register goes into each slot

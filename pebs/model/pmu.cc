@@ -20,6 +20,7 @@ void Pmu::State::reset() {
   for (CountRegister& f : fixed) f = {0, fixed_counter_mask(uarch)};
   fixed_ctrl = global_ctrl = global_status = pebs_enable = 0;
   sibling_clock = magic_selects = level_change_left = next_tag = 0;
+  fixed_overflows = 0;
   load_latency_threshold = ds_area = debugctl = frontend = earlier_tsc = 0;
   pebs_data_cfg = perf_metrics = lbr_ctl = 0;
   fixed_sampling = {};
@@ -236,7 +237,8 @@ void Pmu::State::refresh() {
 
 uint64_t Pmu::State::contribution(const Counter& c, const Retired& r, bool tagged) const {
   if (c.load_latency) return tagged ? 1 : 0;
-  return r.counts[index(c.signal)];
+  const uint64_t events = r.counts[index(c.signal)];
+  return mistakes ? mistaken(c, r, events) : events;
 }
 
 // What a counter of both threads gains while this one gains so many of a signal.
@@ -331,13 +333,22 @@ bool Pmu::State::overflowed(unsigned n, const Retired& r) {
 bool Pmu::State::fixed_overflowed(unsigned i, const Retired& r) {
   if (rare != nullptr) [[unlikely]]
     draw_defect();
+  if (behaviour.counting.close_fixed_overflows_lost && is_close_overflow(i, r)) [[unlikely]]
+    return false;
   if (behaviour.overflow_sets_status) {
     global_status |= bit(behaviour.counting.fixed_status_shift + i);
   }
   bool interrupts = (fixed_field(i) & fixed_ctrl::kPmi) != 0 ||
                     behaviour.counting.fixed_interrupts_without_pmi ||
                     (fixed_sampling[i].pebs && behaviour.pebs_overflow_interrupts);
-  if (interrupts && behaviour.overflow_interrupts) raise_pmi();
+  if (interrupts && behaviour.overflow_interrupts) {
+    const bool freezes = (debugctl & debugctl::kFreezePerfmonOnPmi) != 0;
+    raise_pmi();
+    if (behaviour.counting.fixed_zero_interrupts_twice && i == 0 && sibling && freezes &&
+        (fixed_field(0) & fixed_ctrl::kAnyThread) == 0) {
+      pmi_follows = pmi_pending;
+    }
+  }
   FixedSampling& sampling = fixed_sampling[i];
   if (!sampling.pebs) return false;
   const bool at_once = sampling.shadowless || sampling.pdir;
@@ -591,7 +602,7 @@ uint64_t Pmu::quiet_instructions(uint64_t most_uops) const {
   if (s.step_needed || s.tracing || s.pending.instructions > 0 ||
       ((s.armed & s.counting) | s.fixed_armed | s.extra_instructions) != 0)
     return 0;
-  if (s.level_change_left > 0) [[unlikely]]
+  if (s.level_change_left > 0 || s.mistakes) [[unlikely]]
     return 0;
   uint64_t quiet = s.pmi_pending ? s.pmi_countdown : UINT64_MAX;
   for (uint32_t rest = s.counting; rest != 0; rest &= rest - 1) {
