@@ -44,7 +44,7 @@ SKIDPROOF_TEST(PebsSignatures, RecordTheInstructionBehindAMovSs, clause::R5, cla
   const arch::Event* event = dense_event(uarch(), counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch,
                     "no event samples nearly every instruction");
-  const Program& code = program("special_stream", "instruction=mov_ss,unroll=16");
+  const Program& code = program("special_instruction", "instruction=mov_ss,unroll=16");
   std::set<uint64_t> behind;
   for (const auto& [name, address] : code.marks) {
     if (name.starts_with("behind")) behind.insert(address);

@@ -194,7 +194,7 @@ SKIDPROOF_TEST_OVER(PmuSignatures, CountNoOtherInstructionAsABranch,
                     over::words({"cpuid", "mfence", "mov_ss"}), clause::M47) {
   const arch::Event* event = counting_event(uarch(), Signal::kBranches);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("special_stream", "instruction=" + param().word());
+  const Program& code = program("special_instruction", "instruction=" + param().word());
   const Counted counted = need(count_special(machine(), *event, code));
   VERIFY_EQ(counted.gained, counted.each) << "the loop's own jump";
 }
@@ -203,7 +203,7 @@ SKIDPROOF_TEST_OVER(PmuSignatures, CountNoOtherInstructionAsAStore,
                     over::words({"mfence", "mov_ss"}), clause::M49) {
   const arch::Event* event = counting_event(uarch(), Signal::kStores);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  const Program& code = program("special_stream", "instruction=" + param().word());
+  const Program& code = program("special_instruction", "instruction=" + param().word());
   const Counted counted = need(count_special(machine(), *event, code));
   VERIFY_EQ(counted.gained, 0);
 }

@@ -33,7 +33,7 @@ void special(Emitter& e, uint64_t which, uint64_t i) {
 
 }  // namespace
 
-SKIDPROOF_KERNEL(special_stream){
+SKIDPROOF_KERNEL(special_instruction){
     .brief = "MOV SS, CPUID or MFENCE, a no-operation behind each",
     .parameters = {{.name = "instruction",
                     .brief = "which; MOV SS loads what SS holds",
