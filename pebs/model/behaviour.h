@@ -161,6 +161,7 @@ struct Behaviour {
   uint32_t lost_armings = 0;  // one overflow in this many arms nothing (R1); 0: none
   uint64_t least_period = 0;  // an overflow after fewer events arms nothing (R40, R41)
   Redundant redundant = Redundant::kNever;
+  bool qualified_cycles = false;         // INV with CMASK samples cycles, which nothing promises
   bool arming_survives_disable = false;  // R39
   bool record_at_disable = false;        // R39: what is armed records when it is stopped
   bool toggling_loses_overflow = false;  // the first one after PEBS_ENABLE was 0 and set again

@@ -77,13 +77,15 @@ bool Pmu::State::pebs_eligible(unsigned n, const Event* event) const {
   }
   // R33; a combination that published encodings use works here as it does there.
   const unsigned combination = combination_of(c.select) & ~unsigned{behaviour.ignored_qualifiers};
-  return combination == 0 || (uarch.expectation(combination) == Expectation::kClassify &&
-                              behaviour.rough.disputed_qualifiers != 0);
+  return combination == 0 ||
+         (uarch.expectation(combination) == Expectation::kClassify &&
+          (behaviour.rough.disputed_qualifiers != 0 || behaviour.qualified_cycles));
 }
 
 // The select by which a counter filters what it counts: PEBS may make nothing of disputed qualifiers.
 uint64_t Pmu::State::filtering_select(const Counter& c) const {
   const bool ignored = c.pebs && behaviour.rough.disputed_qualifiers == 2 &&
+                       !behaviour.qualified_cycles &&
                        uarch.expectation(combination_of(c.select)) == Expectation::kClassify;
   return ignored ? c.select & ~(evtsel::kEdge | evtsel::kInvert | evtsel::kCmask) : c.select;
 }

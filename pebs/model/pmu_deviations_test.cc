@@ -1080,6 +1080,28 @@ TEST(Decisions, OfErrata) {
          return c.records();
        },
        1, 1},
+      {"INV with CMASK may record nothing",
+       [](Behaviour& b) {
+         b.rough.disputed_qualifiers = 0;
+         b.qualified_cycles = true;
+       },
+       [](Cpu& c) {
+         c.sample(0, 0x01C2, 150, kBoth | evtsel::kInvert | uint64_t{16} << evtsel::kCmaskShift);
+         c.instructions(5);
+         return c.records();
+       },
+       1, 1},
+      {"or be ignored",
+       [](Behaviour& b) {
+         b.rough.disputed_qualifiers = 2;
+         b.qualified_cycles = true;
+       },
+       [](Cpu& c) {
+         c.sample(0, 0x01C2, 150, kBoth | evtsel::kInvert | uint64_t{16} << evtsel::kCmaskShift);
+         c.instructions(5);
+         return c.records();
+       },
+       1, 1},
       {"and without INV", short_cycles,
        [](Cpu& c) {
          c.sample_stores(3);
