@@ -116,6 +116,30 @@ SKIDPROOF_TEST_OVER(PmuSignatures, ShowBothFixedCountersThatOverflow,
   VERIFY_EQ(sampled.run.global_status & both, both);
 }
 
+// A counter that overflows so many events before the run ends, for each number of a range: its status is set, and
+// software clears it.
+SKIDPROOF_TEST_OVER(PmuSignatures, LoseTheStatusOfAnOverflowInTheEnd,
+                    over::words({"late", "early"}), clause::M15, clause::M33) {
+  const arch::Event* event = counting_event(uarch(), Signal::kInstructions);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("nop_sled");
+  constexpr uint64_t kIterations = 50;
+  const uint64_t all = need(count(machine(), 0, *event, code, kIterations));
+  const uint64_t first = param().word() == "late" ? 0 : 200;
+  uint64_t overflows = 0;
+  for (uint64_t left = first; left < first + 32; ++left) {
+    CounterSetup setup = plain_counter(0, *event);
+    setup.initial = minus_period(all - left, uarch().gp_width);
+    const Sampled sampled = need(sample(machine(), one_counter(setup, 1), code, kIterations));
+    overflows += sampled.run.global_status & 1;
+    need(machine().wrmsr(arch::IA32_PERF_GLOBAL_OVF_CTRL, 1));
+    VERIFY_EQ(need(machine().rdmsr(arch::IA32_PERF_GLOBAL_STATUS)) & 1, 0u)
+        << left << " events from the end";
+  }
+  evidence("overflows", overflows);
+  VERIFY_GT(overflows, 0u);
+}
+
 // A counter that stands just below its overflow, may interrupt and does not count: writing it is no overflow.
 SKIDPROOF_TEST_OVER(PmuSignatures, InterruptForNoWriteOfAFixedCounter,
                     over::numbers("fixed", {0, 1, 2}), clause::M30, clause::M19) {

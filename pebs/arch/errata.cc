@@ -24,7 +24,8 @@ constexpr AffectedParts kNetBurst[] = {
 constexpr AffectedParts kNehalemAndWestmereClient[] = {{.model = 0x1A}, {.model = 0x25}};
 constexpr AffectedParts kNehalemToIvyBridgeClient[] = {
     {.model = 0x1A}, {.model = 0x25}, {.model = 0x2A}, {.model = 0x3A}};
-constexpr AffectedParts kFixedZeroTwice[] = {{.model = 0x1A}, {.model = 0x25}, {.model = 0x3A}};
+constexpr AffectedParts kNehalemWestmereAndIvyBridgeClient[] = {
+    {.model = 0x1A}, {.model = 0x25}, {.model = 0x3A}};
 constexpr AffectedParts kAfterSmm[] = {{.model = 0x1A}, {.model = 0x25}, {.model = 0x2C},
                                        {.model = 0x2A}, {.model = 0x3C}, {.model = 0x45},
                                        {.model = 0x46}, {.model = 0x3D}, {.model = 0x47}};

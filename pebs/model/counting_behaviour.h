@@ -74,6 +74,8 @@ struct CountingBehaviour {
   bool fixed_zero_interrupts_twice = false;
   // With the freeze an overflow close behind another fixed counter's is forgotten (AAJ148).
   bool close_fixed_overflows_lost = false;
+  // The status of an overflow just before GLOBAL_CTRL is cleared cannot be cleared (AAJ143).
+  bool late_status_sticks = false;
   // A write of fixed counter 2 interrupts if it stood just below its overflow (BJ77).
   bool large_fixed_two_interrupts = false;
   uint16_t never_frozen = 0;         // counters that CTR_FRZ does not stop (SKL90)
@@ -87,10 +89,11 @@ struct CountingBehaviour {
   uint32_t fixed_start_extra =
       0;                      // what fixed counter 0 gains when enabled beside a sibling (HSD143)
   uint32_t extra_events = 0;  // a counter gains one for each so many (SKL44); 0: none
-  bool cpuid_is_branch = false;      // for C4H with umasks 00H and 01H (W146)
-  bool fence_is_store = false;       // MFENCE and WRMSR are, for 0BH/02H (AAJ86)
-  bool locked_l2_hits_lost = false;  // locked loads (HSD76)
-  uint32_t lost_at_privilege = 0;    // instructions not counted after a change of level (SKL117)
+  uint32_t far_loads_lost_percent = 0;  // of loads counted as L3 hits and misses (HSD25, BDM124)
+  bool cpuid_is_branch = false;         // for C4H with umasks 00H and 01H (W146)
+  bool fence_is_store = false;          // MFENCE and WRMSR are, for 0BH/02H (AAJ86)
+  bool locked_l2_hits_lost = false;     // locked loads (HSD76)
+  uint32_t lost_at_privilege = 0;       // instructions not counted after a change of level (SKL117)
   uint32_t reference_clock_percent = 100;  // of the TSC's rate (W145)
   uint16_t sibling_leaks = 0;              // selects' code, D0H-D3H: bit n is code D0H + n (BJ122)
 

@@ -184,6 +184,9 @@ bool records_off_line(const Microarch& m) {
 bool has_store_sample(const Microarch& m) { return m.store_sample_counter != 0; }
 bool has_metrics(const Microarch& m) { return m.perf_metrics; }
 
+bool counts_far_loads(const Microarch& m) {
+  return counts<arch::Signal::kLoadsL3Hit, arch::Signal::kLoadsL3Miss>(m);
+}
 // Samples an event that comes with nearly every instruction on IA32_PMC0.
 bool samples_dense(const Microarch& m) {
   return m.architectural_perfmon() &&

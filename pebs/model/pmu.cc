@@ -21,6 +21,7 @@ void Pmu::State::reset() {
   fixed_ctrl = global_ctrl = global_status = pebs_enable = 0;
   sibling_clock = magic_selects = level_change_left = next_tag = 0;
   fixed_overflows = 0;
+  last_overflow = stuck_status = 0;
   load_latency_threshold = ds_area = debugctl = frontend = earlier_tsc = 0;
   pebs_data_cfg = perf_metrics = lbr_ctl = 0;
   fixed_sampling = {};
@@ -272,6 +273,13 @@ uint64_t Pmu::State::noticed(Counter& c, uint64_t events) const {
     events += c.since_extra / behaviour.counting.extra_events;
     c.since_extra %= behaviour.counting.extra_events;
   }
+  const bool far = c.signal == Signal::kLoadsL3Hit || c.signal == Signal::kLoadsL3Miss;
+  if (far && behaviour.counting.far_loads_lost_percent != 0) {
+    c.since_loss += events * behaviour.counting.far_loads_lost_percent;
+    const uint64_t lost = std::min(events, c.since_loss / 100);
+    c.since_loss -= 100 * lost;
+    return events - lost;
+  }
   if (behaviour.lost_events == 0) return events;
   c.since_loss += events;
   uint64_t lost = c.since_loss / behaviour.lost_events;
@@ -310,7 +318,9 @@ bool Pmu::State::overflowed(unsigned n, const Retired& r) {
     draw_defect();
   Counter& c = counters[n];
   if (behaviour.overflow_sets_status && (behaviour.pebs_overflow_sets_status || !c.pebs)) {
-    global_status |= bit(n + behaviour.counting.gp_status_offset);
+    last_overflow = bit(n + behaviour.counting.gp_status_offset);
+    since_overflow = 0;
+    global_status |= last_overflow;
   }
   bool interrupts = (c.select & evtsel::kInt) != 0 || behaviour.counting.interrupts_without_int ||
                     (c.pebs && behaviour.pebs_overflow_interrupts);

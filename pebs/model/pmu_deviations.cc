@@ -16,6 +16,12 @@ void Pmu::State::draw_defect() {
   refresh();
 }
 
+// Whether what GLOBAL_CTRL stops overflowed so late that its status stays for good.
+void Pmu::State::note_late_overflow() {
+  constexpr uint64_t kLate = 8;  // instructions
+  if (since_overflow < kLate) stuck_status |= global_status & last_overflow;
+}
+
 // Whether, with FREEZE_PERFMON_ON_PMI, another fixed counter has only just overflowed.
 bool Pmu::State::is_close_overflow(unsigned i, const Retired& r) {
   constexpr uint64_t kClose = 4096;  // cycles

@@ -1136,6 +1136,33 @@ TEST(Decisions, OfErrata) {
          return c.get(IA32_PMC0);
        },
        3, 2, "haswell"},
+      {"far loads count", [](Behaviour& b) { b.counting.far_loads_lost_percent = 20; },
+       [](Cpu& c) {
+         c.count(0, 0x04D1);
+         c.count(1, 0x02D1);
+         for (int i = 0; i < 10; ++i) c.retire(Signal::kLoadsL3Hit);
+         for (int i = 0; i < 10; ++i) c.retire(Signal::kLoadsL2Hit);
+         return c.get(IA32_PMC0) * 100 + c.get(IA32_PMC0 + 1);
+       },
+       1010, 810, "haswell"},
+      {"a late status can be cleared", [](Behaviour& b) { b.counting.late_status_sticks = true; },
+       [](Cpu& c) {
+         c.overflow_without_pebs(0);
+         c.instructions(8);
+         c.set(IA32_PERF_GLOBAL_CTRL, 0);
+         c.set(IA32_PERF_GLOBAL_OVF_CTRL, 1);
+         return c.get(IA32_PERF_GLOBAL_STATUS);
+       },
+       0, 1},
+      {"and one that is not late", [](Behaviour& b) { b.counting.late_status_sticks = true; },
+       [](Cpu& c) {
+         c.overflow_without_pebs(0);
+         c.instructions(9);
+         c.set(IA32_PERF_GLOBAL_CTRL, 0);
+         c.set(IA32_PERF_GLOBAL_OVF_CTRL, 1);
+         return c.get(IA32_PERF_GLOBAL_STATUS);
+       },
+       0, 0},
       {"nothing is late behind MOV SS", shadow,
        [](Cpu& c) {
          c.sample(0, 0x01C0, 1);

@@ -229,6 +229,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       if (behaviour.counting.enabling_clears_status && value != 0) {
         global_status &= pebs_mask() | status::kOvfBuffer;
       }
+      if (behaviour.counting.late_status_sticks && value == 0) note_late_overflow();
       return assign(global_ctrl, writable_global_ctrl(uarch, visible) | beyond);
     case IA32_PERF_GLOBAL_STATUS:
       if (behaviour.status_write_faults) return refuse();
@@ -242,7 +243,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       if (behaviour.counting.ovf_ctrl_clears_next) clear |= clear << 1;
       clear &= ~behaviour.counting.ovf_ctrl_deaf;
       if (!behaviour.generation.status_reset_unfreezes) clear &= ~status::kCountersFrozen;
-      if (behaviour.ovf_ctrl_clears) global_status &= ~clear;
+      if (behaviour.ovf_ctrl_clears) global_status &= ~clear | stuck_status;
       refresh();  // CTR_Frz
       return {};
     }

@@ -78,7 +78,8 @@ struct Pmu::State {
         keeps_history(!decisions.registers_after || decisions.load_latency_lag != 0),
         mistakes(decisions.counting.cpuid_is_branch || decisions.counting.fence_is_store ||
                  decisions.counting.locked_l2_hits_lost),
-        miscounts(decisions.counting.extra_events != 0 || decisions.lost_events != 0),
+        miscounts(decisions.counting.extra_events != 0 || decisions.lost_events != 0 ||
+                  decisions.counting.far_loads_lost_percent != 0),
         random(derive_seed(seed, "pmu")),
         rare(decisions.otherwise != nullptr ? std::make_unique<const Behaviour>(decisions)
                                             : nullptr),
@@ -151,6 +152,9 @@ struct Pmu::State {
   uint64_t sibling_clock = 0;      // cycles of which the sibling's events were counted
   uint64_t level_change_left = 0;  // instructions that a change of privilege level still hides
   uint64_t fixed_since_loss = 0;
+  uint64_t since_overflow = 0;  // instructions since some counter's last overflow, and of whose …
+  uint64_t last_overflow = 0;   // … the status bit is, used only by a defect
+  uint64_t stuck_status = 0;    // what cannot be cleared, under a defect
   uint32_t fixed_overflows = 0;       // fixed counters that overflowed, kept only for a defect, …
   uint64_t fixed_overflow_cycle = 0;  // … and when the last one did
   uint64_t next_tag = 0;              // no load is tagged before this cycle
@@ -212,6 +216,7 @@ struct Pmu::State {
   bool triggers(Counter& c, const Retired& r, uint64_t events);
   bool overflowed(unsigned n, const Retired& r);
   bool fixed_overflowed(unsigned i, const Retired& r);
+  void note_late_overflow();
   bool is_close_overflow(unsigned i, const Retired& r);
   void resolve_fixed(unsigned i);
   bool fixed_triggers(unsigned i, const Retired& r, uint64_t events);
@@ -280,7 +285,10 @@ struct Pmu::State {
   Signal fixed_signal(unsigned i) const {
     return kFixedSignals[behaviour.fixed_counters_swapped && i < 2 ? 1 - i : i];
   }
-  void elapse(uint64_t instructions) { pmi_countdown -= std::min(pmi_countdown, instructions); }
+  void elapse(uint64_t instructions) {
+    pmi_countdown -= std::min(pmi_countdown, instructions);
+    since_overflow += instructions;
+  }
 };
 
 }  // namespace skidproof::model
