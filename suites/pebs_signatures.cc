@@ -1,5 +1,6 @@
 // Narrow questions about records: what one published erratum spoils and nothing else does, or what it leaves
 // alone and another violation would not (pebs/arch/errata_tests.inc).
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -83,38 +84,56 @@ SKIDPROOF_TEST(PebsSignatures, RecordTheInstructionBehindAMovSs, clause::R5, cla
   VERIFY_GT(directly, 0u);
 }
 
-// Cycles, sampled as public practice does: by an event that no cycle has ten of, inverted. No more records than
-// there were periods.
+// Cycles, sampled as public practice does. A record that follows another within a few iterations has no period
+// behind it: unless the counter that is sampled sees the cycles of its own records, and these are as many.
 SKIDPROOF_TEST_OVER(PebsSignatures, RecordAPeriodOfCyclesOnce,
-                    over::numbers("period=", {500, 1000}), clause::R1, clause::R33) {
+                    over::numbers("period=", {900, 1000}), clause::R1, clause::R33) {
   constexpr unsigned kInvertedCmask = arch::kQualifierInvert | arch::kQualifierCmask;
   SKIDPROOF_REQUIRE(uarch().architectural_perfmon() &&
                         uarch().expectation(kInvertedCmask) == arch::Expectation::kClassify,
                     SkipCategory::kNotOnThisMicroarch, "nobody samples cycles so");
   const unsigned counter = arming_counter(uarch());
   const uint64_t period = param().number();
-  const std::optional<CounterSetup> setup = every_cycle(uarch(), counter, period);
-  SKIDPROOF_REQUIRE(setup.has_value(), SkipCategory::kNotOnThisMicroarch,
-                    "no event samples nearly every instruction");
-  const size_t room = safe_records(uarch(), 256);
-  SessionPlan plan = one_counter(*setup, room);
-  plan.fixed = {{.counter = 1}};
+  SKIDPROOF_REQUIRE(every_cycle(uarch(), counter, period).has_value(),
+                    SkipCategory::kNotOnThisMicroarch, "no event samples nearly every instruction");
   // Loads one after the other, of which none comes in fewer cycles than it has instructions.
   const Program& code = program("pointer_chase", "bytes=1K");
-  uint64_t cycles = 0, records = 0;
-  for (uint64_t run = 0; run < 8; ++run) {
-    // Less than half the room, if a period is recorded once.
-    const uint64_t iterations = room * period / 32;
-    const Sampled sampled = need(sample(machine(), plan, code, iterations));
-    cycles += sampled.run.fixed.at(0);
-    records += sampled.records().size();
-  }
+  const size_t room = safe_records(uarch(), 128);
+  const auto run = [&](uint64_t each, bool pebs, uint64_t iterations) {
+    CounterSetup setup = *every_cycle(uarch(), counter, each);
+    setup.pebs = pebs;
+    SessionPlan plan = one_counter(setup, room);
+    plan.fixed = {{.counter = 1}};
+    return need(sample(machine(), plan, code, iterations));
+  };
+  constexpr uint64_t kIterations = 10'000, kLong = 4000;
+  const uint64_t alone = run(kLong, false, kIterations).run.fixed.at(0);
+  const uint64_t each = std::max<uint64_t>(alone / kIterations, 1);
+  const uint64_t iterations = room * kLong / 2 / each;
+  const uint64_t undisturbed = run(kLong, false, iterations).run.fixed.at(0);
+  const Sampled rarely = run(kLong, true, iterations);
+  const uint64_t few = rarely.records().size();
+  observe("cycles-sampled", few != 0);
+  SKIDPROOF_REQUIRE(few != 0, SkipCategory::kNoPromise, "no record with these qualifiers");
+  const uint64_t cycles = std::max(rarely.run.fixed.at(0), undisturbed);
+  const bool sees = few * kLong > undisturbed + (cycles - undisturbed) / 2;
+  evidence("cycles-a-record", (cycles - undisturbed) / few);
+  evidence("sees-its-own-records", sees);
+  constexpr uint64_t kClose = 4;  // iterations
+  SKIDPROOF_REQUIRE(!sees || (cycles - undisturbed) / few + 4 * kClose * each < period,
+                    SkipCategory::kNoPromise, "a record takes a period, and the counter sees it");
 
-  evidence("cycles", cycles);
-  evidence("records", records);
-  observe("cycles-sampled", records != 0);
-  SKIDPROOF_REQUIRE(records != 0, SkipCategory::kNoPromise, "no record with these qualifiers");
-  VERIFY_LE(records, cycles / period + 8);
+  const Sampled often = run(period, true, room * period / 4 / each);
+  uint64_t close = 0, before = 0;
+  for (Record record : often.records()) {
+    const uint64_t left = record.gpr(arch::Gpr::kRdi);
+    close += before != 0 && before - left < kClose ? 1 : 0;
+    before = left;
+  }
+  evidence("records", often.records().size());
+  evidence("close", close);
+  VERIFY_GE(often.records().size(), 5u);
+  VERIFY_LE(close, often.records().size() / 8);
 }
 
 }  // namespace skidproof::check
