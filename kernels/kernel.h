@@ -69,6 +69,8 @@ struct Kernel {
   // The body uses string instructions: it may change RSI and RDI, and puts them back itself. How many
   // loads and stores a repeated one counts as is not promised by anybody; the expectations take one.
   bool string_instructions = false;
+  // CPUID overwrites RBX, which is the caller's: the body keeps it elsewhere and puts it back itself.
+  bool restores_rbx = false;
 };
 
 // Where a program is to stand: addresses in the machine's address space.

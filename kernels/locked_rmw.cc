@@ -15,7 +15,7 @@ SKIDPROOF_KERNEL(locked_rmw){
                     .brief = "instructions, and lines, each iteration",
                     .fallback = 1,
                     .low = 1,
-                    .high = 64}},
+                    .high = 1024}},
     .data_bytes = [](const Params& p) -> size_t { return 64 * p["unroll"]; },
     .per_iteration =
         [](const Params& p) {

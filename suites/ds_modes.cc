@@ -226,6 +226,26 @@ SKIDPROOF_TEST(DsModes, KeepAnArmedCounterWaitingThroughSmm, clause::R56, clause
   }
 }
 
+// FREEZE_PERFMON_ON_PMI is no part of what an SMI switches off.
+SKIDPROOF_TEST(DsModes, KeepTheFreezeOnPmiThroughSmm, clause::M24, clause::B21) {
+  const Program& code = program("mixed", "");
+  Restore restore(machine(), {IA32_DEBUGCTL});
+  RunPlan plan;
+  plan.iterations = 50;
+  plan.enable = {{IA32_DEBUGCTL, arch::debugctl::kFreezePerfmonOnPmi}};
+  plan.disturbances = {
+      {.what = Disturbance::kSmi, .after = code.total(plan.iterations).instructions / 2}};
+  plan.read = {IA32_DEBUGCTL};
+
+  Expected<RunLog> run = machine().run(code, plan);
+  SKIDPROOF_REQUIRE(!refused(run), SkipCategory::kMachineLimit, kCannot);
+  const RunLog log = need(std::move(run));
+
+  VERIFY_EQ(log.disturbances, 1u);
+  VERIFY_EQ(log.read.at(0) & arch::debugctl::kFreezePerfmonOnPmi,
+            arch::debugctl::kFreezePerfmonOnPmi);
+}
+
 // --- Machine check
 
 SKIDPROOF_COMMON_TEST(DsModes, StoreNoBranchAfterAMachineCheck, clause::R57, clause::B23) {

@@ -42,6 +42,29 @@ SKIDPROOF_NETBURST_TEST(NetBurstRegisters, HoldsFortyBitsInEachOfEighteenCounter
   }
 }
 
+// Of what is written all but the low half, which may already count on. Linux writes each counter twice [Linux 6.12,
+// arch/x86/events/intel/p4.c].
+SKIDPROOF_NETBURST_TEST_OVER(NetBurstRegisters, KeepsTheUpperBitsOfAWrite,
+                             over::words({"once", "twice", "without_an_event"}), clause::N2) {
+  const uint32_t escr = nb::MSR_CRU_ESCR0, counter = nb::MSR_BPU_COUNTER0 + 12,
+                 cccr = nb::MSR_BPU_CCCR0 + 12;
+  Restore restore(machine(), {escr, counter, cccr});
+  const bool selected = param().word() != "without_an_event";
+  const uint64_t instructions = (uint64_t{0x02} << nb::escr::kSelectShift) |
+                                (uint64_t{1} << nb::escr::kMaskShift) | nb::escr::kOs |
+                                nb::escr::kUsr;
+  for (uint64_t upper : {0x12, 0x34, 0x00, 0xFE}) {
+    need(machine().wrmsr(
+        cccr, (uint64_t{4} << nb::cccr::kEscrShift) | nb::cccr::kAnyThread | nb::cccr::kEnable));
+    need(machine().wrmsr(escr, selected ? instructions : 0));
+    for (unsigned n = 0; n < (param().word() == "twice" ? 2U : 1U); ++n) {
+      need(machine().wrmsr(counter, upper << 32));
+    }
+    VERIFY_EQ(need(machine().rdmsr(counter)) >> 32, upper);
+    need(machine().wrmsr(escr, 0));
+  }
+}
+
 SKIDPROOF_NETBURST_TEST(NetBurstRegisters, ReadsACounterWholeOrItsLowHalfWithRdpmc, clause::N2,
                         clause::M37) {
   Restore restore(machine(), {nb::MSR_IQ_COUNTER4});

@@ -196,6 +196,26 @@ SKIDPROOF_TEST_OVER(PmuRetiredEvents, CountEachLoadAtOneLevel,
   VERIFY_LE(distance(all, loads), loads / 20 + 5 * kOwn);
 }
 
+// The same of a chase that no level below the third holds, and the third does.
+SKIDPROOF_TEST(PmuRetiredEvents, CountEachLoadOfAChaseBeyondL2, clause::M49) {
+  const Level beyond = level("L3", capabilities_of(machine()));
+  SKIDPROOF_REQUIRE(beyond.bytes != 0, SkipCategory::kMachineLimit,
+                    "CPUID.04H lists no third level, or one that is hardly larger than the second");
+  constexpr Signal kLevels[] = {Signal::kLoadsL1Hit, Signal::kLoadsFillBuffer, Signal::kLoadsL2Hit,
+                                Signal::kLoadsL3Hit, Signal::kLoadsL3Miss};
+  const Program& code = program("pointer_chase", number("bytes", beyond.bytes));
+  const uint64_t loads = beyond.bytes / 64 * beyond.rounds;
+  uint64_t all = 0;
+  for (Signal signal : kLevels) {
+    SKIDPROOF_REQUIRE(publishes(uarch(), {signal}), SkipCategory::kNotOnThisMicroarch, kNoEvent);
+    const uint64_t served = need(counted(machine(), signal, code, loads));
+    evidence(name_of(signal), served);
+    all += served;
+  }
+  evidence("loads", loads);
+  VERIFY_LE(distance(all, loads), loads / 20 + 5 * kOwn);
+}
+
 // Lines far apart, so many that no TLB holds their pages; and few of them.
 SKIDPROOF_TEST_OVER(PmuRetiredEvents, CountAccessesBeyondTheSecondLevelTlb,
                     over::words({"load", "store"}), clause::M49) {

@@ -1,8 +1,9 @@
 // Narrow questions about counting: what one published erratum spoils and nothing else does, or what it leaves
-// alone and another violation would not (pebs/arch/errata_tests.inc).
+// alone and another violation would not (pebs/arch/errata).
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "harness/check/check.h"
 #include "pebs/arch/errata.h"
@@ -83,6 +84,89 @@ SKIDPROOF_TEST(PmuSignatures, AreWithinOnePercentOnFixedCounterZero, clause::M18
                             2 * margin_of(calibrated(calibrate::Quantity::kEdgeInstructions))));
 }
 
+// --- Interrupts and overflows of fixed counters
+
+// One overflow, one interrupt, whether or not it freezes.
+SKIDPROOF_TEST_OVER(PmuSignatures, InterruptOnceOnFixedCounterZero,
+                    over::words({"freeze", "running"}), clause::M30, clause::R52) {
+  const Program& code = program("nop_sled");
+  SessionPlan plan;
+  plan.buffer_records = 1;
+  plan.fixed = {{.counter = 0, .interrupt = true, .period = 5000}};
+  plan.freeze_on_pmi = param().word() == "freeze";
+
+  const Sampled sampled = need(sample(machine(), plan, code, 4000));
+
+  VERIFY_EQ(sampled.run.log.pmis.size(), 1u);
+}
+
+// Both overflow within the first few instructions, and neither interrupts: with the freeze armed nothing is frozen.
+SKIDPROOF_TEST_OVER(PmuSignatures, ShowBothFixedCountersThatOverflow,
+                    over::words({"freeze", "running"}), clause::M33, clause::M35) {
+  const Program& code = program("nop_sled");
+  const uint64_t initial = minus_period(5, uarch().fixed_width);
+  SessionPlan plan;
+  plan.buffer_records = 1;
+  plan.fixed = {{.counter = 0, .initial = initial}, {.counter = 1, .initial = initial}};
+  plan.freeze_on_pmi = param().word() == "freeze";
+
+  const Sampled sampled = need(sample(machine(), plan, code, 200));
+
+  const uint64_t both = uint64_t{3} << arch::status::kFixedShift;
+  evidence("status", results::hex(sampled.run.global_status));
+  VERIFY_EQ(sampled.run.global_status & both, both);
+}
+
+// A counter that overflows so many events before the run ends, for each number of a range: its status is set, and
+// software clears it.
+SKIDPROOF_TEST_OVER(PmuSignatures, LoseTheStatusOfAnOverflowInTheEnd,
+                    over::words({"late", "early"}), clause::M15, clause::M33) {
+  const arch::Event* event = counting_event(uarch(), Signal::kInstructions);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("nop_sled");
+  constexpr uint64_t kIterations = 50;
+  const uint64_t all = need(count(machine(), 0, *event, code, kIterations));
+  const uint64_t first = param().word() == "late" ? 0 : 200;
+  uint64_t overflows = 0;
+  for (uint64_t left = first; left < first + 32; ++left) {
+    CounterSetup setup = plain_counter(0, *event);
+    setup.initial = minus_period(all - left, uarch().gp_width);
+    const Sampled sampled = need(sample(machine(), one_counter(setup, 1), code, kIterations));
+    overflows += sampled.run.global_status & 1;
+    need(machine().wrmsr(arch::IA32_PERF_GLOBAL_OVF_CTRL, 1));
+    VERIFY_EQ(need(machine().rdmsr(arch::IA32_PERF_GLOBAL_STATUS)) & 1, 0u)
+        << left << " events from the end";
+  }
+  evidence("overflows", overflows);
+  VERIFY_GT(overflows, 0u);
+}
+
+// A counter that stands just below its overflow, may interrupt and does not count: writing it is no overflow.
+SKIDPROOF_TEST_OVER(PmuSignatures, InterruptForNoWriteOfAFixedCounter,
+                    over::numbers("fixed", {0, 1, 2}), clause::M30, clause::M19) {
+  using namespace arch;  // MSR names
+  const auto counter = static_cast<unsigned>(param().number());
+  const uint32_t msr = IA32_FIXED_CTR0 + counter;
+  Restore restore(machine(),
+                  {IA32_PERF_GLOBAL_CTRL, IA32_FIXED_CTR_CTRL, msr, IA32_X2APIC_LVT_PMI});
+  RunPlan plan;
+  plan.iterations = 4000;
+  plan.enable = {
+      {IA32_PERF_GLOBAL_CTRL, 0},
+      {msr, 0},
+      {IA32_FIXED_CTR_CTRL, fixed_ctrl::field(counter, fixed_ctrl::kOs | fixed_ctrl::kPmi)},
+      {IA32_X2APIC_LVT_PMI, lvt::kNmi},
+      {msr, minus_period(0x10, uarch().fixed_width)},
+      {msr, 0x1234}};
+  plan.disable = {{IA32_FIXED_CTR_CTRL, 0}};
+  plan.read = {msr};
+
+  const RunLog log = need(machine().run(program("nop_sled"), plan));
+
+  VERIFY_EQ(log.read.at(0), 0x1234u) << "the write has its effect, and nothing counts";
+  VERIFY_EQ(log.pmis.size(), 0u);
+}
+
 // --- Rates
 
 // Too often is not twice as often, and never too seldom.
@@ -115,6 +199,49 @@ SKIDPROOF_TEST(PmuSignatures, CountReferenceCyclesNoSlowerThanTheTsc, clause::M1
   evidence("reference-cycles", counted);
   VERIFY_GE(counted, tsc - tsc / 8);
   VERIFY_LE(counted, 2 * tsc);
+}
+
+// --- What is counted as something else
+
+// What so many of an instruction, and the no-operations behind them, make an event count.
+struct Counted {
+  int64_t gained = 0;  // by 400 iterations more
+  int64_t each = 0;    // iterations
+};
+Expected<Counted> count_special(Machine& machine, const arch::Event& event, const Program& code) {
+  constexpr uint64_t kMore = 400;
+  const uint64_t few = SKIDPROOF_TRY(count(machine, 0, event, code, kMore));
+  const uint64_t many = SKIDPROOF_TRY(count(machine, 0, event, code, 2 * kMore));
+  return Counted{difference(many, few), kMore};
+}
+
+SKIDPROOF_TEST_OVER(PmuSignatures, CountNoOtherInstructionAsABranch,
+                    over::words({"cpuid", "mfence", "mov_ss"}), clause::M47) {
+  const arch::Event* event = counting_event(uarch(), Signal::kBranches);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("special_instruction", "instruction=" + param().word());
+  const Counted counted = need(count_special(machine(), *event, code));
+  VERIFY_EQ(counted.gained, counted.each) << "the loop's own jump";
+}
+
+SKIDPROOF_TEST_OVER(PmuSignatures, CountNoOtherInstructionAsAStore,
+                    over::words({"mfence", "mov_ss"}), clause::M49) {
+  const arch::Event* event = counting_event(uarch(), Signal::kStores);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("special_instruction", "instruction=" + param().word());
+  const Counted counted = need(count_special(machine(), *event, code));
+  VERIFY_EQ(counted.gained, 0);
+}
+
+// In lines that the first level has, and in more than it holds.
+SKIDPROOF_TEST_OVER(PmuSignatures, CountLockedLoadsWhereverTheyHit,
+                    over::numbers("lines=", {8, 1024}), clause::M49) {
+  const arch::Event* event = counting_event(uarch(), Signal::kLockedLoads);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("locked_rmw", "unroll=" + std::to_string(param().number()));
+  const uint64_t few = need(count(machine(), 0, *event, code, 5));
+  const uint64_t many = need(count(machine(), 0, *event, code, 25));
+  VERIFY_EQ(many - few, 20 * param().number());
 }
 
 // --- Triggers

@@ -73,7 +73,22 @@ SKIDPROOF_TEST(PmuVersion4, SetsAndResetsEachStatusBitByItself, clause::G7, clau
   }
 }
 
-SKIDPROOF_TEST(PmuVersion4, RefusesToSetCondChgdAndReservedBits, clause::G7) {
+// Trace_ToPA_PMI, as every other.
+SKIDPROOF_TEST(PmuVersion4, SetsAndResetsTheBitOfATracesPmi, clause::G7, clause::M15) {
+  SKIDPROOF_REQUIRE(version4(uarch()), SkipCategory::kNotOnThisMicroarch, kBefore);
+  SKIDPROOF_REQUIRE(uarch().processor_trace, SkipCategory::kMachineLimit,
+                    "CPUID.07H:EBX[25] reports no processor trace");
+  const Expected<void> written = machine().wrmsr(IA32_PERF_GLOBAL_STATUS_SET, status::kTraceToPa);
+  VERIFY_TRUE(written.has_value()) << "it raises #GP";
+  if (!written) return;
+  VERIFY_EQ(need(machine().rdmsr(IA32_PERF_GLOBAL_STATUS)) & status::kTraceToPa,
+            status::kTraceToPa);
+  need(machine().wrmsr(IA32_PERF_GLOBAL_STATUS_RESET, status::kTraceToPa));
+  VERIFY_EQ(need(machine().rdmsr(IA32_PERF_GLOBAL_STATUS)) & status::kTraceToPa, 0u);
+}
+
+SKIDPROOF_TEST_OVER(PmuVersion4, RefusesToSetCondChgdAndReservedBits,
+                    over::words({"condchgd", "others"}), clause::G7) {
   if (!version4(uarch())) {
     VERIFY_TRUE(need(refuses(machine(), IA32_PERF_GLOBAL_STATUS_SET, 0))) << "there is none";
     return;
@@ -82,6 +97,7 @@ SKIDPROOF_TEST(PmuVersion4, RefusesToSetCondChgdAndReservedBits, clause::G7) {
   const uint64_t settable = arch::settable_status(uarch(), reported_counters(machine()));
   for (unsigned b = 0; b < 64; ++b) {
     if ((settable & bit(b)) != 0) continue;
+    if ((bit(b) == status::kCondChgd) != (param().word() == "condchgd")) continue;
     const Expected<void> written = machine().wrmsr(IA32_PERF_GLOBAL_STATUS_SET, bit(b));
     VERIFY_FALSE(written.has_value()) << "bit " << b;
     VERIFY_EQ(need(machine().rdmsr(IA32_PERF_GLOBAL_STATUS)), before) << "bit " << b;

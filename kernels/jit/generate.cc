@@ -114,6 +114,7 @@ Expected<void> check_registers(const std::vector<Decoded>& all, const Parts& par
     if (!own) continue;
     GprMask allowed = kScratch;
     if (kernel.string_instructions) allowed |= gpr_bit(6) | gpr_bit(7);  // rsi, rdi
+    if (kernel.restores_rbx) allowed |= gpr_bit(3);
     bool stack = i.flow == Flow::kCall || i.flow == Flow::kReturn || i.text.starts_with("push") ||
                  i.text.starts_with("pop");
     if (stack) allowed |= kStackPointer;

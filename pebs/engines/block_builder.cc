@@ -38,7 +38,19 @@ bool is_plain(const Decoded& d) {
   return true;
 }
 
+// MOV from SS into a general register of 32 bits, and MOV from any into SS, which takes its low 16 bits.
+bool moves_stack_segment(const Decoded& d) {
+  const ZydisDecodedOperand &to = d.operands[0], &from = d.operands[1];
+  if (d.instruction.mnemonic != ZYDIS_MNEMONIC_MOV || to.type != ZYDIS_OPERAND_TYPE_REGISTER ||
+      from.type != ZYDIS_OPERAND_TYPE_REGISTER) {
+    return false;
+  }
+  if (to.reg.value == ZYDIS_REGISTER_SS) return true;
+  return from.reg.value == ZYDIS_REGISTER_SS && to.size == 32;
+}
+
 Handler select(const Decoded& d, const Selection& selection) {
+  if (moves_stack_segment(d)) return select_stack_segment(d);
   if (is_string(d)) return select_string(d, selection);
   if (!is_plain(d)) return nullptr;
   if (uses_vectors(d)) return select_vector(d, selection);

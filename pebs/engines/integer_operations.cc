@@ -9,7 +9,7 @@ namespace skidproof::engines {
 namespace {
 
 constexpr uint16_t kAl = 0, kAh = 1;  // offsets into State: RAX comes first
-constexpr uint16_t kRax = 0, kRdx = 16;
+constexpr uint16_t kRax = 0, kRcx = 8, kRdx = 16, kRbx = 24;
 
 template <typename T>
 using Signed = std::make_signed_t<T>;
@@ -403,6 +403,19 @@ void read_time_stamp(State& s, const Operation* op, uint64_t clock, uint64_t rem
   SKIDPROOF_NEXT(s, op, clock, remaining);
 }
 
+// A leaf that has nothing: what it says of the processor is not for a program to know.
+void identify(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
+  for (uint16_t n : {kRax, kRcx, kRdx, kRbx}) s.write<uint32_t>(n, 0);
+  SKIDPROOF_NEXT(s, op, clock, remaining);
+}
+
+// Linux' selector of user data. [Linux asm/segment.h]
+void read_stack_segment(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
+  constexpr uint32_t kUserData = 0x2B;
+  s.write<uint32_t>(op->destination, kUserData);
+  SKIDPROOF_NEXT(s, op, clock, remaining);
+}
+
 // A non-temporal store of a general register.
 template <class M, typename T>
 void store_stream(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
@@ -581,6 +594,8 @@ Handler select_other(const model::Decoded& d, bool modelled) {
       return change_carry<Carry::kFlip>;
     case ZYDIS_MNEMONIC_RDTSC:
       return read_time_stamp;
+    case ZYDIS_MNEMONIC_CPUID:
+      return identify;
     case ZYDIS_MNEMONIC_CLFLUSH:
       return modelled ? flush_line<Modelled> : flush_line<Bare>;
     case ZYDIS_MNEMONIC_NOP:
@@ -600,6 +615,10 @@ Handler select_other(const model::Decoded& d, bool modelled) {
 }
 
 }  // namespace
+
+Handler select_stack_segment(const model::Decoded& decoded) {
+  return decoded.facts.special == model::Special::kShadow ? nothing : read_stack_segment;
+}
 
 unsigned form_of(const model::Decoded& decoded) {
   if (decoded.instruction.operand_count_visible == 0) return 0;

@@ -324,6 +324,7 @@ Expected<void> Interpreter::step(model::Retired& retired) {
   retired.ip = facts.address;
   retired.length = facts.length;
   retired.fused_with_next = facts.fused_with_next;
+  retired.special = facts.special;
   uint64_t clock = m.core.clock();
   retired.counts = {};
   auto outcome = m.execute_one(retired.counts, clock);

@@ -25,7 +25,8 @@ enum class Accounting : uint8_t { kCore, kBare };
 // Executes programs of one mode, 64-bit or 32-bit, out of guest memory. What a program does to registers, memory, core.totals() and
 // core.cycle() is the same whichever mixture of run() and step() executed it.
 //
-// Not emulated, each a hard error that names the instruction: privileged and system instructions, x87,
+// Not emulated, each a hard error that names the instruction: privileged and system instructions but
+// CPUID, which says nothing, and MOV of SS, which holds Linux' user data; x87,
 // string instructions but STOS, segment overrides, AVX-512, exceptions (a #DE, an unaligned MOVAPS). A program that writes
 // its own code, or any code block, is an error too.
 class Interpreter {

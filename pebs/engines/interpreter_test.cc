@@ -527,7 +527,9 @@ TEST(Refusal, MisalignedMovaps) {
 }
 
 TEST(Refusal, UnknownInstructions) {
-  for (const Bytes& bytes : {Bytes{0x0F, 0xA2},                           // cpuid
+  for (const Bytes& bytes : {Bytes{0x0F, 0x33},                           // rdpmc
+                             Bytes{0x8E, 0xD9},                           // mov ds, ecx
+                             Bytes{0x48, 0x8C, 0xD1},                     // mov rcx, ss
                              {0x0F, 0x01, 0xD0},                          // xgetbv
                              {0xF3, 0xAE},                                // repe scasb
                              {0xAE},                                      // scasb
@@ -564,12 +566,12 @@ TEST(Refusal, LeavingTheCode) {
 
 TEST(Refusal, AnUnknownInstructionMattersOnlyWhenReached) {
   Guest guest;
-  guest.start({0xEB, 0x02, 0x0F, 0xA2, 0xB8, 7, 0, 0, 0, 0xC3});  // jmp over cpuid; mov eax, 7; ret
+  guest.start({0xEB, 0x02, 0x0F, 0x33, 0xB8, 7, 0, 0, 0, 0xC3});  // jmp over rdpmc; mov eax, 7; ret
   ASSERT_TRUE(guest.run(100));
   EXPECT_EQ(guest.gpr(arch::Gpr::kRax), 7u);
-  guest.start({0xB8, 7, 0, 0, 0, 0x0F, 0xA2});  // mov eax, 7; cpuid
+  guest.start({0xB8, 7, 0, 0, 0, 0x0F, 0x33});  // mov eax, 7; rdpmc
   EXPECT_EQ(guest.run(1).value(), 1u);
-  expect_error(guest, ErrorCode::kUnsupported, "cpuid");
+  expect_error(guest, ErrorCode::kUnsupported, "rdpmc");
 }
 
 TEST(Refusal, AProgramOutsideOfCodeBlocks) {

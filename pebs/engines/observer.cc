@@ -260,6 +260,7 @@ void Observer::retire(const Executed& executed, const model::Registers& after,
   retired.ip = facts.address;
   retired.length = facts.length;
   retired.fused_with_next = facts.fused_with_next;
+  retired.special = facts.special;
   retired.counts = {};
   uint64_t clock = core_.clock();
   apply(facts, executed, retired.counts, clock);

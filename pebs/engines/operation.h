@@ -263,6 +263,8 @@ Handler select_vector(const model::Decoded& decoded, const Selection& selection)
 void arrange_vector(const model::Decoded& decoded, Operation& op);
 // The place in State of a general or vector register.
 uint16_t offset_of(ZydisRegister reg);
+// MOV from or to SS, which holds what Linux gives user code.
+Handler select_stack_segment(const model::Decoded& decoded);
 Handler select_branch(const model::Decoded& decoded, const Selection& selection);
 // STOS in its widths, alone or repeated; select_string is asked for nothing else.
 bool is_string(const model::Decoded& decoded);

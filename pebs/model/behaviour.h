@@ -79,6 +79,9 @@ struct NetBurstBehaviour {
   bool legacy_layout = true;             // N13: outside IA-32e mode
   bool long_layout = true;               // N13: in IA-32e mode
   bool later_debugctl = false;           // N17: the bits of IA32_DEBUGCTL
+  // A write of a counter for which an event is selected carries into the upper bits, unless the write
+  // before it was of the same counter (erratum N15).
+  bool first_write_carries = false;
   bool late_state = false;  // the record holds the state after the instruction behind (R6)
 };
 
@@ -90,6 +93,7 @@ enum class Redundant : uint8_t {
   kPdirNotAlone,         // PDIR while another counter does PEBS
   kLoadLatencyNotAlone,  // load latency while another counter does PEBS
   kLowSixBits,           // PDIR unless the low six bits of the period are 0
+  kShortCycles,          // INV and CMASK with a period below 1000
 };
 
 // When the interrupt of an overflow (INT) is raised, if PEBS is about.
@@ -157,6 +161,7 @@ struct Behaviour {
   uint32_t lost_armings = 0;  // one overflow in this many arms nothing (R1); 0: none
   uint64_t least_period = 0;  // an overflow after fewer events arms nothing (R40, R41)
   Redundant redundant = Redundant::kNever;
+  bool qualified_cycles = false;         // INV with CMASK samples cycles, which nothing promises
   bool arming_survives_disable = false;  // R39
   bool record_at_disable = false;        // R39: what is armed records when it is stopped
   bool toggling_loses_overflow = false;  // the first one after PEBS_ENABLE was 0 and set again
@@ -172,6 +177,7 @@ struct Behaviour {
   uint32_t skid_jitter = 0;      // one record in this many lies one instruction further; 0: none
   uint8_t one_level_skid = 0;    // more for a memory event with OS or USR alone
   uint8_t fused_extra_skid = 0;  // more instructions after a fused pair
+  uint8_t shadow_skid = 0;       // more behind MOV SS and STI (AAJ128)
   bool taken_branch_ip_is_target = true;          // R9
   bool registers_after = true;                    // R5: state after the instruction
   std::array<uint8_t, arch::kGprs> gpr_source{};  // which register goes into each slot

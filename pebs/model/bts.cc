@@ -51,6 +51,9 @@ bool BranchTraceStore::write_record(uint64_t address, const TracedBranch& branch
   put(record.from, swapped ? branch.to : branch.from);
   put(record.to, swapped ? branch.from : branch.to);
   bool marked = branch.predicted != behaviour_.predicted_inverted;
+  if (behaviour_.predicted_wrong != 0 && ++records_ % behaviour_.predicted_wrong == 0) {
+    marked = !marked;
+  }
   bool provided = uarch_.branch_trace.predicted && behaviour_.predicted &&
                   (behaviour_.legacy_predicted || !legacy());
   put(record.flags, provided && marked ? arch::kBranchPredicted : 0);

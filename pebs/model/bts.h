@@ -33,7 +33,10 @@ class BranchTraceStore {
   Outcome store(uint64_t ds_area, const TracedBranch& branch, bool circular);
   // What the code is whose branches are stored: DS area and record are those of its mode. (B3, B4)
   void set_mode(Mode mode);
-  void reset() { stuck_ = false; }
+  void reset() {
+    stuck_ = false;
+    records_ = 0;
+  }
 
  private:
   struct Fields {
@@ -52,7 +55,8 @@ class BranchTraceStore {
   const arch::Microarch& uarch_;
   const BtsBehaviour& behaviour_;
   Mode mode_ = Mode::kLong;
-  bool stuck_ = false;  // was full once, and a rewound index does not help
+  bool stuck_ = false;    // was full once, and a rewound index does not help
+  uint32_t records_ = 0;  // kept only for a defect
 };
 
 }  // namespace skidproof::model

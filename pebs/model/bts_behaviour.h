@@ -39,6 +39,7 @@ struct BtsBehaviour {
   bool filtered_from_stale = false;  // with a CPL filter set, from is that of the branch before
   bool predicted = true;             // B5
   bool predicted_inverted = false;
+  uint32_t predicted_wrong = 0;  // one record in this many says the opposite (SKL88); 0: none
 
   // Outside IA-32e mode.
   bool legacy_stores = true;      // branches of 32-bit code (B1)

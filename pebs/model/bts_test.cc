@@ -488,6 +488,13 @@ TEST_F(BtsTest, EachDecisionShows) {
          return flags(0);
        },
        kBranchPredicted, 0},
+      {"every one of them", [](BtsBehaviour& b) { b.predicted_wrong = 2; },
+       [&] {
+         set(IA32_DEBUGCTL, kTrace);
+         branches(3);
+         return (flags(0) << 16 | flags(1) << 8 | flags(2)) / kBranchPredicted;
+       },
+       0x10101, 0x10001},
       {"branches of 32-bit code are stored", [](BtsBehaviour& b) { b.legacy_stores = false; },
        [&] {
          pmu_->set_mode(Mode::kProtected32);

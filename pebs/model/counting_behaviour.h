@@ -47,6 +47,7 @@ struct CountingBehaviour {
   uint64_t invented_capabilities =
       0;                             // undefined bits of IA32_PERF_CAPABILITIES that are set (M46)
   bool needs_magic_selects = false;  // counts only after the sequence of erratum AAK100
+  bool upper_selects_misread = false;  // RDMSR of selects 4 to 7 gives that four below (BV80)
 
   // Status.
   uint8_t gp_status_offset = 0;              // counter n shows in bit n + offset (M35)
@@ -69,8 +70,16 @@ struct CountingBehaviour {
   bool interrupts_without_int = false;  // M30
   bool fixed_interrupts_without_pmi = false;  // M30
   bool interrupts_twice = false;              // each PMI is delivered again (HSD91)
-  uint16_t never_frozen = 0;                  // counters that CTR_FRZ does not stop (SKL90)
-  uint16_t upper_usr_only_dead = 0;           // counters that stand still with USR alone (BDM126)
+  // With the freeze and beside a sibling the PMI of fixed counter 0 comes again (AAJ125).
+  bool fixed_zero_interrupts_twice = false;
+  // With the freeze an overflow close behind another fixed counter's is forgotten (AAJ148).
+  bool close_fixed_overflows_lost = false;
+  // The status of an overflow just before GLOBAL_CTRL is cleared cannot be cleared (AAJ143).
+  bool late_status_sticks = false;
+  // A write of fixed counter 2 interrupts if it stood just below its overflow (BJ77).
+  bool large_fixed_two_interrupts = false;
+  uint16_t never_frozen = 0;         // counters that CTR_FRZ does not stop (SKL90)
+  uint16_t upper_usr_only_dead = 0;  // counters that stand still with USR alone (BDM126)
 
   // What is counted.
   Substitution substitute;         // M47
@@ -80,7 +89,11 @@ struct CountingBehaviour {
   uint32_t fixed_start_extra =
       0;                      // what fixed counter 0 gains when enabled beside a sibling (HSD143)
   uint32_t extra_events = 0;  // a counter gains one for each so many; 0: none
-  uint32_t lost_at_privilege = 0;  // instructions not counted after a change of level (SKL117)
+  uint32_t far_loads_lost_percent = 0;  // of loads counted as L3 hits and misses (HSD25, BDM124)
+  bool cpuid_is_branch = false;         // for C4H with umasks 00H and 01H (W146)
+  bool fence_is_store = false;          // MFENCE and WRMSR are, for 0BH/02H (AAJ86)
+  bool locked_l2_hits_lost = false;     // locked loads (HSD76)
+  uint32_t lost_at_privilege = 0;       // instructions not counted after a change of level (SKL117)
   uint32_t reference_clock_percent = 100;  // of the TSC's rate (W145)
   uint16_t sibling_leaks = 0;              // selects' code, D0H-D3H: bit n is code D0H + n (BJ122)
 

@@ -67,6 +67,10 @@ Cost integer_cost(const ZydisDecodedInstruction& i) {
       return {10, 7, 10};
     case ZYDIS_MNEMONIC_RDTSC:
       return {20, 21, 20};
+    case ZYDIS_MNEMONIC_CPUID:
+      return {100, 25, 100};
+    case ZYDIS_MNEMONIC_MOV:
+      return i.opcode == 0x8E ? Cost{20, 4, 20} : Cost{};  // to a segment register
     default:
       return i.meta.category == ZYDIS_CATEGORY_CMOV ? Cost{2, 2} : Cost{};
   }
@@ -380,6 +384,26 @@ uint8_t condition_code(const ZydisDecodedInstruction& i) {
   }
 }
 
+Special special_of(const Decoded& d) {
+  switch (d.instruction.mnemonic) {
+    case ZYDIS_MNEMONIC_CPUID:
+      return Special::kCpuid;
+    case ZYDIS_MNEMONIC_MFENCE:
+      return Special::kMfence;
+    case ZYDIS_MNEMONIC_WRMSR:
+      return Special::kWrmsr;
+    case ZYDIS_MNEMONIC_STI:
+      return Special::kShadow;
+    case ZYDIS_MNEMONIC_MOV:
+      return d.operands[0].type == ZYDIS_OPERAND_TYPE_REGISTER &&
+                     d.operands[0].reg.value == ZYDIS_REGISTER_SS
+                 ? Special::kShadow
+                 : Special::kNone;
+    default:
+      return Special::kNone;
+  }
+}
+
 ZydisDecoder make_decoder(ZydisMachineMode mode, ZydisStackWidth stack) {
   ZydisDecoder made;
   ZydisDecoderInit(&made, mode, stack);
@@ -433,6 +457,7 @@ Expected<Decoded> decode(std::span<const std::byte> bytes, uint64_t address, Mod
   f.condition = condition_code(d.instruction);
   f.jcc = is_jcc(d.instruction);
   f.nop = d.instruction.mnemonic == ZYDIS_MNEMONIC_NOP;
+  f.special = special_of(d);
   f.non_temporal = is_non_temporal(d.instruction.mnemonic);
   f.fusion = fusion_class(d.instruction.mnemonic);
   note_near_firsts(d, f);

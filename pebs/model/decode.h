@@ -22,6 +22,7 @@
 #include "pebs/arch/microarch.h"
 #include "pebs/arch/signal.h"
 #include "pebs/model/core_behaviour.h"
+#include "pebs/model/retired.h"
 
 namespace skidproof::model {
 
@@ -61,6 +62,7 @@ struct InstructionFacts {
   uint8_t occupancy = 0;          // cycles that the instruction always holds retirement (DIV, LOCK)
   bool locked = false;
   bool nop = false;
+  Special special = Special::kNone;
   bool simd = false;          // uses xmm or ymm
   bool non_temporal = false;  // store
   bool flushes = false;       // CLFLUSH: neither a load nor a store

@@ -547,5 +547,19 @@ TEST(Place, NoInstructionExceedsTheModelsBounds) {
   EXPECT_LE(chase[0].stall, 128 * 4);
 }
 
+TEST(Decode, KnowsWhatErrataMistake) {
+  const auto special = [](std::vector<uint8_t> bytes) {
+    return decode(std::as_bytes(std::span(bytes)), 0x1000)->facts.special;
+  };
+  EXPECT_EQ(special({0x0F, 0xA2}), Special::kCpuid);
+  EXPECT_EQ(special({0x0F, 0xAE, 0xF0}), Special::kMfence);
+  EXPECT_EQ(special({0x0F, 0x30}), Special::kWrmsr);
+  EXPECT_EQ(special({0xFB}), Special::kShadow) << "STI";
+  EXPECT_EQ(special({0x8E, 0xD1}), Special::kShadow) << "MOV SS, ECX";
+  EXPECT_EQ(special({0x8C, 0xD1}), Special::kNone) << "MOV ECX, SS";
+  EXPECT_EQ(special({0x8E, 0xD9}), Special::kNone) << "MOV DS, ECX";
+  EXPECT_EQ(special({0x0F, 0xAE, 0xE8}), Special::kNone) << "LFENCE";
+}
+
 }  // namespace
 }  // namespace skidproof::model

@@ -132,6 +132,8 @@ bool unlisted(const Microarch& m) {
 }
 
 // What a fact of a row lets a defect apply to.
+bool has_trace_status(const Microarch& m) { return m.streamlined_freeze() && m.processor_trace; }
+bool has_interrupting_fixed(const Microarch& m) { return m.fixed_counters >= 3; }
 bool counts_retired_memory(const Microarch& m) {  // D0H to D3H
   return std::any_of(m.events.begin(), m.events.end(), [](const arch::Event& e) {
     return e.code >= 0xD0 && e.code <= 0xD3 && e.signal != arch::Signal::kNone;
@@ -182,6 +184,25 @@ bool records_off_line(const Microarch& m) {
 }
 bool has_store_sample(const Microarch& m) { return m.store_sample_counter != 0; }
 bool has_metrics(const Microarch& m) { return m.perf_metrics; }
+
+bool counts_far_loads(const Microarch& m) {
+  return counts<arch::Signal::kLoadsL3Hit, arch::Signal::kLoadsL3Miss>(m);
+}
+// Samples an event that comes with nearly every instruction on IA32_PMC0.
+bool samples_dense(const Microarch& m) {
+  return m.architectural_perfmon() &&
+         std::any_of(m.events.begin(), m.events.end(), [](const arch::Event& e) {
+           return (e.signal == arch::Signal::kUops || e.signal == arch::Signal::kInstructions) &&
+                  e.kind == arch::EventKind::kPebs && e.cmask == 0 && !e.invert &&
+                  (e.pebs_counters & 1) != 0;
+         });
+}
+// Public practice samples cycles by CMASK with INV, against R33.
+bool samples_cycles(const Microarch& m) {
+  return m.architectural_perfmon() &&
+         m.expectation(arch::kQualifierInvert | arch::kQualifierCmask) ==
+             arch::Expectation::kClassify;
+}
 
 size_t slot(Gpr reg) { return static_cast<size_t>(reg); }
 

@@ -57,6 +57,7 @@ struct GenerationBehaviour {
   bool status_reset_unfreezes = true;  // G9
   bool status_set_sets = true;         // G7
   uint64_t status_set_reserved = 0;    // reserved bits of IA32_PERF_GLOBAL_STATUS_SET that it takes
+  uint64_t status_set_refused = 0;     // defined bits of it that raise #GP (SKL51)
   uint64_t in_use_hidden = 0;          // bits missing from IA32_PERF_GLOBAL_INUSE (G8)
   bool in_use_needs_enable = false;    // a select shows only while its EN is set (G8)
   bool in_use_read_only = true;        // G8

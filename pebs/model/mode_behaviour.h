@@ -15,6 +15,7 @@ struct ModeBehaviour {
   bool rsm_restores_counting = true;   // what the freeze cleared of GLOBAL_CTRL
   bool rsm_restores_branches = true;   // what it cleared of DEBUGCTL
   bool frozen_event_pends = false;  // an event in SMM pends a PEBS although the counter is frozen
+  bool smi_clears_freeze = false;   // FREEZE_PERFMON_ON_PMI (HSD52)
   bool rsm_enables_again = true;    // without the freeze; what SMM entry disabled (R56)
   bool rsm_spoils_branch = false;   // from of the next branch record is invalid
 

@@ -148,6 +148,7 @@ Expected<uint64_t> NetBurst::rdmsr(uint32_t msr) const {
 Expected<void> NetBurst::wrmsr(uint32_t msr, uint64_t value) {
   const uint32_t before = counting_;
   SKIDPROOF_CHECK(write(msr, value));
+  last_written_ = msr;
   if (msr != IA32_X2APIC_LVT_PMI) started_ = counting_ & ~before;
   return {};
 }
@@ -164,6 +165,10 @@ Expected<void> NetBurst::write(uint32_t msr, uint64_t value) {
   if (int n = in_range(msr, nb::MSR_BPU_COUNTER0); present(n)) {
     if (behaviour_.netburst.write_sign_extends) {
       value = static_cast<uint64_t>(int64_t{static_cast<int32_t>(value)});
+    }
+    if (behaviour_.netburst.first_write_carries && slots_[n].metric != nullptr &&
+        last_written_ != msr) {
+      value += bit(32);
     }
     slots_[n].count.value =
         value & slots_[n].count.mask & low_bits(behaviour_.netburst.written_bits);

@@ -107,6 +107,7 @@ class NetBurst {
 
   uint32_t counting_ = 0, armed_ = 0;  // bits by counter number
   uint32_t started_ = 0;               // by the last write of a register
+  uint32_t last_written_ = 0;          // its MSR, kept only for a defect
   unsigned wait_ = 0;                  // instructions until a late record is written
   Registers before_;                   // the next instruction
   bool reloaded_once_ = false;

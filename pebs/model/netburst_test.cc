@@ -540,6 +540,22 @@ TEST_F(NetBurstTest, EachDecisionShows) {
          return answers;
        },
        0, 6},
+      {"a write takes effect at once", [](Behaviour& b) { b.netburst.first_write_carries = true; },
+       [&] {
+         set(nb::MSR_BPU_COUNTER0 + kIq4, 0x1'0000'0000);
+         sample_stores(5);
+         set(nb::MSR_BPU_COUNTER0 + kIq4, 0x2'0000'0000);
+         const uint64_t once = get(nb::MSR_BPU_COUNTER0 + kIq4) >> 32;
+         set(nb::MSR_BPU_COUNTER0 + kIq4, 0x2'0000'0000);
+         return once * 10 + (get(nb::MSR_BPU_COUNTER0 + kIq4) >> 32);
+       },
+       22, 32},
+      {"without an event, too", [](Behaviour& b) { b.netburst.first_write_carries = true; },
+       [&] {
+         set(nb::MSR_BPU_COUNTER0 + kIq4, 0x2'0000'0000);
+         return get(nb::MSR_BPU_COUNTER0 + kIq4) >> 32;
+       },
+       2, 2},
       {"the overflow itself is recorded", [](Behaviour& b) { b.record_on_overflow = true; },
        [&] {
          sample(5);

@@ -20,6 +20,8 @@ void Pmu::State::reset() {
   for (CountRegister& f : fixed) f = {0, fixed_counter_mask(uarch)};
   fixed_ctrl = global_ctrl = global_status = pebs_enable = 0;
   sibling_clock = magic_selects = level_change_left = next_tag = 0;
+  fixed_overflows = 0;
+  last_overflow = stuck_status = 0;
   load_latency_threshold = ds_area = debugctl = frontend = earlier_tsc = 0;
   pebs_data_cfg = perf_metrics = lbr_ctl = 0;
   fixed_sampling = {};
@@ -76,13 +78,15 @@ bool Pmu::State::pebs_eligible(unsigned n, const Event* event) const {
   }
   // R33; a combination that published encodings use works here as it does there.
   const unsigned combination = combination_of(c.select) & ~unsigned{behaviour.ignored_qualifiers};
-  return combination == 0 || (uarch.expectation(combination) == Expectation::kClassify &&
-                              behaviour.rough.disputed_qualifiers != 0);
+  return combination == 0 ||
+         (uarch.expectation(combination) == Expectation::kClassify &&
+          (behaviour.rough.disputed_qualifiers != 0 || behaviour.qualified_cycles));
 }
 
 // The select by which a counter filters what it counts: PEBS may make nothing of disputed qualifiers.
 uint64_t Pmu::State::filtering_select(const Counter& c) const {
   const bool ignored = c.pebs && behaviour.rough.disputed_qualifiers == 2 &&
+                       !behaviour.qualified_cycles &&
                        uarch.expectation(combination_of(c.select)) == Expectation::kClassify;
   return ignored ? c.select & ~(evtsel::kEdge | evtsel::kInvert | evtsel::kCmask) : c.select;
 }
@@ -236,7 +240,8 @@ void Pmu::State::refresh() {
 
 uint64_t Pmu::State::contribution(const Counter& c, const Retired& r, bool tagged) const {
   if (c.load_latency) return tagged ? 1 : 0;
-  return r.counts[index(c.signal)];
+  const uint64_t events = r.counts[index(c.signal)];
+  return mistakes ? mistaken(c, r, events) : events;
 }
 
 // What a counter of both threads gains while this one gains so many of a signal.
@@ -267,6 +272,13 @@ uint64_t Pmu::State::noticed(Counter& c, uint64_t events) const {
     c.since_extra += events;
     events += c.since_extra / behaviour.counting.extra_events;
     c.since_extra %= behaviour.counting.extra_events;
+  }
+  const bool far = c.signal == Signal::kLoadsL3Hit || c.signal == Signal::kLoadsL3Miss;
+  if (far && behaviour.counting.far_loads_lost_percent != 0) {
+    c.since_loss += events * behaviour.counting.far_loads_lost_percent;
+    const uint64_t lost = std::min(events, c.since_loss / 100);
+    c.since_loss -= 100 * lost;
+    return events - lost;
   }
   if (behaviour.lost_events == 0) return events;
   c.since_loss += events;
@@ -306,7 +318,9 @@ bool Pmu::State::overflowed(unsigned n, const Retired& r) {
     draw_defect();
   Counter& c = counters[n];
   if (behaviour.overflow_sets_status && (behaviour.pebs_overflow_sets_status || !c.pebs)) {
-    global_status |= bit(n + behaviour.counting.gp_status_offset);
+    last_overflow = bit(n + behaviour.counting.gp_status_offset);
+    since_overflow = 0;
+    global_status |= last_overflow;
   }
   bool interrupts = (c.select & evtsel::kInt) != 0 || behaviour.counting.interrupts_without_int ||
                     (c.pebs && behaviour.pebs_overflow_interrupts);
@@ -331,13 +345,22 @@ bool Pmu::State::overflowed(unsigned n, const Retired& r) {
 bool Pmu::State::fixed_overflowed(unsigned i, const Retired& r) {
   if (rare != nullptr) [[unlikely]]
     draw_defect();
+  if (behaviour.counting.close_fixed_overflows_lost && is_close_overflow(i, r)) [[unlikely]]
+    return false;
   if (behaviour.overflow_sets_status) {
     global_status |= bit(behaviour.counting.fixed_status_shift + i);
   }
   bool interrupts = (fixed_field(i) & fixed_ctrl::kPmi) != 0 ||
                     behaviour.counting.fixed_interrupts_without_pmi ||
                     (fixed_sampling[i].pebs && behaviour.pebs_overflow_interrupts);
-  if (interrupts && behaviour.overflow_interrupts) raise_pmi();
+  if (interrupts && behaviour.overflow_interrupts) {
+    const bool freezes = (debugctl & debugctl::kFreezePerfmonOnPmi) != 0;
+    raise_pmi();
+    if (behaviour.counting.fixed_zero_interrupts_twice && i == 0 && sibling && freezes &&
+        (fixed_field(0) & fixed_ctrl::kAnyThread) == 0) {
+      pmi_follows = pmi_pending;
+    }
+  }
   FixedSampling& sampling = fixed_sampling[i];
   if (!sampling.pebs) return false;
   const bool at_once = sampling.shadowless || sampling.pdir;
@@ -591,7 +614,7 @@ uint64_t Pmu::quiet_instructions(uint64_t most_uops) const {
   if (s.step_needed || s.tracing || s.pending.instructions > 0 ||
       ((s.armed & s.counting) | s.fixed_armed | s.extra_instructions) != 0)
     return 0;
-  if (s.level_change_left > 0) [[unlikely]]
+  if (s.level_change_left > 0 || s.mistakes) [[unlikely]]
     return 0;
   uint64_t quiet = s.pmi_pending ? s.pmi_countdown : UINT64_MAX;
   for (uint32_t rest = s.counting; rest != 0; rest &= rest - 1) {

@@ -2,6 +2,7 @@
 // that no conforming microarch takes.
 #include <utility>
 
+#include "pebs/arch/data_source.h"
 #include "pebs/arch/msr.h"
 #include "pebs/model/pmu_state.h"
 
@@ -13,6 +14,35 @@ void Pmu::State::draw_defect() {
   const auto share = static_cast<uint64_t>(rare->share * static_cast<double>(kOne));
   behaviour = draws.below(kOne) < share ? *rare : *rare->otherwise;
   refresh();
+}
+
+// Whether what GLOBAL_CTRL stops overflowed so late that its status stays for good.
+void Pmu::State::note_late_overflow() {
+  constexpr uint64_t kLate = 8;  // instructions
+  if (since_overflow < kLate) stuck_status |= global_status & last_overflow;
+}
+
+// Whether, with FREEZE_PERFMON_ON_PMI, another fixed counter has only just overflowed.
+bool Pmu::State::is_close_overflow(unsigned i, const Retired& r) {
+  constexpr uint64_t kClose = 4096;  // cycles
+  const bool close = (fixed_overflows & ~(1u << i)) != 0 && r.cycle - fixed_overflow_cycle < kClose;
+  fixed_overflows = close ? fixed_overflows | 1u << i : 1u << i;
+  fixed_overflow_cycle = r.cycle;
+  return close && (debugctl & debugctl::kFreezePerfmonOnPmi) != 0;
+}
+
+// What a counter gains of an instruction that it takes for another.
+uint64_t Pmu::State::mistaken(const Counter& c, const Retired& r, uint64_t events) const {
+  const CountingBehaviour& how = behaviour.counting;
+  const uint64_t event = c.select & 0xFFFF;
+  const bool of_branches = event == 0x00C4 || event == 0x01C4;
+  if (how.cpuid_is_branch && of_branches && r.special == Special::kCpuid) return events + 1;
+  const bool fence = r.special == Special::kMfence || r.special == Special::kWrmsr;
+  if (how.fence_is_store && event == 0x020B && fence) return events + 1;
+  const bool lost = c.signal == Signal::kLockedLoads || c.signal == Signal::kLoadsL2Hit;
+  const bool l2_hit = r.load.source == static_cast<uint8_t>(DataSource::kL2Hit);
+  if (how.locked_l2_hits_lost && lost && r.load.valid && r.load.locked && l2_hit) return 0;
+  return events;
 }
 
 // P5, broken: the event of the precise distribution waits for nothing on a counter without it.
@@ -52,6 +82,10 @@ bool Pmu::State::redundant(uint64_t triggering) {
       break;
     case Redundant::kLowSixBits:
       c.redundant = c.pdir && (c.period() & 0x3F) != 0;
+      break;
+    case Redundant::kShortCycles:
+      c.redundant = (c.select & evtsel::kInvert) != 0 && (c.select & evtsel::kCmask) != 0 &&
+                    c.period() < 1000;
       break;
     case Redundant::kNever:
       break;

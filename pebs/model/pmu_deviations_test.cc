@@ -95,6 +95,24 @@ class Cpu {
     r.store = store;
     retire(r);
   }
+  void special(Special which, Access load = {}) {
+    Retired r;
+    r.special = which;
+    r.load = load;
+    if (load.valid) r.counts[index(Signal::kLockedLoads)] = r.counts[index(Signal::kLoads)] = 1;
+    retire(r);
+  }
+  // Interrupts that come within so many instructions, to a handler that unmasks them and clears their status.
+  uint64_t interrupts(int instructions) {
+    uint64_t delivered = 0;
+    for (int i = 0; i < instructions; ++i) {
+      retire();
+      if (!pmu_->take_interrupt()) continue;
+      ++delivered;
+      set(IA32_X2APIC_LVT_PMI, lvt::kNmi);
+    }
+    return delivered;
+  }
   // A conditional jump.
   void jump(bool taken) {
     Retired r;
@@ -934,6 +952,242 @@ TEST(Decisions, OfRedundantRecords) {
        1, 1},
   };
   check(decisions);
+}
+
+// Each has its trigger, and does nothing without.
+TEST(Decisions, OfErrata) {
+  const auto fixed_zero_interrupts = [](Cpu& c) {
+    c.set(IA32_DEBUGCTL, debugctl::kFreezePerfmonOnPmi);
+    c.set(IA32_FIXED_CTR0, low_bits(48));
+    c.count_fixed(0, 0xB);
+    return c.interrupts(400);
+  };
+  const auto both_fixed_overflow = [](Cpu& c) {
+    c.set(IA32_FIXED_CTR0, low_bits(48));
+    c.set(IA32_FIXED_CTR0 + 1, low_bits(48) - 1);
+    c.count_fixed(0);
+    c.count_fixed(1);
+    for (int i = 0; i < 3; ++i) c.retire(Signal::kCycles);
+    return c.get(IA32_PERF_GLOBAL_STATUS) >> 32;
+  };
+  const auto twice = [](Behaviour& b) { b.counting.fixed_zero_interrupts_twice = true; };
+  const auto lost = [](Behaviour& b) { b.counting.close_fixed_overflows_lost = true; };
+  const auto short_cycles = [](Behaviour& b) { b.redundant = Redundant::kShortCycles; };
+  const auto cpuid = [](Behaviour& b) { b.counting.cpuid_is_branch = true; };
+  const auto fence = [](Behaviour& b) { b.counting.fence_is_store = true; };
+  const auto locked = [](Behaviour& b) { b.counting.locked_l2_hits_lost = true; };
+  const auto large = [](Behaviour& b) { b.counting.large_fixed_two_interrupts = true; };
+  const auto shadow = [](Behaviour& b) { b.shadow_skid = 1; };
+  const Decision decisions[] = {
+      {"fixed counter 0 interrupts once", twice, fixed_zero_interrupts, 1, 2, "sandy-bridge", true},
+      {"alone in the core, too", twice, fixed_zero_interrupts, 1, 1},
+      {"and without the freeze", twice,
+       [](Cpu& c) {
+         c.set(IA32_FIXED_CTR0, low_bits(48));
+         c.count_fixed(0, 0xB);
+         return c.interrupts(400);
+       },
+       1, 1, "sandy-bridge", true},
+      {"two overflows show", lost,
+       [](Cpu& c) {
+         c.set(IA32_DEBUGCTL, debugctl::kFreezePerfmonOnPmi);
+         c.set(IA32_FIXED_CTR0, low_bits(48));
+         c.set(IA32_FIXED_CTR0 + 1, low_bits(48) - 1);
+         c.count_fixed(0);
+         c.count_fixed(1);
+         for (int i = 0; i < 3; ++i) c.retire(Signal::kCycles);
+         return c.get(IA32_PERF_GLOBAL_STATUS) >> 32;
+       },
+       3, 1},
+      {"far from one another", lost,
+       [](Cpu& c) {
+         c.set(IA32_DEBUGCTL, debugctl::kFreezePerfmonOnPmi);
+         c.pace(5000);
+         c.set(IA32_FIXED_CTR0, low_bits(48));
+         c.set(IA32_FIXED_CTR0 + 1, low_bits(48) - 1);
+         c.count_fixed(0);
+         c.count_fixed(1);
+         for (int i = 0; i < 3; ++i) c.retire(Signal::kCycles);
+         return c.get(IA32_PERF_GLOBAL_STATUS) >> 32;
+       },
+       3, 3},
+      {"without the freeze", lost, both_fixed_overflow, 3, 3},
+      {"a write does not interrupt", large,
+       [](Cpu& c) {
+         c.count_fixed(2, 0xA);
+         c.set(IA32_FIXED_CTR0 + 2, low_bits(48) - 0x3E);
+         c.set(IA32_FIXED_CTR0 + 2, 0);
+         return uint64_t{c.pmu().interrupt_pending()};
+       },
+       0, 1},
+      {"of a counter that stands lower", large,
+       [](Cpu& c) {
+         c.count_fixed(2, 0xA);
+         c.set(IA32_FIXED_CTR0 + 2, low_bits(48) - 0x3F);
+         c.set(IA32_FIXED_CTR0 + 2, 0);
+         return uint64_t{c.pmu().interrupt_pending()};
+       },
+       0, 0},
+      {"of one that may not interrupt", large,
+       [](Cpu& c) {
+         c.count_fixed(2, 0x2);
+         c.set(IA32_FIXED_CTR0 + 2, low_bits(48));
+         c.set(IA32_FIXED_CTR0 + 2, 0);
+         return uint64_t{c.pmu().interrupt_pending()};
+       },
+       0, 0},
+      {"of another", large,
+       [](Cpu& c) {
+         c.count_fixed(1, 0xA);
+         c.set(IA32_FIXED_CTR0 + 1, low_bits(48));
+         c.set(IA32_FIXED_CTR0 + 1, 0);
+         return uint64_t{c.pmu().interrupt_pending()};
+       },
+       0, 0},
+      {"selects read as written", [](Behaviour& b) { b.counting.upper_selects_misread = true; },
+       [](Cpu& c) {
+         c.set(IA32_PERFEVTSEL0 + 3, 0xC0);
+         c.set(IA32_PERFEVTSEL0 + 7, 0xC4);
+         return c.get(IA32_PERFEVTSEL0 + 3) << 8 | c.get(IA32_PERFEVTSEL0 + 7);
+       },
+       0xC0C4, 0xC0C0},
+      {"a trace's status can be set",
+       [](Behaviour& b) { b.generation.status_set_refused = status::kTraceToPa; },
+       [](Cpu& c) {
+         return uint64_t{
+             c.pmu().wrmsr(IA32_PERF_GLOBAL_STATUS_SET, status::kTraceToPa).has_value()};
+       },
+       1, 0, "skylake"},
+      {"an SMI leaves the freeze", [](Behaviour& b) { b.modes.smi_clears_freeze = true; },
+       [](Cpu& c) {
+         c.set(IA32_DEBUGCTL, debugctl::kFreezePerfmonOnPmi | debugctl::kFreezeWhileSmm);
+         c.pmu().enter_smm();
+         c.pmu().leave_smm();
+         return c.get(IA32_DEBUGCTL);
+       },
+       debugctl::kFreezePerfmonOnPmi | debugctl::kFreezeWhileSmm, debugctl::kFreezeWhileSmm},
+      {"cycles are recorded once", short_cycles,
+       [](Cpu& c) {
+         c.sample(0, 0x01C2, 150, kBoth | evtsel::kInvert | uint64_t{16} << evtsel::kCmaskShift);
+         c.instructions(5);
+         return c.records();
+       },
+       1, 2},
+      {"of a period of 1000, too", short_cycles,
+       [](Cpu& c) {
+         c.sample(0, 0x01C2, 1000, kBoth | evtsel::kInvert | uint64_t{16} << evtsel::kCmaskShift);
+         c.instructions(14);
+         return c.records();
+       },
+       1, 1},
+      {"INV with CMASK may record nothing",
+       [](Behaviour& b) {
+         b.rough.disputed_qualifiers = 0;
+         b.qualified_cycles = true;
+       },
+       [](Cpu& c) {
+         c.sample(0, 0x01C2, 150, kBoth | evtsel::kInvert | uint64_t{16} << evtsel::kCmaskShift);
+         c.instructions(5);
+         return c.records();
+       },
+       1, 1},
+      {"or be ignored",
+       [](Behaviour& b) {
+         b.rough.disputed_qualifiers = 2;
+         b.qualified_cycles = true;
+       },
+       [](Cpu& c) {
+         c.sample(0, 0x01C2, 150, kBoth | evtsel::kInvert | uint64_t{16} << evtsel::kCmaskShift);
+         c.instructions(5);
+         return c.records();
+       },
+       1, 1},
+      {"and without INV", short_cycles,
+       [](Cpu& c) {
+         c.sample_stores(3);
+         c.stores(5);
+         return c.records();
+       },
+       1, 1},
+      {"CPUID is no branch", cpuid,
+       [](Cpu& c) {
+         c.count(0, 0x00C4);
+         c.count(1, 0x00C0);
+         c.special(Special::kCpuid);
+         c.special(Special::kMfence);
+         return c.get(IA32_PMC0) * 10 + c.get(IA32_PMC0 + 1);
+       },
+       2, 12},
+      {"MFENCE and WRMSR are no stores", fence,
+       [](Cpu& c) {
+         c.count(0, 0x020B);
+         for (Special which : {Special::kMfence, Special::kWrmsr, Special::kCpuid}) {
+           c.special(which);
+         }
+         return c.get(IA32_PMC0);
+       },
+       0, 2, "nehalem"},
+      {"locked loads count wherever they hit", locked,
+       [](Cpu& c) {
+         c.count(0, 0x21D0);
+         for (uint8_t source : {1, 3, 4}) {
+           c.special(Special::kNone, {.valid = true, .locked = true, .source = source});
+         }
+         return c.get(IA32_PMC0);
+       },
+       3, 2, "haswell"},
+      {"far loads count", [](Behaviour& b) { b.counting.far_loads_lost_percent = 20; },
+       [](Cpu& c) {
+         c.count(0, 0x04D1);
+         c.count(1, 0x02D1);
+         for (int i = 0; i < 10; ++i) c.retire(Signal::kLoadsL3Hit);
+         for (int i = 0; i < 10; ++i) c.retire(Signal::kLoadsL2Hit);
+         return c.get(IA32_PMC0) * 100 + c.get(IA32_PMC0 + 1);
+       },
+       1010, 810, "haswell"},
+      {"a late status can be cleared", [](Behaviour& b) { b.counting.late_status_sticks = true; },
+       [](Cpu& c) {
+         c.overflow_without_pebs(0);
+         c.instructions(8);
+         c.set(IA32_PERF_GLOBAL_CTRL, 0);
+         c.set(IA32_PERF_GLOBAL_OVF_CTRL, 1);
+         return c.get(IA32_PERF_GLOBAL_STATUS);
+       },
+       0, 1},
+      {"and one that is not late", [](Behaviour& b) { b.counting.late_status_sticks = true; },
+       [](Cpu& c) {
+         c.overflow_without_pebs(0);
+         c.instructions(9);
+         c.set(IA32_PERF_GLOBAL_CTRL, 0);
+         c.set(IA32_PERF_GLOBAL_OVF_CTRL, 1);
+         return c.get(IA32_PERF_GLOBAL_STATUS);
+       },
+       0, 0},
+      {"nothing is late behind MOV SS", shadow,
+       [](Cpu& c) {
+         c.sample(0, 0x01C0, 1);
+         for (int i = 0; i < 4; ++i) c.special(Special::kShadow);
+         return c.record().ip();
+       },
+       0x1008, 0x100C, "nehalem"},
+      {"nor behind others", shadow,
+       [](Cpu& c) {
+         c.sample(0, 0x01C0, 1);
+         for (int i = 0; i < 4; ++i) c.special(Special::kMfence);
+         return c.record().ip();
+       },
+       0x1008, 0x1008, "nehalem"},
+  };
+  check(decisions);
+}
+
+// Which instruction it is a sum of counts does not say.
+TEST(Decisions, AMistakeNeedsEachInstruction) {
+  Cpu conforming("nehalem", nullptr);
+  Cpu mistaken("nehalem", [](Behaviour& b) { b.counting.fence_is_store = true; });
+  for (Cpu* c : {&conforming, &mistaken}) c->count(0, 0x020B);
+  EXPECT_GT(conforming.pmu().quiet_instructions(), 0u);
+  EXPECT_EQ(mistaken.pmu().quiet_instructions(), 0u);
 }
 
 TEST(Decisions, OfApplicableCounters) {

@@ -16,6 +16,7 @@ constexpr uint64_t kLastBranch = bit(0) | bit(1);
 
 void Pmu::State::enter_smm() {
   modes.smm = true;
+  if (behaviour.modes.smi_clears_freeze) debugctl &= ~debugctl::kFreezePerfmonOnPmi;
   const bool asked = (debugctl & debugctl::kFreezeWhileSmm) != 0;
   smm_frozen = (asked && behaviour.modes.freezes_in_smm) || behaviour.modes.always_freezes_in_smm;
   if (smm_frozen) {

@@ -105,7 +105,10 @@ uint64_t Pmu::State::in_use() const {
 Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
   if (int n = in_range(msr, IA32_PMC0); n >= 0 && present(n)) return counters[n].count.value;
   if (int n = in_range(msr, IA32_A_PMC0); has_alias(n)) return counters[n].count.value;
-  if (int n = in_range(msr, IA32_PERFEVTSEL0); n >= 0 && present(n)) return counters[n].select;
+  if (int n = in_range(msr, IA32_PERFEVTSEL0); n >= 0 && present(n)) {
+    const bool misread = n >= 4 && behaviour.counting.upper_selects_misread;
+    return counters[misread ? n - 4 : n].select;
+  }
   if (msr >= IA32_FIXED_CTR0 && msr < IA32_FIXED_CTR0 + fixed_visible) {
     return fixed[msr - IA32_FIXED_CTR0].value;
   }
@@ -209,7 +212,12 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
     if (behaviour.counting.fixed_sign_extends) {
       value = static_cast<uint64_t>(int64_t{static_cast<int32_t>(value)});
     }
+    const bool close = f.value > f.mask - 0x3F;
     f.value = value & f.mask;
+    if (behaviour.counting.large_fixed_two_interrupts && close && msr == IA32_FIXED_CTR0 + 2 &&
+        (fixed_field(2) & fixed_ctrl::kPmi) != 0) {
+      raise_pmi();
+    }
     return {};
   }
   uint64_t beyond = counter_bits() & ~low_bits(visible);  // only under a defect
@@ -221,6 +229,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       if (behaviour.counting.enabling_clears_status && value != 0) {
         global_status &= pebs_mask() | status::kOvfBuffer;
       }
+      if (behaviour.counting.late_status_sticks && value == 0) note_late_overflow();
       return assign(global_ctrl, writable_global_ctrl(uarch, visible) | beyond);
     case IA32_PERF_GLOBAL_STATUS:
       if (behaviour.status_write_faults) return refuse();
@@ -234,14 +243,15 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       if (behaviour.counting.ovf_ctrl_clears_next) clear |= clear << 1;
       clear &= ~behaviour.counting.ovf_ctrl_deaf;
       if (!behaviour.generation.status_reset_unfreezes) clear &= ~status::kCountersFrozen;
-      if (behaviour.ovf_ctrl_clears) global_status &= ~clear;
+      if (behaviour.ovf_ctrl_clears) global_status &= ~clear | stuck_status;
       refresh();  // CTR_Frz
       return {};
     }
     case IA32_PERF_GLOBAL_STATUS_SET: {
       if (!uarch.streamlined_freeze()) return refuse();
       uint64_t settable =
-          settable_status(uarch, visible) | behaviour.generation.status_set_reserved;
+          (settable_status(uarch, visible) | behaviour.generation.status_set_reserved) &
+          ~behaviour.generation.status_set_refused;
       if (!checked(value, settable)) return refuse();
       if (behaviour.generation.status_set_sets) global_status |= value & settable;
       refresh();

@@ -30,6 +30,7 @@ void Pmu::State::begin_assist(uint64_t triggering, const Retired& r) {
   if (behaviour.one_level_skid != 0 && one_level_memory_event(triggering)) {
     wait += behaviour.one_level_skid;
   }
+  if (r.special == Special::kShadow) wait += behaviour.shadow_skid;
   if (r.fused_with_next) {
     const bool two = behaviour.fused_pair_skid == 2 ? !happens(behaviour.rough.fused_skid_one)
                                                     : happens(behaviour.rough.fused_skid_two);

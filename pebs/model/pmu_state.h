@@ -76,7 +76,10 @@ struct Pmu::State {
                                    decisions.answering_counters)),
         fixed_visible(std::min<unsigned>(microarch.fixed_counters, decisions.answering_fixed)),
         keeps_history(!decisions.registers_after || decisions.load_latency_lag != 0),
-        miscounts(decisions.counting.extra_events != 0 || decisions.lost_events != 0),
+        mistakes(decisions.counting.cpuid_is_branch || decisions.counting.fence_is_store ||
+                 decisions.counting.locked_l2_hits_lost),
+        miscounts(decisions.counting.extra_events != 0 || decisions.lost_events != 0 ||
+                  decisions.counting.far_loads_lost_percent != 0),
         random(derive_seed(seed, "pmu")),
         rare(decisions.otherwise != nullptr ? std::make_unique<const Behaviour>(decisions)
                                             : nullptr),
@@ -92,6 +95,7 @@ struct Pmu::State {
   unsigned visible;        // CPUID.0AH:EAX[15:8]
   unsigned fixed_visible;  // CPUID.0AH:EDX[4:0]
   bool keeps_history;      // a defect asks for what was before an instruction
+  bool mistakes;           // a defect counts one instruction as another
   bool miscounts;          // a defect counts events twice or not at all
   Random random;
   std::unique_ptr<const Behaviour> rare;  // as it behaves where a defect shows rarely; else null
@@ -148,7 +152,12 @@ struct Pmu::State {
   uint64_t sibling_clock = 0;      // cycles of which the sibling's events were counted
   uint64_t level_change_left = 0;  // instructions that a change of privilege level still hides
   uint64_t fixed_since_loss = 0;
-  uint64_t next_tag = 0;            // no load is tagged before this cycle
+  uint64_t since_overflow = 0;  // instructions since some counter's last overflow, and of whose …
+  uint64_t last_overflow = 0;   // … the status bit is, used only by a defect
+  uint64_t stuck_status = 0;    // what cannot be cleared, under a defect
+  uint32_t fixed_overflows = 0;       // fixed counters that overflowed, kept only for a defect, …
+  uint64_t fixed_overflow_cycle = 0;  // … and when the last one did
+  uint64_t next_tag = 0;              // no load is tagged before this cycle
   bool auxiliary_missing = false;   // … nor without the event that must count beside load latency
   uint64_t reference_parts = 0;     // hundredths of a reference cycle
   uint64_t stall = 0;               // cycles of records that the core model does not know of yet
@@ -200,12 +209,15 @@ struct Pmu::State {
   void retire(const Retired& r);
   void advance(const SignalCounts& counts, uint64_t instructions);
   uint64_t contribution(const Counter& c, const Retired& r, bool tagged) const;
+  uint64_t mistaken(const Counter& c, const Retired& r, uint64_t events) const;
   uint64_t noticed(Counter& c, uint64_t events) const;
   uint64_t with_sibling(Signal signal, uint64_t select, uint64_t events, uint64_t cycles) const;
   uint64_t fixed_events(unsigned i, const SignalCounts& counts);
   bool triggers(Counter& c, const Retired& r, uint64_t events);
   bool overflowed(unsigned n, const Retired& r);
   bool fixed_overflowed(unsigned i, const Retired& r);
+  void note_late_overflow();
+  bool is_close_overflow(unsigned i, const Retired& r);
   void resolve_fixed(unsigned i);
   bool fixed_triggers(unsigned i, const Retired& r, uint64_t events);
   void note_branch(const Retired& r);
@@ -273,7 +285,10 @@ struct Pmu::State {
   Signal fixed_signal(unsigned i) const {
     return kFixedSignals[behaviour.fixed_counters_swapped && i < 2 ? 1 - i : i];
   }
-  void elapse(uint64_t instructions) { pmi_countdown -= std::min(pmi_countdown, instructions); }
+  void elapse(uint64_t instructions) {
+    pmi_countdown -= std::min(pmi_countdown, instructions);
+    since_overflow += instructions;
+  }
 };
 
 }  // namespace skidproof::model

@@ -19,6 +19,15 @@ struct Registers {
 // XMM0 to XMM15 in the low two quadwords of each.
 using VectorRegisters = std::array<std::array<uint64_t, 4>, 16>;
 
+// Instructions that errata mistake for others.
+enum class Special : uint8_t {
+  kNone,
+  kCpuid,
+  kMfence,
+  kWrmsr,
+  kShadow,  // MOV SS, STI: nothing comes between them and the next instruction
+};
+
 // One data access, as the core model saw it.
 struct Access {
   bool valid = false;
@@ -39,6 +48,7 @@ struct Retired {
   uint64_t cycle = 0;            // core clock after it retired
   uint64_t tsc = 0;              // the TSC then
   bool fused_with_next = false;  // first half of a macro-fused pair: retires together with the next
+  Special special = Special::kNone;
   Access load, store;
   const Registers* after = nullptr;  // registers after it; after->ip is the next instruction
   const VectorRegisters* vectors = nullptr;  // after it; nullptr where the engine has none
