@@ -634,6 +634,7 @@ int from_rows(const ErrataOptions& options, const Invocation& invocation,
   for (const std::string& path : options.from) {
     if (auto taken = take_file(path, machines); !taken) return cannot(taken.error());
   }
+  answers.reserve(machines.size());
   for (auto& [name, of] : machines) answers.push_back({std::move(of), {}});
   if (answers.empty()) {
     return complain(kExitUsage, "no `machine` row stands in what was given to --from",
@@ -831,12 +832,14 @@ int answer(ErrataOptions options, const Invocation& invocation) {
 
 std::vector<std::string> format_names() {
   std::vector<std::string> names;
+  names.reserve(kFormats.size());
   for (const auto& [name, format] : kFormats) names.push_back(name);
   return names;
 }
 
 std::vector<std::string> authority_names() {
   std::vector<std::string> names;
+  names.reserve(arch::kAuthorities.size());
   for (arch::Authority authority : arch::kAuthorities) names.emplace_back(name_of(authority));
   return names;
 }

@@ -40,7 +40,7 @@ std::string head(std::string_view name, std::string_view help) {
 }
 
 std::string cell(std::string_view text) {
-  const std::string plain = printable(text);
+  std::string plain = printable(text);
   if (plain.find_first_of(",\"\r\n") == std::string::npos) return plain;
   std::string quoted = "\"";
   for (char c : plain) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);

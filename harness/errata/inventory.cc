@@ -350,7 +350,8 @@ InventoryJudge::Kind& InventoryJudge::kind_of(const Subject& subject, const std:
 // Takes the machines that were counted by kind into the sums, and forgets the kinds.
 void InventoryJudge::add_up() {
   using results::ErrataSummaryRow;
-  for (const auto& [key, kind] : kinds_) {
+  for (const auto& named : kinds_) {
+    const Kind& kind = named.second;
     const auto count = [&](const std::vector<std::string>& ids, uint64_t ErrataSummaryRow::*into) {
       for (const std::string& id : ids) {
         auto& sums = sums_[id];

@@ -375,31 +375,33 @@ Expected<ErrataCatalogue> ErrataCatalogue::read(std::span<const ErrataText> file
       return top.refuse(json.is_discarded() ? "it is no JSON" : "it is no JSON object");
     }
     top.find("$schema");
-    const auto documents = each(top, "documents", "document", [&](Object object) -> Expected<void> {
-      ErrataDocument document = SKIDPROOF_TRY(document_in(object));
-      if (catalogue.document(document.prefix) != nullptr) {
-        return object.refuse(fmt::format("{} is described twice", document.prefix));
-      }
-      catalogue.documents_.push_back(std::move(document));
-      return {};
-    });
+    const auto documents =
+        each(top, "documents", "document", [&](const Object& object) -> Expected<void> {
+          ErrataDocument document = SKIDPROOF_TRY(document_in(object));
+          if (catalogue.document(document.prefix) != nullptr) {
+            return object.refuse(fmt::format("{} is described twice", document.prefix));
+          }
+          catalogue.documents_.push_back(std::move(document));
+          return {};
+        });
     if (!documents) return tl::make_unexpected(documents.error());
-    const auto entries = each(top, "errata", "erratum", [&](Object object) -> Expected<void> {
-      Erratum erratum = SKIDPROOF_TRY(erratum_in(object));
-      Words ids = erratum.aliases;
-      ids.push_back(erratum.id);
-      for (const std::string& id : ids) {
-        const auto [place, is_new] = catalogue.by_id_.try_emplace(id, catalogue.errata_.size());
-        if (is_new) continue;
-        const bool own = place->second == catalogue.errata_.size();
-        return object.refuse(
-            fmt::format("{} has the id {}, and so has {}", erratum.id, id,
-                        own ? "it a second time" : catalogue.errata_[place->second].id));
-      }
-      places.push_back(object.where());
-      catalogue.errata_.push_back(std::move(erratum));
-      return {};
-    });
+    const auto entries =
+        each(top, "errata", "erratum", [&](const Object& object) -> Expected<void> {
+          Erratum erratum = SKIDPROOF_TRY(erratum_in(object));
+          Words ids = erratum.aliases;
+          ids.push_back(erratum.id);
+          for (const std::string& id : ids) {
+            const auto [place, is_new] = catalogue.by_id_.try_emplace(id, catalogue.errata_.size());
+            if (is_new) continue;
+            const bool own = place->second == catalogue.errata_.size();
+            return object.refuse(
+                fmt::format("{} has the id {}, and so has {}", erratum.id, id,
+                            own ? "it a second time" : catalogue.errata_[place->second].id));
+          }
+          places.push_back(object.where());
+          catalogue.errata_.push_back(std::move(erratum));
+          return {};
+        });
     if (!entries) return tl::make_unexpected(entries.error());
     SKIDPROOF_CHECK(top.nothing_else());
   }
