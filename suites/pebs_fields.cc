@@ -64,6 +64,28 @@ SKIDPROOF_TEST_OVER(PebsFields, HoldCanonicalAddresses, over::words({"bytes=8K",
   VERIFY_GE(inside, kRecords / 2) << "records of the chase's own loads";
 }
 
+// The same where there is something to extend. Erratum AAJ75 leaves the upper bits of such an address zero.
+SKIDPROOF_TEST(PebsFields, ExtendAddressesOfTheUpperHalf, clause::P12, clause::D1) {
+  SKIDPROOF_REQUIRE(has_load_latency(uarch()), SkipCategory::kNotOnThisMicroarch, kNoLatency);
+  const Program& chase = program("pointer_chase", "bytes=8K");
+  const unsigned bits = arch::linear_address_bits(capabilities_of(machine()).la57);
+  SKIDPROOF_REQUIRE((chase.data_address >> (bits - 1) & 1) != 0, SkipCategory::kMachineLimit,
+                    "this machine gives memory in the lower half of the addresses alone");
+
+  TaggedLoads sampled =
+      need(sample_tagged(machine(), latency_plan(uarch()), chase, SKIDPROOF_TAGGING));
+  SKIDPROOF_REQUIRE_TAGS(sampled);
+
+  evidence("data", results::hex(chase.data_address));
+  uint64_t upper = 0;
+  for (Record record : sampled.records()) {
+    VERIFY_TRUE(arch::canonical(record.data_address(), bits))
+        << results::hex(record.data_address());
+    upper += record.data_address() >> (bits - 1) & 1;
+  }
+  VERIFY_GE(upper, kRecords / 2) << "records of the chase's own loads";
+}
+
 // Four loads at four addresses, other instructions between them: the recorded address is that of
 // the load right before the recorded IP, the last that retired before the assist.
 SKIDPROOF_TEST(PebsFields, HoldTheAddressOfTheLoadBeforeTheIp, clause::P12, clause::R10) {

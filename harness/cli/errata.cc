@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -16,6 +15,8 @@
 #include <vector>
 
 #include "harness/check/check.h"
+#include "harness/cli/errata_inventory.h"
+#include "harness/cli/errata_text.h"
 #include "harness/cli/machine_options.h"
 #include "harness/cli/machines.h"
 #include "harness/cli/result_files.h"
@@ -23,7 +24,6 @@
 #include "harness/cli/text.h"
 #include "harness/cli/verb.h"
 #include "harness/errata/formats.h"
-#include "harness/errata/inventory.h"
 #include "harness/errata/linux_view.h"
 #include "harness/errata/listing.h"
 #include "harness/errata/observation.h"
@@ -68,14 +68,6 @@ constexpr char kExamples[] =
     "Exit codes, of --batch too: 0 none, 1 affected with a workaround in place, 2 exposed or\n"
     "reproduced, 3 something is unknown and nothing is exposed, 64 bad usage.";
 
-enum class Format : uint8_t { kText, kJson, kPrometheus, kNrpe, kCsv };
-
-const std::map<std::string, Format> kFormats = {{"text", Format::kText},
-                                                {"json", Format::kJson},
-                                                {"prometheus", Format::kPrometheus},
-                                                {"nrpe", Format::kNrpe},
-                                                {"csv", Format::kCsv}};
-
 struct ErrataOptions {
   MachineOptions machine = {.name = kHost};
   Destination destination;
@@ -92,15 +84,9 @@ struct ErrataOptions {
   uint64_t seed = 1;
   double deadline_s = 0;
 
-  Format format() const { return kFormats.at(batch); }
+  Format format() const { return formats().at(batch); }
   arch::Authority least() const { return *arch::parse_authority(min_confidence); }
 };
-
-// Whatever keeps the verdicts from being given is no verdict of them.
-int cannot(const Error& error) {
-  return complain(error.code == ErrorCode::kInvalidArgument ? kExitUsage : errata::kExitUnknown,
-                  error);
-}
 
 // ---------------------------------------------------------------------------------------------------
 // The catalogue, and what of it is asked.
@@ -182,14 +168,6 @@ Subject subject_of_row(const MachineRow& row) {
   return subject;
 }
 
-// A machine, and what its tests saw.
-struct Asked {
-  MachineRow row;
-  Subject subject;
-  Seen seen;
-  std::string not_run = "nothing is run without --active";  // why, where nothing was
-};
-
 ErratumRow verdict_on(const Erratum& erratum, const Asked& of, const errata::Listing& listing) {
   ErratumRow row;
   row.machine = of.row.machine;
@@ -231,136 +209,7 @@ std::vector<ErratumRow> verdicts(const ErrataCatalogue& catalogue, const ErrataO
 }
 
 // ---------------------------------------------------------------------------------------------------
-// For people.
-
-std::string processor_text(const Asked& of) {
-  if (!of.subject.part) return of.row.machine;
-  std::string text = fmt::format("{}: {}", of.row.machine, name_of(*of.subject.part));
-  if (!of.row.microarch.empty()) text += " (" + of.row.microarch + ")";
-  text += of.row.microcode ? fmt::format(", microcode {:#x}", *of.row.microcode)
-                           : ", microcode not readable";
-  if (const std::string core = errata::core_word(of.subject.core); !core.empty()) {
-    text += fmt::format(", {}-core", core);
-  }
-  if (of.subject.hyper_threading) {
-    text += *of.subject.hyper_threading ? ", hyper-threading on" : ", hyper-threading off";
-  }
-  return text;
-}
-
-std::string provenance_text(const MachineRow& row) {
-  if (row.provenance == results::RowProvenance::kModel) return "This is a MODEL, not silicon.";
-  if (row.provenance == results::RowProvenance::kVirtualLab)
-    return "This is a virtual lab, not silicon.";
-  return "";
-}
-
-std::string listed_cell(const Text& text, const ErratumRow& row) {
-  const Paint paint = row.listed == Listed::kAffected           ? Paint::kRed
-                      : row.listed == Listed::kFixedByMicrocode ? Paint::kGreen
-                      : row.listed == Listed::kUnknown          ? Paint::kYellow
-                                                                : Paint::kDim;
-  return text.paint(paint, name_of(row.listed));
-}
-
-std::string observed_cell(const Text& text, const ErratumRow& row) {
-  switch (row.observed) {
-    case Observed::kReproduced:
-      return text.paint(Paint::kRed, fmt::format("reproduced {} of {}", row.shown, row.tries));
-    case Observed::kNotReproduced:
-      return text.paint(Paint::kGreen,
-                        fmt::format("not in {}, < {:.2g} %", row.tries, 100 * *row.excluded_rate));
-    case Observed::kNotRun:
-      return text.paint(Paint::kDim, "not run");
-    case Observed::kError:
-      return text.paint(Paint::kYellow, "cannot tell");
-  }
-  return "";
-}
-
-std::string exposure_cell(const Text& text, const ErratumRow& row) {
-  if (row.contradiction) return text.paint(Paint::kRed, "CONTRADICTION");
-  const Paint paint = row.exposure == Exposure::kExposed   ? Paint::kRed
-                      : row.exposure == Exposure::kInPlace ? Paint::kYellow
-                                                           : Paint::kDim;
-  return text.paint(paint, name_of(row.exposure));
-}
-
-void print_rows(const Text& text, const std::vector<ErratumRow>& rows, bool verbose) {
-  Table table;
-  const auto head = [&](const char* word) { return text.paint(Paint::kDim, word); };
-  table.row(
-      {head("erratum"), head("listed"), head("observed"), head("exposure"), head("what it is")});
-  size_t shown = 0;
-  for (const ErratumRow& row : rows) {
-    const bool silent = row.observed == Observed::kNotRun && row.listed != Listed::kAffected &&
-                        row.listed != Listed::kFixedByMicrocode;
-    if (silent && !verbose) continue;
-    ++shown;
-    table.row({text.paint(Paint::kBold, row.id), listed_cell(text, row), observed_cell(text, row),
-               exposure_cell(text, row), row.title});
-  }
-  if (shown != 0) {
-    text.line();
-    table.print(text, 2);
-  }
-  // Whatever needs words.
-  for (const ErratumRow& row : rows) {
-    if (row.contradiction) {
-      text.line(fmt::format("  {} was reproduced, and {}", row.id, row.listed_why));
-    } else if (row.observed == Observed::kError) {
-      text.line(fmt::format("  {}: {}", row.id, wrap(row.observed_why, 4)));
-    } else if (verbose) {
-      text.line(fmt::format("  {}: {}{}{}", row.id, row.listed_why,
-                            row.observed_why.empty() ? "" : "; ", row.observed_why));
-    }
-  }
-}
-
-void print_linux(const Text& text, const LinuxView& view) {
-  text.line();
-  text.line(text.paint(Paint::kBold, "What Linux says") +
-            (view.release.empty() ? "" : " (" + view.release + ")"));
-  Table table;
-  std::string microcode;
-  for (const auto& [revision, cpus] : view.microcode) {
-    microcode += fmt::format("{}{:#x} on {}", microcode.empty() ? "" : ", ", revision,
-                             count_of(cpus, "CPU"));
-  }
-  if (!microcode.empty()) table.row({"microcode", microcode});
-  if (view.hyper_threading) table.row({"hyper-threading", *view.hyper_threading ? "on" : "off"});
-  for (const auto& [name, value] : view.switches) {
-    table.row({errata::printable(name), errata::printable(value)});
-  }
-  for (const auto& [name, verdict] : view.vulnerabilities) {
-    table.row({errata::printable(name), errata::printable(verdict)});
-  }
-  for (const std::string& line : view.pmu_lines) table.row({"log", errata::printable(line)});
-  for (const std::string& note : view.notes) table.row({text.paint(Paint::kDim, "note"), note});
-  table.print(text, 2);
-}
-
-void print_sum(const Text& text, const std::vector<ErratumRow>& rows) {
-  std::map<Listed, size_t> listed;
-  std::map<Observed, size_t> observed;
-  for (const ErratumRow& row : rows) ++listed[row.listed], ++observed[row.observed];
-  text.line();
-  text.line(fmt::format(
-      "{}: listed {} affected, {} fixed by microcode, {} not affected, {} unknown; "
-      "observed {} reproduced, {} not reproduced, {} not run, {} cannot be told",
-      count_of(rows.size(), "erratum", "errata"), listed[Listed::kAffected],
-      listed[Listed::kFixedByMicrocode], listed[Listed::kNotAffected], listed[Listed::kUnknown],
-      observed[Observed::kReproduced], observed[Observed::kNotReproduced],
-      observed[Observed::kNotRun], observed[Observed::kError]));
-}
-
-// ---------------------------------------------------------------------------------------------------
 // One machine, or what rows say of several.
-
-struct Answer {
-  Asked of;
-  std::vector<ErratumRow> rows;
-};
 
 // Of all the answers.
 std::vector<ErratumRow> all_rows(const std::vector<Answer>& answers) {
@@ -395,14 +244,7 @@ void show(const ErrataOptions& options, const ErrataCatalogue& catalogue,
   }
   const Text text(options.destination.json == "-" ? stderr : stdout);
   for (const Answer& answer : answers) {
-    text.line(text.paint(Paint::kBold, processor_text(answer.of)));
-    const std::string unknown = errata::unknowable(catalogue, answer.of.subject);
-    if (!unknown.empty()) text.line("  " + text.paint(Paint::kYellow, "unknown") + ": " + unknown);
-    print_rows(text, answer.rows, options.verbose && unknown.empty());
-    print_sum(text, answer.rows);
-    if (const std::string not_silicon = provenance_text(answer.of.row); !not_silicon.empty()) {
-      text.line(not_silicon);
-    }
+    print_answer(text, catalogue, answer, options.verbose);
   }
   if (view != nullptr) print_linux(text, *view);
   for (const std::string& path : paths) text.line("rows: " + path);
@@ -644,173 +486,6 @@ int from_rows(const ErrataOptions& options, const Invocation& invocation,
   return finish(options, invocation, catalogue, answers, nullptr);
 }
 
-// ---------------------------------------------------------------------------------------------------
-// --inventory
-
-// Where its rows go: a hundred thousand lines are not forced to the disk one by one.
-class Lines {
- public:
-  static Expected<std::unique_ptr<Lines>> open(const std::string& path) {
-    std::unique_ptr<Lines> lines(new Lines);
-    lines->file_ = path == "-" ? stdout : std::fopen(path.c_str(), "w");
-    lines->owned_ = path != "-";
-    if (lines->file_ != nullptr) return lines;
-    return fail(ErrorCode::kIo, fmt::format("cannot write '{}'", path),
-                "name a file that can be written");
-  }
-  ~Lines() {
-    if (owned_ && file_ != nullptr) std::fclose(file_);
-  }
-  Lines(const Lines&) = delete;
-  Lines& operator=(const Lines&) = delete;
-
-  void write(const std::string& text) { std::fwrite(text.data(), 1, text.size(), file_); }
-  void row(const results::Row& row) {
-    write(results::json_of(row).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
-  }
-  bool failed() { return std::fflush(file_) != 0 || std::ferror(file_) != 0; }
-
- private:
-  Lines() = default;
-  std::FILE* file_ = nullptr;
-  bool owned_ = false;
-};
-
-void print_inventory(const Text& text, const ErrataCatalogue& catalogue,
-                     errata::InventoryJudge& judge, uint64_t bad) {
-  struct Sum {
-    uint64_t exposed = 0, in_place = 0, fixed = 0, unknown = 0;
-    std::map<uint64_t, std::string, std::greater<>> microcodes;  // by machines
-  };
-  std::map<std::string, Sum> sums;
-  for (const results::ErrataSummaryRow& row : judge.summary()) {
-    Sum& sum = sums[row.id];
-    sum.exposed += row.exposed;
-    sum.in_place += row.in_place;
-    sum.fixed += row.fixed;
-    sum.unknown += row.unknown;
-    const uint64_t machines = row.exposed + row.in_place;
-    if (machines == 0) continue;
-    std::string& names = sum.microcodes[machines];
-    names += (names.empty() ? "" : " ") + (row.microcode ? results::hex(*row.microcode) : "?");
-  }
-  std::vector<std::pair<std::string, Sum>> order(sums.begin(), sums.end());
-  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.second.exposed, a.second.in_place) >
-           std::pair(b.second.exposed, b.second.in_place);
-  });
-  Table table({false, true, true, true, true});
-  const auto head = [&](const char* word) { return text.paint(Paint::kDim, word); };
-  table.row({head("erratum"), head("exposed"), head("in place"), head("fixed"), head("unknown"),
-             head("affected by microcode"), head("what it is")});
-  constexpr size_t kMicrocodes = 3, kLongest = 40;
-  for (const auto& [id, sum] : order) {
-    if (sum.exposed + sum.in_place + sum.fixed == 0)
-      continue;  // the sum below says how many are unknown
-    std::string microcodes;
-    size_t named = 0;
-    for (const auto& [machines, names] : sum.microcodes) {
-      if (++named > kMicrocodes) break;
-      microcodes +=
-          fmt::format("{}{:.{}}: {}", microcodes.empty() ? "" : ", ", names, kLongest, machines);
-    }
-    if (sum.microcodes.size() > kMicrocodes) microcodes += ", …";
-    const Erratum* erratum = catalogue.find(id);
-    table.row({text.paint(Paint::kBold, id), fmt::format("{}", sum.exposed),
-               fmt::format("{}", sum.in_place), fmt::format("{}", sum.fixed),
-               fmt::format("{}", sum.unknown), microcodes,
-               erratum == nullptr ? "" : erratum->title});
-  }
-  table.print(text);
-  const auto& machines = judge.by_verdict();
-  text.line();
-  text.line(fmt::format(
-      "{}: {} exposed, {} of which something is unknown, {} with workarounds in place, {} clear{}",
-      count_of(machines[0] + machines[1] + machines[2] + machines[3], "machine"), machines[2],
-      machines[3], machines[1], machines[0],
-      bad == 0 ? "" : fmt::format("; {} could not be read", count_of(bad, "line"))));
-  text.line("Listed, not observed: nothing was run there.");
-}
-
-int inventory(const ErrataOptions& options, const ErrataCatalogue& catalogue) {
-  std::ifstream file;
-  if (options.inventory != "-") {
-    std::error_code error;
-    file.open(options.inventory, std::ios::binary);
-    if (!file || fs::is_directory(options.inventory, error)) {
-      return complain(kExitUsage, fmt::format("cannot read '{}'", options.inventory),
-                      "name a file of JSON Lines or CSV, or - for standard input");
-    }
-  }
-  std::istream& stream = options.inventory == "-" ? std::cin : file;
-  if (options.inventory == "-") std::ios::sync_with_stdio(false);
-  auto reader = errata::InventoryReader::open(stream);
-  if (!reader) return cannot(reader.error());
-  const Format format = options.format();
-  std::string json = options.destination.json;
-  if (format == Format::kJson && json.empty()) json = "-";
-  std::unique_ptr<Lines> lines, csv;
-  if (!json.empty()) {
-    auto opened = Lines::open(json);
-    if (!opened) return cannot(opened.error());
-    lines = std::move(*opened);
-  }
-  if (format == Format::kCsv) {
-    csv = std::move(*Lines::open("-"));
-    csv->write(errata::csv_header_of_inventory());
-  }
-  const Text text(json == "-" ? stderr : stdout);
-  errata::InventoryJudge judge(catalogue, options.least());
-  constexpr uint64_t kMostComplaints = 20;
-  uint64_t bad = 0;
-  while (auto next = reader->next()) {
-    if (!*next) {
-      if (++bad <= kMostComplaints) {
-        complain(errata::kExitUnknown, errata::printable(next->error().message), {});
-      }
-      continue;
-    }
-    const auto row = judge.judge(**next);
-    if (!row) continue;
-    if (lines != nullptr) lines->row(*row);
-    if (csv != nullptr) csv->write(errata::csv(*row));
-    if (options.verbose && format == Format::kText) {
-      text.line(fmt::format("{}  {} exposed, {} in place, {} fixed, {} unknown {}",
-                            errata::printable(row->machine), row->exposed.size(),
-                            row->in_place.size(), row->fixed.size(), row->unknown.size(),
-                            row->reason));
-    }
-  }
-  if (bad > kMostComplaints) {
-    complain(errata::kExitUnknown,
-             fmt::format("{} more lines could not be read", bad - kMostComplaints));
-  }
-  const auto& machines = judge.by_verdict();
-  if (bad == 0 &&
-      std::all_of(machines.begin(), machines.end(), [](uint64_t n) { return n == 0; })) {
-    return complain(kExitUsage, "the inventory holds no machine", "one line for each, see --help");
-  }
-  for (const std::string& host : judge.backwards()) {
-    fmt::print(stderr, "skidproof: note: microcode goes backwards on {}\n",
-               errata::printable(host));
-  }
-  if (lines != nullptr) {
-    for (const results::ErrataSummaryRow& row : judge.summary()) lines->row(row);
-  }
-  if (format == Format::kPrometheus)
-    fmt::print("{}", errata::prometheus(judge.summary(), judge.by_verdict()));
-  if (format == Format::kNrpe) fmt::print("{}", errata::nrpe(judge.by_verdict()));
-  if (format == Format::kText) print_inventory(text, catalogue, judge, bad);
-  if ((lines != nullptr && lines->failed()) || (csv != nullptr && csv->failed())) {
-    return complain(errata::kExitUnknown, "not all rows could be written",
-                    "make room, or let the reader read to the end");
-  }
-  if (machines[errata::kExitExposed] != 0) return errata::kExitExposed;
-  if (machines[errata::kExitUnknown] != 0 || bad != 0) return errata::kExitUnknown;
-  if (machines[errata::kExitInPlace] != 0) return errata::kExitInPlace;
-  return errata::kExitNone;
-}
-
 int answer(ErrataOptions options, const Invocation& invocation) {
   std::optional<ErrataCatalogue> own;
   if (!options.catalogue.empty()) {
@@ -821,7 +496,13 @@ int answer(ErrataOptions options, const Invocation& invocation) {
   const ErrataCatalogue& catalogue = own ? *own : ErrataCatalogue::built_in();
   auto asked = asked_of(catalogue, options.ids);
   if (!asked) return cannot(asked.error());
-  if (!options.inventory.empty()) return inventory(options, catalogue);
+  if (!options.inventory.empty()) {
+    return judge_inventory(catalogue, {.path = options.inventory,
+                                       .format = options.format(),
+                                       .json = options.destination.json,
+                                       .least = options.least(),
+                                       .verbose = options.verbose});
+  }
   if (options.format() == Format::kJson && options.destination.json.empty()) {
     options.destination.json = "-";
   }
@@ -832,8 +513,8 @@ int answer(ErrataOptions options, const Invocation& invocation) {
 
 std::vector<std::string> format_names() {
   std::vector<std::string> names;
-  names.reserve(kFormats.size());
-  for (const auto& [name, format] : kFormats) names.push_back(name);
+  names.reserve(formats().size());
+  for (const auto& [name, format] : formats()) names.push_back(name);
   return names;
 }
 
