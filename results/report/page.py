@@ -113,7 +113,7 @@ def section(run, index, plots):
     silicon = kinds and all(kind in ("NATIVE", "SILICON") for kind in kinds)
     parts = [f'<section class="run {"" if silicon else "model"}" id="run{index + 1}">',
              f"<h2>Run {text(run.name)}</h2><p>{' '.join(badges(run))}</p>", in_one_line(run),
-             cut_short(run), cards(run), failures(run), explained(run), observed(run), errata(run), qualification(run), fuzz(run), plots_part(plots), skips(run),
+             cut_short(run), cards(run), errata(run), failures(run), explained(run), observed(run), qualification(run), fuzz(run), plots_part(plots), skips(run),
              metadata(run), all_tests(run), measurements(run), "</section>"]
     return "\n".join(part for part in parts if part)
 

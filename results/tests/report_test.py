@@ -178,6 +178,17 @@ class Pages(ReportTest):
         self.assertIn("1,234 cases", page)
         self.assertIn("IP &lt;+0xb&gt;", page)
 
+    def test_errata_stand_first_with_contradictions_at_their_head(self):
+        machine = "model:haswell"
+        rows = [{"type": "erratum", "machine": machine, "id": name, "listed": listed, "observed": observed, "contradiction": odd, "title": f"<{name}>"}
+                for name, listed, observed, odd in (("A1", "affected", "not-reproduced", False), ("B2", "not-affected", "reproduced", True),
+                                                    ("C3", "not-affected", "not-run", False))]
+        page, _ = self.report(self.file("e.jsonl", [sample_runs.run_row(machine, "e"), *rows]))
+        self.assertIn("Errata (2 of 3", page)
+        self.assertLess(page.index("&lt;B2&gt;"), page.index("&lt;A1&gt;"))
+        self.assertIn("contradiction", page)
+        self.assertNotIn("&lt;C3&gt;", page)
+
     def test_awkward_histograms_are_drawn(self):
         wide = {v * v * (-1) ** v: v + 1 for v in range(60)}
         rows = [sample_runs.run_row("model:x", "wide run with a $name$")]
