@@ -716,6 +716,20 @@ class ErrataVerb(CliTest):
                              {name: row["listed"] for name, row in active.items()})
             self.assertEqual(from_rows["BJ58"]["observed"], "reproduced" if defect else "not-reproduced")
 
+    def test_two_hosts_that_call_their_machine_alike_are_told_apart(self):
+        paths = []
+        for host, defect in (("a", ("--defect", "BJ103")), ("b", ())):
+            run = self.skidproof("run", "--machine", MODEL, "--filter", "PebsPeriods.*:PebsPdir.*", "--all", "--json", "-", *defect)
+            rows = run.rows()
+            for row in rows:
+                row["machine"] = "direct"
+                if row["type"] == "machine":
+                    row |= {"name": "direct", "host": host}
+            paths.append(self.write(host, "".join(json.dumps(row) + "\n" for row in rows)))
+        done = self.skidproof("errata", "--id", "BJ103", "--from", *paths, "--json", "-")
+        verdicts = [row["observed"] for row in done.rows() if row["type"] == "erratum"]
+        self.assertEqual(sorted(verdicts), ["not-reproduced", "reproduced"])
+
     def test_an_inventory_is_judged_line_by_line_and_summed_up(self):
         path = self.write("inventory.jsonl", """{"host":"a","vendor":"GenuineIntel","family":6,"model":60,"stepping":3,"microcode":"0x1e","smt":"on"}
 {"host":"b","vendor":"GenuineIntel","family":6,"model":60,"stepping":3,"microcode":"0x1f","smt":"off"}

@@ -147,27 +147,6 @@ Expected<std::vector<const Erratum*>> asked_of(const ErrataCatalogue& catalogue,
 // ---------------------------------------------------------------------------------------------------
 // Verdicts.
 
-// What a row of a machine says of who it was.
-Subject subject_of_row(const MachineRow& row) {
-  Subject subject;
-  subject.played = row.provenance != results::RowProvenance::kSilicon;
-  if (!subject.played) {
-    subject.vendor = row.vendor;
-    subject.hypervisor = row.hypervisor;
-    constexpr std::string_view kLinux = "Linux ";
-    if (row.os.starts_with(kLinux)) subject.linux_release = row.os.substr(kLinux.size());
-  }
-  if (row.family != 0) {
-    subject.part = arch::Part{.family = row.family,
-                              .model = row.model,
-                              .stepping = row.stepping,
-                              .microcode = row.microcode.value_or(0)};
-  }
-  subject.core = errata::core_of(row.core_type);
-  subject.hyper_threading = row.sibling_thread;
-  return subject;
-}
-
 ErratumRow verdict_on(const Erratum& erratum, const Asked& of, const errata::Listing& listing) {
   ErratumRow row;
   row.machine = of.row.machine;
@@ -320,7 +299,7 @@ int run_reproducers(const ErrataOptions& options, const Invocation& invocation,
       });
   Answer answer;
   answer.of.row = machine_row(machine);
-  answer.of.subject = subject_of_row(answer.of.row);
+  answer.of.subject = errata::subject_of(answer.of.row);
   if (picked == 0) {
     answer.of.not_run = "none of those that were asked for has a reproducer";
     answer.rows = verdicts(catalogue, options, asked, answer.of);
@@ -341,7 +320,8 @@ int run_reproducers(const ErrataOptions& options, const Invocation& invocation,
     }
     // What was not judged for want of the machine, or of room, is not known.
     if (end.exit == kExitHarnessFailed && end.reason != "completed") {
-      return Ending{std::max(errata::exit_of(answer.rows), errata::kExitUnknown), end.reason};
+      const bool exposed = errata::exit_of(answer.rows) == errata::kExitExposed;
+      return Ending{exposed ? errata::kExitExposed : errata::kExitUnknown, end.reason};
     }
     return Ending{errata::exit_of(answer.rows), "completed"};
   };
@@ -375,7 +355,7 @@ int active(const ErrataOptions& options, const Invocation& invocation,
   if (!native) return cannot(native.error());
   Answer answer;
   answer.of.row = machine_row(*native);
-  answer.of.subject = subject_of_row(answer.of.row);
+  answer.of.subject = errata::subject_of(answer.of.row);
   answer.of.not_run = machine.error().message;
   complain(errata::kExitUnknown, machine.error());
   answer.rows = verdicts(catalogue, options, asked, answer.of);
@@ -394,7 +374,7 @@ std::vector<Asked> this_computer(const OpenMachine& native, const LinuxView& vie
     asked.row.microcode =
         view.oldest_microcode() == 0 ? own : std::min(own, view.oldest_microcode());
   }
-  asked.subject = subject_of_row(asked.row);
+  asked.subject = errata::subject_of(asked.row);
   if (view.hyper_threading) asked.subject.hyper_threading = view.hyper_threading;
   if (view.core_pmus.size() < 2) return {asked};
   std::vector<Asked> both = {asked, asked};
@@ -421,7 +401,7 @@ int passive(const ErrataOptions& options, const Invocation& invocation,
   } else {
     Asked one;
     one.row = machine_row(*machine);
-    one.subject = subject_of_row(one.row);
+    one.subject = errata::subject_of(one.row);
     answers.push_back({std::move(one), {}});
   }
   for (Answer& answer : answers) answer.rows = verdicts(catalogue, options, asked, answer.of);
@@ -441,6 +421,8 @@ Expected<void> take_file(const std::string& named, std::map<std::string, Asked>&
     fmt::print(stderr, "skidproof: note: line {} of '{}' is no row: {}\n", problem.line, path,
                errata::printable(problem.what));
   }
+  Asked* now =
+      nullptr;  // the machine that the last `machine` row was of: two hosts may call theirs alike
   for (const results::ReadRow& read : file.rows) {
     auto row = results::row_of(read.json);
     if (!row) {
@@ -458,12 +440,11 @@ Expected<void> take_file(const std::string& named, std::map<std::string, Asked>&
                    path);
       }
       asked.row = *machine;
-      asked.subject = subject_of_row(asked.row);
+      asked.subject = errata::subject_of(asked.row);
       asked.not_run = "no row is of one of its tests";
+      now = &asked;
     } else if (const auto* test = std::get_if<results::TestRow>(&*row)) {
-      for (auto& [name, asked] : machines) {
-        if (asked.row.machine == test->machine) asked.seen.add(*test);
-      }
+      if (now != nullptr && now->row.machine == test->machine) now->seen.add(*test);
     }
   }
   return {};

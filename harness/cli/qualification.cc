@@ -104,8 +104,7 @@ Expected<void> write_line(int descriptor, const results::Json& json) {
 // The part that a model plays for an erratum: one that has it. nullopt: the row's first.
 std::optional<arch::Part> part_for(const arch::Microarch& microarch, const model::Defect* defect) {
   const arch::Erratum* erratum = defect == nullptr ? nullptr : arch::find_erratum(defect->id);
-  if (erratum == nullptr || !arch::has_erratum(microarch, erratum->id)) return std::nullopt;
-  return arch::part_with(microarch, *erratum);
+  return erratum == nullptr ? std::nullopt : arch::part_with(microarch, *erratum);
 }
 
 // In the worker: runs the tests and sends their rows, those of passes without their evidence.

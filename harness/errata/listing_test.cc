@@ -118,18 +118,23 @@ TEST(Listing, TellsTheCoresOfAHybridPartApart) {
 }
 
 TEST(Subject, WhatAModelPlaysIsWhatItIs) {
-  Identity who{.name = "virtual-lab:haswell", .provenance = Provenance::kVirtualLab};
-  who.vendor = "AuthenticAMD";
-  who.hypervisor = "SkidproofLab";
-  who.family = 6;
-  who.model = 0x3C;
-  who.sibling_thread = true;
-  const Subject subject = subject_of(who);
+  results::MachineRow row;
+  row.machine = "virtual-lab:haswell";
+  row.provenance = results::RowProvenance::kVirtualLab;
+  row.vendor = "AuthenticAMD";
+  row.hypervisor = "SkidproofLab";
+  row.os = "Linux 6.1.0-56-cloud-amd64";
+  row.family = 6;
+  row.model = 0x3C;
+  row.sibling_thread = true;
+  const Subject subject = subject_of(row);
   EXPECT_EQ(subject.vendor, "");
   EXPECT_EQ(subject.hypervisor, "");
+  EXPECT_EQ(subject.linux_release, "");
   EXPECT_EQ(subject.part->model, 0x3Cu);
-  who.provenance = Provenance::kSilicon;
-  EXPECT_EQ(subject_of(who).hypervisor, "SkidproofLab");
+  row.provenance = results::RowProvenance::kSilicon;
+  EXPECT_EQ(subject_of(row).hypervisor, "SkidproofLab");
+  EXPECT_EQ(subject_of(row).linux_release, "6.1.0-56-cloud-amd64");
 }
 
 }  // namespace

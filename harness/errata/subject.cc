@@ -12,19 +12,23 @@ arch::CoreType core_of(std::string_view word) {
   return word == "E" ? arch::CoreType::kAtom : arch::CoreType::kUnstated;
 }
 
-Subject subject_of(const Identity& who) {
+Subject subject_of(const results::MachineRow& row) {
   Subject subject;
-  subject.played = who.provenance != Provenance::kSilicon;
-  subject.vendor = subject.played ? std::string() : who.vendor;
-  if (who.family != 0) {
-    subject.part = arch::Part{.family = who.family,
-                              .model = who.model,
-                              .stepping = who.stepping,
-                              .microcode = who.microcode};
+  subject.played = row.provenance != results::RowProvenance::kSilicon;
+  if (!subject.played) {
+    subject.vendor = row.vendor;
+    subject.hypervisor = row.hypervisor;
+    constexpr std::string_view kLinux = "Linux ";
+    if (row.os.starts_with(kLinux)) subject.linux_release = row.os.substr(kLinux.size());
   }
-  subject.core = core_of(who.core_type);
-  subject.hypervisor = subject.played ? std::string() : who.hypervisor;
-  subject.hyper_threading = who.sibling_thread;
+  if (row.family != 0) {
+    subject.part = arch::Part{.family = row.family,
+                              .model = row.model,
+                              .stepping = row.stepping,
+                              .microcode = row.microcode.value_or(0)};
+  }
+  subject.core = core_of(row.core_type);
+  subject.hyper_threading = row.sibling_thread;
   return subject;
 }
 

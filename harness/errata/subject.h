@@ -9,7 +9,7 @@
 
 #include "pebs/arch/microarch.h"
 #include "pebs/arch/part.h"
-#include "pebs/machine.h"
+#include "results/row.h"
 
 namespace skidproof::errata {
 
@@ -23,8 +23,8 @@ struct Subject {
   std::string linux_release;  // "6.12.3-amd64"; empty: not known
 };
 
-// Of the processor that answered.
-Subject subject_of(const Identity& who);
+// What a row says of the processor that answered.
+Subject subject_of(const results::MachineRow& row);
 
 // "P", "E", or empty.
 std::string core_word(arch::CoreType core);

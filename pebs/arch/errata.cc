@@ -73,7 +73,7 @@ const std::vector<Erratum>& errata() { return ErrataCatalogue::built_in().errata
 
 const Erratum* find_erratum(std::string_view id) { return ErrataCatalogue::built_in().find(id); }
 
-Part part_with(const Microarch& microarch, const Erratum& erratum) {
+std::optional<Part> part_with(const Microarch& microarch, const Erratum& erratum) {
   // A variant covers some of its row's parts.
   const auto row = find_microarch(microarch.name);
   const Microarch& whole = row ? **row : microarch;
@@ -90,17 +90,12 @@ Part part_with(const Microarch& microarch, const Erratum& erratum) {
       if (erratum.listed_for(part)) return part;
     }
   }
-  const CpuModel& first = whole.models.front();
-  return {.family = first.family,
-          .model = first.model,
-          .stepping = static_cast<unsigned>(std::max<int>(first.stepping, 0)),
-          .microcode = first.minimum_microcode};
+  return std::nullopt;
 }
 
 bool has_erratum(const Microarch& microarch, std::string_view id) {
   const Erratum* erratum = find_erratum(id);
-  return erratum != nullptr && !microarch.models.empty() &&
-         erratum->affects(part_with(microarch, *erratum)) != nullptr;
+  return erratum != nullptr && part_with(microarch, *erratum).has_value();
 }
 
 }  // namespace skidproof::arch

@@ -123,10 +123,10 @@ std::string_view prefix_of(std::string_view id);
 const std::vector<Erratum>& errata();
 // By id or alias; nullptr when there is none.
 const Erratum* find_erratum(std::string_view id);
-// Whether some part that the row covers is affected; of a variant its whole row counts. The id has to be in the catalogue.
+// The first part of the row that has it, of a variant of its whole row; nullopt where none has.
+std::optional<Part> part_with(const Microarch& microarch, const Erratum& erratum);
+// The same by an id or alias; false where the catalogue has no such.
 bool has_erratum(const Microarch& microarch, std::string_view id);
-// The first part of the row that is affected; of the row's first model where none is.
-Part part_with(const Microarch& microarch, const Erratum& erratum);
 
 }  // namespace skidproof::arch
 

@@ -124,8 +124,10 @@ TEST(Errata, ARowHasThoseOfThePartsThatItCovers) {
   EXPECT_TRUE(has_erratum(row("haswell"), "HSD11")) << "an alias";
   EXPECT_FALSE(has_erratum(row("skylake"), "BJ103"));
   EXPECT_FALSE(has_erratum(row("skylake"), "no such id"));
-  const Part part = part_with(row("haswell"), *find_erratum("HSD143"));
-  EXPECT_TRUE(find_erratum("HSD143")->listed_for(part));
+  const auto part = part_with(row("haswell"), *find_erratum("HSD143"));
+  ASSERT_TRUE(part);
+  EXPECT_TRUE(find_erratum("HSD143")->listed_for(*part));
+  EXPECT_FALSE(part_with(row("skylake"), *find_erratum("HSD143")));
 }
 
 TEST(Errata, AnIdsDocumentIsItsCapitalLetters) {
