@@ -50,6 +50,11 @@ struct MemoryRequest {
   MemoryUse use = MemoryUse::kData;
   bool huge_pages = false;  // 2 MiB pages where the machine has them
   bool below_4g = false;    // what 32-bit code can reach
+  // Of a debug store: ends at 4 GiB, and goes on in our view with one page more, which stands at
+  // linear address 0, as addresses of 32 bits go on there. `bytes` is what lies below 4 GiB.
+  bool across_4g = false;
+
+  bool low() const { return below_4g || across_4g; }
 };
 
 // A block of memory with a guard page on both sides, freed with the last copy of its handle.

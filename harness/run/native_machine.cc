@@ -148,7 +148,7 @@ Expected<void> NativeMachine::wrmsr(uint32_t msr, uint64_t /*value*/) {
 }
 
 Expected<Memory> NativeMachine::allocate(const MemoryRequest& request) {
-  if (request.below_4g) {
+  if (request.low()) {
     return fail(ErrorCode::kNotAvailable, "a process runs in 64-bit mode only",
                 "run the program in Mode::kLong");
   }

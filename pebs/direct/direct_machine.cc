@@ -256,7 +256,7 @@ Expected<uint64_t> DirectMachine::rdpmc(const CounterRead& read) {
 }
 
 Expected<Memory> DirectMachine::allocate(const MemoryRequest& request) {
-  if (request.below_4g) {
+  if (request.low()) {
     return fail(ErrorCode::kNotAvailable,
                 "the direct machine runs programs in 64-bit mode only, and has no memory below 4 "
                 "GiB for others",

@@ -291,8 +291,10 @@ TEST_F(DirectMachineTest, MemoryIsFreedWithItsLastHandle) {
 
 TEST_F(DirectMachineTest, MemoryThatCannotBeHadLeavesNothingBehind) {
   const auto direct = machine();
-  EXPECT_EQ(direct->allocate({.bytes = 64, .below_4g = true}).error().code,
-            ErrorCode::kNotAvailable);
+  for (const MemoryRequest& low : {MemoryRequest{.bytes = 64, .below_4g = true},
+                                   MemoryRequest{.bytes = 64, .across_4g = true}}) {
+    EXPECT_EQ(direct->allocate(low).error().code, ErrorCode::kNotAvailable);
+  }
   device_->map_fails = true;
   EXPECT_EQ(direct->allocate({.bytes = 64}).error().code, ErrorCode::kNoMemory);
   EXPECT_TRUE(device_->blocks.empty());

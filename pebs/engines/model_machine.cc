@@ -11,6 +11,7 @@
 #include "pebs/arch/enumeration.h"
 #include "pebs/arch/msr.h"
 #include "pebs/arch/reserved.h"
+#include "pebs/engines/across_4g.h"
 #include "pebs/engines/disturbance.h"
 #include "pebs/engines/driver_playback.h"
 #include "pebs/engines/guest_memory.h"
@@ -109,19 +110,21 @@ class LinearMemory final : public model::Bus {
  public:
   explicit LinearMemory(GuestMemory& high) : high_(high) {}
   void add(GuestMemory& low) { low_ = &low; }
+  Across4G& across_4g() { return across_4g_; }
   // Where another machine has its debug store elsewhere than its programs.
   void add_debug_store(GuestMemory& store) { store_ = &store; }
   bool read(uint64_t address, std::span<std::byte> into) override {
-    GuestMemory* from = at(address);
+    model::Bus* from = at(address);
     return from != nullptr && from->read(address, into);
   }
   bool write(uint64_t address, std::span<const std::byte> from) override {
-    GuestMemory* into = at(address);
+    model::Bus* into = at(address);
     return into != nullptr && into->write(address, from);
   }
 
  private:
-  GuestMemory* at(uint64_t address) {
+  model::Bus* at(uint64_t address) {
+    if (across_4g_.holds(address)) return &across_4g_;
     if (address < kLowBase + kLowBytes) return low_;
     const bool stored = store_ != nullptr && address - store_->base() < store_->bytes();
     return stored ? store_ : &high_;
@@ -130,6 +133,7 @@ class LinearMemory final : public model::Bus {
   GuestMemory& high_;
   GuestMemory* low_ = nullptr;
   GuestMemory* store_ = nullptr;
+  Across4G across_4g_;
 };
 
 class ModelMachine final : public Machine {
@@ -161,9 +165,7 @@ class ModelMachine final : public Machine {
   }
   Expected<Memory> allocate(const MemoryRequest& request) override {
     if (circumstances_ != nullptr) return allocate_there(request);
-    GuestMemory* from = memory_.get();
-    if (request.below_4g) from = SKIDPROOF_TRY(below_4g())->memory.get();
-    Memory memory = SKIDPROOF_TRY(from->allocate(request.bytes, request.use, request.huge_pages));
+    Memory memory = SKIDPROOF_TRY(allocate_here(request));
     if (request.use == MemoryUse::kDebugStore && may_be_disturbed())
       debug_stores_.push_back({memory.address, std::vector<std::byte>(memory.host.size())});
     return memory;
@@ -171,6 +173,7 @@ class ModelMachine final : public Machine {
   Expected<RunLog> run(const Program& program, const RunPlan& plan) override;
 
  private:
+  Expected<Memory> allocate_here(const MemoryRequest& request);
   Expected<Memory> allocate_there(const MemoryRequest& request);
   Expected<Below4G*> below_4g();
   Expected<void> check(const Program& program, const RunPlan& plan) const;
@@ -281,9 +284,20 @@ Expected<uint64_t> ModelMachine::rdmsr(uint32_t msr) {
   return pmu_.rdmsr(msr);
 }
 
+Expected<Memory> ModelMachine::allocate_here(const MemoryRequest& request) {
+  if (request.across_4g) {
+    // No program reaches it: the interpreters have arenas of their own.
+    if (request.use == MemoryUse::kDebugStore) return linear_.across_4g().allocate(request.bytes);
+    return fail(ErrorCode::kInvalidArgument, "memory across 4 GiB is for a debug store alone");
+  }
+  GuestMemory* from = memory_.get();
+  if (request.below_4g) from = SKIDPROOF_TRY(below_4g())->memory.get();
+  return from->allocate(request.bytes, request.use, request.huge_pages);
+}
+
 // The next block of the circumstances.
 Expected<Memory> ModelMachine::allocate_there(const MemoryRequest& request) {
-  if (request.below_4g || blocks_placed_ == circumstances_->blocks.size()) {
+  if (request.low() || blocks_placed_ == circumstances_->blocks.size()) {
     return fail(ErrorCode::kInvalidArgument, "the circumstances tell of no such block");
   }
   const uint64_t address = circumstances_->blocks[blocks_placed_++];

@@ -149,11 +149,12 @@ void fields(auto&& field, MaybeConst<CounterRead> auto& read) {
 }
 
 void fields(auto&& field, MaybeConst<MemoryRequest> auto& request) {
-  auto& [bytes, use, huge_pages, below_4g] = request;
+  auto& [bytes, use, huge_pages, below_4g, across_4g] = request;
   field("size", bytes);
   field("use", use);
   field("wish for huge pages", huge_pages);
   field("wish for memory below 4 GiB", below_4g);
+  field("wish for memory across 4 GiB", across_4g);
 }
 
 void fields(auto&& field, MaybeConst<Placed> auto& placed) {
