@@ -20,6 +20,9 @@ using namespace arch;  // MSR names
 // fill.
 constexpr size_t kSlackRecords = 4;
 
+// Outside IA-32e mode.
+constexpr uint64_t kLastAddress = UINT32_MAX;
+
 uint64_t width_mask(unsigned width) { return minus_period(1, width); }
 
 uint64_t fixed_control(const std::vector<FixedSetup>& fixed, const Microarch& uarch) {
@@ -138,6 +141,14 @@ struct Session::State {
     return uarch.branch_record_in(plan.mode);
   }
   size_t branch_bytes() const { return branch_record().bytes; }
+  static size_t branch_maximum_bytes(const BranchTraceSetup& setup, size_t record_bytes) {
+    return setup.maximum_bytes.value_or(
+        setup.maximum_records.value_or(setup.records) * record_bytes + 1);
+  }
+  // What no index reaches: an address past the maximum.
+  uint64_t beyond(uint64_t address) const {
+    return plan.mode == Mode::kLong ? address : std::min(address, kLastAddress);
+  }
   // What of a buffer lies below an index of its own.
   static size_t used(const Memory& memory, uint64_t base, uint64_t index) {
     size_t bytes = index >= base ? static_cast<size_t>(index - base) : 0;
@@ -151,6 +162,8 @@ struct Session::State {
   Expected<void> choose_auxiliary();
   Expected<void> save(uint32_t msr);
   Expected<void> set(uint32_t msr, uint64_t value);
+  Expected<Memory> allocate_store(size_t bytes) const;
+  Expected<Memory> allocate_to_4g(size_t bytes) const;
   Expected<void> allocate();
   void write_ds_area();
   void write_branch_fields(const BranchTraceSetup& setup);
@@ -230,16 +243,38 @@ Expected<void> Session::State::set(uint32_t msr, uint64_t value) {
   return machine->wrmsr(msr, value);
 }
 
-Expected<void> Session::State::allocate() {
-  MemoryRequest request{.bytes = 4096, .use = MemoryUse::kDebugStore};
+Expected<Memory> Session::State::allocate_store(size_t bytes) const {
+  MemoryRequest request{.bytes = bytes, .use = MemoryUse::kDebugStore};
   request.below_4g = plan.mode != Mode::kLong;
-  ds = SKIDPROOF_TRY(machine->allocate(request));
-  request.bytes = allocated_bytes();
-  buffer = SKIDPROOF_TRY(machine->allocate(request));
-  if (plan.branches) {
-    request.bytes = (plan.branches->records + kSlackRecords) * branch_bytes();
-    branch_buffer = SKIDPROOF_TRY(machine->allocate(request));
+  return machine->allocate(request);
+}
+
+// The last `bytes` bytes below 4 GiB, and what stands behind them at 0.
+Expected<Memory> Session::State::allocate_to_4g(size_t bytes) const {
+  if (plan.mode == Mode::kLong) {
+    return fail(ErrorCode::kInvalidArgument,
+                "in IA-32e mode the linear address space does not end at 4 GiB",
+                "ask for a buffer there in Mode::kProtected32");
   }
+  MemoryRequest request{.bytes = bytes, .use = MemoryUse::kDebugStore};
+  request.across_4g = true;
+  Memory memory = SKIDPROOF_TRY(machine->allocate(request));
+  const uint64_t base = kLastAddress + 1 - bytes;
+  memory.host = memory.host.subspan(base - memory.address);
+  memory.address = base;
+  return memory;
+}
+
+Expected<void> Session::State::allocate() {
+  ds = SKIDPROOF_TRY(allocate_store(4096));
+  buffer = SKIDPROOF_TRY(plan.bytes_to_4g ? allocate_to_4g(maximum_bytes() + *plan.bytes_to_4g)
+                                          : allocate_store(allocated_bytes()));
+  if (!plan.branches) return {};
+  const BranchTraceSetup& setup = *plan.branches;
+  branch_buffer = SKIDPROOF_TRY(
+      setup.bytes_to_4g
+          ? allocate_to_4g(branch_maximum_bytes(setup, branch_bytes()) + *setup.bytes_to_4g)
+          : allocate_store((setup.records + kSlackRecords) * branch_bytes()));
   return {};
 }
 
@@ -251,7 +286,7 @@ void Session::State::write_ds_area() {
   uint64_t maximum = buffer.address + maximum_bytes();
   // Without a threshold the field points past the maximum, which no index reaches (R50).
   uint64_t threshold = plan.threshold_records ? buffer.address + *plan.threshold_records * size
-                                              : maximum + allocated_bytes();
+                                              : beyond(maximum + allocated_bytes());
   set_field(layout.pebs_base, buffer.address);
   set_field(layout.pebs_index, buffer.address + plan.index_bytes.value_or(0));
   set_field(layout.pebs_maximum, maximum);
@@ -272,15 +307,14 @@ void Session::State::write_branch_fields(const BranchTraceSetup& setup) {
   std::fill(branch_buffer.host.begin(), branch_buffer.host.end(), kFill);
   uint64_t base = branch_buffer.address;
   uint64_t size = branch_bytes();
-  uint64_t records = setup.maximum_records.value_or(setup.records);
-  uint64_t maximum = base + setup.maximum_bytes.value_or(records * size + 1);
+  uint64_t maximum = base + branch_maximum_bytes(setup, size);
   // Past the maximum by a whole record, where no index comes (B12).
-  uint64_t beyond = base + ((maximum - base) / size + 2) * size;
+  uint64_t past = beyond(base + ((maximum - base) / size + 2) * size);
   set_field(layout.bts_base, base);
   set_field(layout.bts_index, base);
   set_field(layout.bts_maximum, maximum);
   set_field(layout.bts_threshold,
-            setup.threshold_records ? base + *setup.threshold_records * size : beyond);
+            setup.threshold_records ? base + *setup.threshold_records * size : past);
 }
 
 std::vector<MsrWrite> Session::State::counter_writes() const {

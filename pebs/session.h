@@ -61,6 +61,7 @@ struct BranchTraceSetup {
   std::optional<size_t> threshold_records = {};  // empty: past the maximum (B12)
   std::optional<size_t> maximum_records = {};  // empty: records; the field says one byte more (B8)
   std::optional<size_t> maximum_bytes = {};    // overrides maximum_records
+  std::optional<size_t> bytes_to_4g = {};      // as SessionPlan::bytes_to_4g
   bool interrupt = true;                       // BTINT; clear: the buffer is circular (B11)
   bool off_os = false, off_usr = false;        // keep CPL 0, CPL above 0 out (B15)
   bool messages = true, store = true;          // TR and BTS; branches need both (B1)
@@ -79,7 +80,10 @@ struct SessionPlan {
   std::optional<size_t> maximum_records = {};  // empty: buffer_records
   std::optional<size_t> maximum_bytes = {};    // overrides maximum_records
   std::optional<size_t> index_bytes = {};      // start index instead of the base
-  uint64_t load_latency_threshold = 3;         // MSR_PEBS_LD_LAT_THRESHOLD where a counter uses it
+  // Outside IA-32e mode: the maximum lies so many bytes below 4 GiB, where linear addresses begin
+  // anew at 0; what is allocated behind it stands there. Of one buffer at a time.
+  std::optional<size_t> bytes_to_4g = {};
+  uint64_t load_latency_threshold = 3;  // MSR_PEBS_LD_LAT_THRESHOLD where a counter uses it
   std::optional<BranchTraceSetup> branches = {};  // empty: no branch trace store
   bool freeze_on_pmi = false;                     // IA32_DEBUGCTL[12]
   bool freeze_while_smm = false;                  // IA32_DEBUGCTL[14]
@@ -118,7 +122,8 @@ class Session {
   // only where it reports none. Where load latency needs an auxiliary event, that counts on a
   // counter which the plan leaves free. Errors: kNotAvailable without a PMU, for a buffer that is
   // not safe on this microarch, and where no counter is free for the auxiliary event; kUnsupported
-  // for a record format that no table describes; kGeneralProtection, naming the MSR and value.
+  // for a record format that no table describes; kInvalidArgument for a buffer that is to end at 4
+  // GiB in IA-32e mode; kGeneralProtection, naming the MSR and value.
   static Expected<Session> open(Machine& machine, const SessionPlan& plan);
 
   Session(Session&&) noexcept;

@@ -341,6 +341,42 @@ TEST(Session, SamplesPrograms32BitWide) {
   EXPECT_EQ(other->run(program, 1).error().code, ErrorCode::kInvalidArgument);
 }
 
+// The last record's end is eight bytes below 4 GiB, the maximum a byte behind it; behind that stands the page at 0.
+TEST(Session, PlacesABufferAtTheEndOf4GiB) {
+  constexpr uint64_t kEnd = uint64_t{1} << 32;
+  auto machine = engines::make_model_machine(row("netburst"), {});
+  ASSERT_TRUE(machine);
+  SessionPlan plan;
+  plan.buffer_records = 4;
+  plan.maximum_bytes = 4 * 40 + 1;
+  plan.bytes_to_4g = 7;
+  EXPECT_EQ(Session::open(**machine, plan).error().code, ErrorCode::kInvalidArgument)
+      << "IA-32e mode goes on at 4 GiB";
+  plan.mode = Mode::kProtected32;
+  {
+    auto session = Session::open(**machine, plan);
+    ASSERT_TRUE(session) << session.error().text();
+    EXPECT_EQ(session->maximum(), kEnd - 7);
+    EXPECT_EQ(session->base(), kEnd - 8 - 4 * 40);
+    EXPECT_EQ(session->index(), session->base());
+    EXPECT_EQ(session->threshold(), kEnd - 1);
+    EXPECT_EQ(session->after_index().size(), 4u * 40 + 8 + 4096);
+  }
+  plan.bytes_to_4g = {};
+  plan.branches = BranchTraceSetup{.records = 4, .bytes_to_4g = 7};
+  auto session = Session::open(**machine, plan);
+  ASSERT_TRUE(session) << session.error().text();
+  EXPECT_EQ(session->branch_maximum(), kEnd - 7) << "four records and one byte";
+  EXPECT_EQ(session->branch_base(), kEnd - 8 - 4 * 12);
+  EXPECT_EQ(session->branch_threshold(), kEnd - 1);
+  EXPECT_EQ(session->after_branch_index().size(), 4u * 12 + 8 + 4096);
+  EXPECT_EQ(Session::open(**machine, plan).error().code, ErrorCode::kNoMemory)
+      << "one buffer at a time";
+  EXPECT_EQ((*machine)->allocate({.bytes = 64, .across_4g = true}).error().code,
+            ErrorCode::kInvalidArgument)
+      << "no program reaches it";
+}
+
 // NetBurst: ESCR, CCCR and counter instead of selects; all of it put back.
 TEST(Session, ProgrammesNetBurstAndRestoresIt) {
   RememberingMachine machine(&row("netburst"));
