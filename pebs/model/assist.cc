@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "pebs/arch/reserved.h"
+#include "pebs/model/linear.h"
 
 namespace skidproof::model {
 namespace {
@@ -61,6 +62,9 @@ bool DebugStore::fits(uint64_t index) const {
       if (behaviour_.rough.unaligned_overrun != 0 && (maximum_ - base_) % record_bytes_ > 1) {
         return index < maximum_;
       }
+      if (behaviour_.end_wraps && crosses_end(index, record_bytes_, ia32e_)) {
+        return index < maximum_;
+      }
       return index <= maximum_ && maximum_ - index >= record_bytes_;
     case Bounds::kIndexAtMaximum:
       return index < maximum_;
@@ -100,7 +104,8 @@ bool DebugStore::store(const RecordData& data, const Registers& registers) {
 }
 
 bool DebugStore::store(std::span<const std::byte> record) {
-  if (!bus_.write(index_ - index_ % behaviour_.record_alignment, record)) return false;
+  const uint64_t address = index_ - index_ % behaviour_.record_alignment;
+  if (!write_linear(bus_, address, record, ia32e_)) return false;
   previous_index_ = index_;
   if (behaviour_.index_updates) {
     size_t step = behaviour_.adaptive.index_by_size ? record.size() : uarch_.record->bytes;

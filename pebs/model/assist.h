@@ -43,12 +43,13 @@ struct LatchedBounds {
 class DebugStore {
  public:
   DebugStore(Bus& bus, const arch::Microarch& microarch, const Behaviour& behaviour,
-             uint64_t address, LatchedBounds& latched)
+             uint64_t address, LatchedBounds& latched, bool ia32e = true)
       : bus_(bus),
         uarch_(microarch),
         behaviour_(behaviour),
         address_(address),
         latched_(latched),
+        ia32e_(ia32e),
         record_bytes_(microarch.record->bytes +
                       static_cast<size_t>(int64_t{behaviour.generation.record_bytes_more})) {}
 
@@ -83,6 +84,7 @@ class DebugStore {
   const Behaviour& behaviour_;
   uint64_t address_;
   LatchedBounds& latched_;
+  bool ia32e_;
   uint64_t base_ = 0, index_ = 0, maximum_ = 0, threshold_ = 0;
   uint64_t previous_index_ = 0;
   size_t record_bytes_;

@@ -224,6 +224,7 @@ struct Behaviour {
 
   // The DS area.
   Bounds bounds = Bounds::kRecordMustFit;
+  bool end_wraps = false;               // a record that crosses the end of linear memory fits (P79)
   bool latched = false;                 // base, maximum and threshold are read once (R42)
   bool lower_bound = true;              // index below base is out of bounds
   bool low_index_to_base = false;       // … and is set to the base (R47)

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <span>
 
+#include "pebs/model/linear.h"
+
 namespace skidproof::model {
 
 void BranchTraceStore::set_mode(Mode mode) {
@@ -37,6 +39,9 @@ bool BranchTraceStore::fits(const Fields& fields) const {
   if (behaviour_.unaligned_overrun && (fields.maximum - fields.base) % layout().bytes > 1) {
     return fields.index < fields.maximum;
   }
+  if (behaviour_.end_wraps && crosses_end(fields.index, layout().bytes, !legacy())) {
+    return fields.index < fields.maximum;
+  }
   return fields.index <= fields.maximum &&
          fields.maximum - fields.index >= layout().bytes + behaviour_.room_behind;
 }
@@ -57,7 +62,8 @@ bool BranchTraceStore::write_record(uint64_t address, const TracedBranch& branch
   bool provided = uarch_.branch_trace.predicted && behaviour_.predicted &&
                   (behaviour_.legacy_predicted || !legacy());
   put(record.flags, provided && marked ? arch::kBranchPredicted : 0);
-  return bus_.write(address, std::span<const std::byte>(bytes).first(record.bytes));
+  return write_linear(bus_, address, std::span<const std::byte>(bytes).first(record.bytes),
+                      !legacy());
 }
 
 // Whether the index, moved on to `index`, raises the threshold interrupt: a match or beyond (D6).

@@ -54,6 +54,7 @@ struct BtsBehaviour {
   bool maximum_checked = true;  // B8
   // A maximum that is no whole number of records from the base may be overrun (D2): no defect.
   bool unaligned_overrun{};
+  bool end_wraps = false;             // a record that crosses the end of linear memory fits (P79)
   bool record_must_fit = true;        // else a record that begins below the maximum may end past it
   uint32_t room_behind = 0;           // bytes that must stay free behind a record
   uint32_t least_records = 0;         // a buffer of fewer stores nothing (D9)

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -656,6 +657,60 @@ TEST_F(NetBurstBtsTest, IsCircularAndInterruptsLikeLaterParts) {
   set(IA32_DEBUGCTL, kTrBts | kBtint);
   branch(0x80001000, 0x80002000);
   EXPECT_TRUE(pmu_->interrupt_pending());
+}
+
+// A buffer that ends seven bytes below 4 GiB, a byte behind its last record: what would cross both is not stored, but
+// on a CPU that lets it wrap (P79).
+TEST_F(NetBurstBtsTest, KeepsItsMaximumAtTheEndOfTheAddressSpace) {
+  constexpr uint64_t kEnd = uint64_t{1} << 32;
+  class Ring : public Bus {  // the area, and what lies on both sides of the end
+   public:
+    bool read(uint64_t address, std::span<std::byte> into) override {
+      return area.read(address, into);
+    }
+    bool write(uint64_t address, std::span<const std::byte> from) override {
+      if (area.write(address, from)) return true;
+      for (size_t i = 0; i < from.size(); ++i) {
+        if (address + i >= kEnd) return false;
+        written[address + i] = from[i];
+      }
+      return true;
+    }
+    FlatMemory area{kLowArea};
+    std::map<uint64_t, std::byte> written;
+  };
+  struct Case {
+    bool end_wraps;
+    uint64_t maximum;  // bytes below the end
+    bool overruns;
+  };
+  for (const auto& [end_wraps, maximum, overruns] :
+       {Case{false, 7, false}, Case{true, 7, true}, Case{true, 8, false}, Case{true, 1, true}}) {
+    SCOPED_TRACE(maximum);
+    Ring ring;
+    Behaviour behaviour = behaviour_of(uarch());
+    behaviour.bts.end_wraps = end_wraps;
+    Pmu pmu(uarch(), Topology{}, ring, behaviour, 1);
+    pmu.set_mode(Mode::kProtected32);
+    const uint64_t base = kEnd - 8 - 2 * 12;
+    const uint64_t fields[] = {base, base, kEnd - maximum, kEnd - 1};
+    for (size_t i = 0; i < std::size(fields); ++i) {
+      const auto narrow = static_cast<uint32_t>(fields[i]);
+      ring.write(kLowArea + 4 * i, std::as_bytes(std::span(&narrow, 1)));
+    }
+    ASSERT_TRUE(pmu.wrmsr(IA32_DS_AREA, kLowArea));
+    ASSERT_TRUE(pmu.wrmsr(IA32_DEBUGCTL, kTrBts | kBtint));
+    Retired r;
+    r.counts[index(Signal::kNearTaken)] = 1;
+    registers_.ip = 0x80002000;
+    r.after = &registers_;
+    for (int i = 0; i < 3; ++i) pmu.retire(r);
+    EXPECT_EQ(ring.written.size(), overruns ? 36u : 24u);
+    EXPECT_EQ(ring.written.count(kEnd - 1), overruns ? 1u : 0u);
+    EXPECT_EQ(ring.written.count(3), overruns ? 1u : 0u);
+    EXPECT_EQ(ring.written.count(4), 0u);
+    EXPECT_EQ(static_cast<uint32_t>(ring.area.word(kLowArea + 4)), overruns ? 4u : kEnd - 8);
+  }
 }
 
 TEST_F(NetBurstBtsTest, TakesTheBitsOfLaterPartsOnlyUnderADefect) {

@@ -395,7 +395,7 @@ void NetBurst::record(const Retired& r) {
   for (Slot& slot : slots_) slot.armed = false;
   armed_ = 0;
   if (!ia32e_ && !behaviour_.legacy_mode_records) return;
-  DebugStore ds(bus_, wide() ? uarch_ : legacy_, behaviour_, ds_area_, latched_);
+  DebugStore ds(bus_, wide() ? uarch_ : legacy_, behaviour_, ds_area_, latched_, ia32e_);
   if (!ds.load()) return;
   if (ds.full() && behaviour_.wraps_when_full) ds.wrap();
   if (!ds.room()) return;

@@ -766,6 +766,65 @@ TEST_F(NetBurstTest, OutsideIa32eModeTheAreaHasDoublewords) {
   EXPECT_EQ(Record(low.at(kLowBuffer), &layout).ip(), ip_);
 }
 
+// A buffer of two records and a byte, which ends seven bytes below the end of the address space: 4 GiB, or 2^64 in
+// IA-32e mode. What would cross both is not written, but on a CPU that lets it wrap (P79).
+TEST_F(NetBurstTest, KeepsItsMaximumAtTheEndOfTheAddressSpace) {
+  for (const Mode mode : {Mode::kProtected32, Mode::kLong}) {
+    const DsLayout& ds = row().ds_in(mode);
+    const size_t bytes = row().record_in(mode).bytes;
+    const uint64_t end = mode == Mode::kLong ? 0 : uint64_t{1} << 32;
+    const uint64_t base = end - 8 - 2 * bytes;
+    for (const bool end_wraps : {false, true}) {
+      constexpr uint64_t kArea = 0x80010000;
+      // The area, and how much of each write lies elsewhere.
+      class Memory : public Bus {
+       public:
+        bool read(uint64_t address, std::span<std::byte> into) override {
+          return area.read(address, into);
+        }
+        bool write(uint64_t address, std::span<const std::byte> from) override {
+          if (!area.write(address, from)) elsewhere.emplace_back(address, from.size());
+          return true;
+        }
+        FlatMemory area{kArea};
+        std::vector<std::pair<uint64_t, size_t>> elsewhere;
+      } memory;
+      auto put = [&](uint32_t offset, uint64_t value) {
+        memory.write(kArea + offset,
+                     {reinterpret_cast<const std::byte*>(&value), size_t{ds.field_bytes}});
+      };
+      Behaviour behaviour = behaviour_of(row());
+      behaviour.end_wraps = end_wraps;
+      NetBurst pmu(row(), memory, behaviour, 1);
+      pmu.set_mode(mode);
+      put(ds.pebs_base, base);
+      put(ds.pebs_index, base);
+      put(ds.pebs_maximum, end - 7);
+      put(ds.pebs_threshold, end - 1);
+      put(ds.gp_reset(0), 0);
+      const nb::Metric& m = metric("memory_stores");
+      for (const auto& [msr, value] : std::initializer_list<std::pair<uint32_t, uint64_t>>{
+               {IA32_DS_AREA, kArea},
+               {IA32_PEBS_ENABLE, nb::pebs_enable::kEnable},
+               {nb::escr_of(kIq4, m.upstream_select), escr(m.upstream_event, m.upstream_mask)},
+               {nb::escr_of(kIq4, m.select), escr(m.event, m.mask)},
+               {nb::MSR_BPU_CCCR0 + kIq4, cccr(m)}}) {
+        ASSERT_TRUE(pmu.wrmsr(msr, value));
+      }
+      for (int i = 0; i < 4; ++i) {
+        ASSERT_TRUE(pmu.wrmsr(nb::MSR_BPU_COUNTER0 + kIq4, low_bits(40)));
+        for (int n = 0; n < 2; ++n) pmu.retire(instruction(Signal::kStores));
+      }
+      std::vector<std::pair<uint64_t, size_t>> expected = {{base, bytes}, {base + bytes, bytes}};
+      if (end_wraps) {
+        expected.emplace_back(0, bytes - 8);
+        expected.emplace_back(end - 8, 8);
+      }
+      EXPECT_EQ(memory.elsewhere, expected) << name_of(mode);
+    }
+  }
+}
+
 // --- Modes (R56, R57)
 
 TEST_F(NetBurstTest, NothingIsRecordedInSmm) {

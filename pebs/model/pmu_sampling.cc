@@ -174,7 +174,7 @@ void Pmu::State::store_fields(RecordData& data, const Access& store) const {
 void Pmu::State::finish_assist(const Retired& r) {
   uint64_t triggering = pending.triggers;
   if (!ia32e && !behaviour.legacy_mode_records) return;
-  DebugStore ds(bus, uarch, behaviour, ds_area, latched);
+  DebugStore ds(bus, uarch, behaviour, ds_area, latched, ia32e);
   if (!ds.load()) return skip_assist(ds);
   if (behaviour.adaptive.bounds_by_size && adaptive(triggering)) {
     ds.expect(adaptive::record_bytes(pebs_data_cfg));
