@@ -2,8 +2,10 @@
 // alone and another violation would not (pebs/arch/errata).
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "harness/check/check.h"
 #include "suites/exact.h"
@@ -31,6 +33,74 @@ std::optional<CounterSetup> every_cycle(const arch::Microarch& microarch, unsign
   setup.cmask = 16;
   setup.invert = true;
   return setup;
+}
+
+constexpr char kNoEvent[] = "no precise event for this signal on this counter";
+constexpr size_t kMany = 200;  // records: what shows in one of twenty shows in some of them
+
+// How far apart the records of a run lie, of which each should follow the last by a period and an event (R2, R19).
+struct Spacing {
+  uint64_t records = 0;
+  uint64_t exact = 0;
+  uint64_t late = 0;      // by one event
+  uint64_t repeated = 0;  // with the very next event: no overflow stands behind it
+  uint64_t other = 0;
+  std::map<int64_t, uint64_t> apart;  // events from the record before -> records
+};
+
+// Of the sparse_event kernel, whose RDI counts its iterations down, an event each. Behind a repeated record the
+// period begins with it or with the one before: which, no text says.
+Spacing spacing_of(const Records& records, uint64_t each) {
+  Spacing spacing;
+  // RDI of the record before, and of the first with the same overflow.
+  uint64_t last = 0, first = 0;
+  for (Record record : records) {
+    const uint64_t left = record.gpr(arch::Gpr::kRdi);
+    const uint64_t apart = last - left, since_first = first - left;
+    if (spacing.records++ == 0) {
+      last = first = left;
+      continue;
+    }
+    ++spacing.apart[static_cast<int64_t>(apart)];
+    if (apart == 1) {
+      ++spacing.repeated;
+    } else {
+      const bool exact = apart == each || since_first == each;
+      ++(exact ? spacing.exact : apart == each + 1 ? spacing.late : spacing.other);
+      first = left;
+    }
+    last = left;
+  }
+  return spacing;
+}
+
+// What a sparse event gives on the lowest counter whose overflow arms.
+struct SparseSampling {
+  unsigned counter = 0;
+  const arch::Event* event = nullptr;  // nullptr: there is none
+  uint64_t period = 0;
+  uint64_t each = 0;   // events from record to record
+  size_t records = 0;  // at the most
+  SessionPlan plan;
+};
+
+SparseSampling sparse_sampling(const arch::Microarch& microarch) {
+  SparseSampling what;
+  what.counter = arming_counter(microarch);
+  what.event = sparse_event(microarch, "taken", what.counter);
+  if (what.event == nullptr) return what;
+  what.period = usable_period(microarch, what.counter, *what.event, 64);
+  what.each = events_a_record(microarch, what.counter, what.period);
+  what.records = safe_records(microarch, kMany);
+  what.plan = one_counter(what.counter, *what.event, what.period, what.records);
+  return what;
+}
+
+Expected<Spacing> sparse_spacing(Machine& machine, const SparseSampling& what,
+                                 const Program& code) {
+  const uint64_t iterations = iterations_for_exactly(what.records, what.period);
+  const Sampled sampled = SKIDPROOF_TRY(sample(machine, what.plan, code, iterations));
+  return spacing_of(sampled.records(), what.each);
 }
 
 }  // namespace
@@ -134,6 +204,88 @@ SKIDPROOF_TEST_OVER(PebsSignatures, RecordAPeriodOfCyclesOnce,
   evidence("close", close);
   VERIFY_GE(often.records().size(), 5u);
   VERIFY_LE(close, often.records().size() / 8);
+}
+
+// Of many, so that what happens now and then happens at some.
+SKIDPROOF_TEST(PebsSignatures, RecordNoOverflowLate, clause::R2) {
+  const SparseSampling what = sparse_sampling(uarch());
+  SKIDPROOF_REQUIRE(what.event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+
+  const Spacing spacing = need(sparse_spacing(machine(), what, code));
+
+  histogram("events-apart", "events", spacing.apart, {static_cast<int64_t>(what.each)});
+  VERIFY_GE(spacing.records, what.records / 2);
+  VERIFY_EQ(spacing.late, 0u);
+}
+
+// Whatever is late is so by one event, and most is not.
+SKIDPROOF_TEST(PebsSignatures, KeepThePeriodBesideLateRecords, clause::R2, clause::R19) {
+  const SparseSampling what = sparse_sampling(uarch());
+  SKIDPROOF_REQUIRE(what.event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+
+  const Spacing spacing = need(sparse_spacing(machine(), what, code));
+
+  histogram("events-apart", "events", spacing.apart, {static_cast<int64_t>(what.each)});
+  VERIFY_GE(spacing.records, what.records - what.records / what.period - 1);
+  VERIFY_EQ(spacing.repeated, 0u);
+  VERIFY_EQ(spacing.other, 0u);
+  VERIFY_GT(spacing.exact, spacing.late);
+}
+
+// With FREEZE_PERFMON_ON_PMI, which is one of the conditions of BJ58; no interrupt comes.
+SKIDPROOF_TEST(PebsSignatures, RecordNoOverflowTwice, clause::R2, clause::R1) {
+  SparseSampling what = sparse_sampling(uarch());
+  SKIDPROOF_REQUIRE(what.event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+  what.plan.freeze_on_pmi = uarch().perfmon_version >= 2;
+
+  const Spacing spacing = need(sparse_spacing(machine(), what, code));
+
+  histogram("events-apart", "events", spacing.apart, {static_cast<int64_t>(what.each)});
+  VERIFY_GE(spacing.records, what.records / 2);
+  VERIFY_EQ(spacing.repeated, 0u);
+}
+
+// Left out what is repeated, which most is not, the others lie a period apart.
+SKIDPROOF_TEST(PebsSignatures, KeepThePeriodBesideRepeatedRecords, clause::R2, clause::R19) {
+  const SparseSampling what = sparse_sampling(uarch());
+  SKIDPROOF_REQUIRE(what.event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+
+  const Spacing spacing = need(sparse_spacing(machine(), what, code));
+
+  histogram("events-apart", "events", spacing.apart, {static_cast<int64_t>(what.each)});
+  VERIFY_GE(spacing.records, what.records);
+  VERIFY_EQ(spacing.late, 0u);
+  VERIFY_EQ(spacing.other, 0u);
+  VERIFY_GT(spacing.exact, spacing.repeated);
+}
+
+// What became of the first overflow behind the write that enabled PEBS is left open; the counter is loaded by software
+// then, with IA32_PEBS_ENABLE as it is.
+SKIDPROOF_TEST(PebsSignatures, KeepThePeriodWhilePebsStaysEnabled, clause::R2, clause::R19,
+               clause::R39) {
+  const SparseSampling what = sparse_sampling(uarch());
+  SKIDPROOF_REQUIRE(what.event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+  Session session = need(Session::open(machine(), what.plan));
+  const SessionRun first = need(session.run(code, iterations_for_exactly(1, what.period)));
+  evidence("records-of-the-first-overflow", session.records().size());
+  session.rewind();
+  if (first.global_status != 0) {
+    need(machine().wrmsr(arch::IA32_PERF_GLOBAL_OVF_CTRL, first.global_status));
+  }
+  const uint64_t start = minus_period(what.period, uarch().gp_width);
+  need(machine().wrmsr(arch::IA32_PMC0 + what.counter, start));
+
+  need(session.resume(code, iterations_for_exactly(what.records, what.period)));
+
+  const Spacing spacing = spacing_of(session.records(), what.each);
+  histogram("events-apart", "events", spacing.apart, {static_cast<int64_t>(what.each)});
+  VERIFY_EQ(spacing.records, what.records);
+  VERIFY_EQ(spacing.exact + 1, spacing.records);
 }
 
 }  // namespace skidproof::check
