@@ -170,6 +170,7 @@ constexpr Microarch shared() {
       .fixed_width = 48,
       .full_width_writes = true,
       .lbr_format = 0x3F,  // architectural LBR
+      .last_branches = kArchitecturalLastBranches,
       .perfevtsel_defined = (evtsel::kDefined & ~evtsel::kAnyThread) | evtsel::kAdaptive,
       .any_thread = false,  // deprecated: CPUID.0AH:EDX[15]
       .processor_trace = true,

@@ -161,6 +161,7 @@ constexpr Microarch ice_lake() {
       .fixed_width = 48,
       .full_width_writes = true,
       .lbr_format = 5,
+      .last_branches = kLastBranches32,
       .perfevtsel_defined =
           (evtsel::kDefined & ~evtsel::kAnyThread) | evtsel::kInTx | evtsel::kAdaptive,
       .any_thread = false,  // deprecated: CPUID.0AH:EDX[15]

@@ -11,6 +11,7 @@
 #include "pebs/arch/ds_area.h"
 #include "pebs/arch/event.h"
 #include "pebs/arch/fusion.h"
+#include "pebs/arch/last_branches.h"
 #include "pebs/arch/record_layout.h"
 
 namespace skidproof::arch {
@@ -82,6 +83,7 @@ struct Microarch {
   uint8_t fixed_width = 48;
   bool full_width_writes = false;  // IA32_A_PMCx (R38)
   uint8_t lbr_format = 3;          // IA32_PERF_CAPABILITIES[5:0]
+  LastBranches last_branches = kLastBranches16;
   bool smm_freeze = true;          // IA32_PERF_CAPABILITIES[12]: FREEZE_WHILE_SMM_EN exists
   uint64_t perfevtsel_defined = 0xFFFFFFFF;  // the bits of IA32_PERFEVTSELx that are not reserved
   bool any_thread = true;  // AnyThread exists: from version 3 until version 5 deprecates it

@@ -70,6 +70,7 @@ constexpr Microarch netburst_row() {
   row.fixed_counters = 0;
   row.fixed_width = 0;
   row.lbr_format = 0;
+  row.last_branches = {};
   row.smm_freeze = false;
   row.perfevtsel_defined = 0;
   row.any_thread = false;

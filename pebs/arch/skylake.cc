@@ -168,6 +168,7 @@ constexpr Microarch skylake() {
       .fixed_width = 48,
       .full_width_writes = true,
       .lbr_format = 5,
+      .last_branches = kLastBranches32,
       .perfevtsel_defined = evtsel::kDefined | evtsel::kInTx,
       .tsx = true,
       .processor_trace = true,

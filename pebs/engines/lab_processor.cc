@@ -56,18 +56,16 @@ bool is_of_the_pmu(const Microarch& m, uint32_t msr) {
          in_range(msr, IA32_FIXED_CTR0, IA32_FIXED_CTR0 + 3) || msr == MSR_PERF_METRICS ||
          msr == IA32_PERF_CAPABILITIES ||
          in_range(msr, IA32_FIXED_CTR_CTRL, IA32_PERF_GLOBAL_INUSE) ||
-         in_range(msr, IA32_PEBS_ENABLE, MSR_PEBS_FRONTEND) || msr == MSR_ARCH_LBR_CTL;
+         in_range(msr, IA32_PEBS_ENABLE, MSR_PEBS_FRONTEND) || msr == MSR_ARCH_LBR_CTL ||
+         m.last_branches.has(msr);
 }
 
-// Registers that Linux writes and reads back where the processor announces performance monitoring: OFFCORE_RSP,
-// LBR_SELECT and LBR_TOS, the last branches themselves; MCG_STATUS; and PKG_CST_CONFIG_CONTROL, which it looks into on some
-// models. [Linux 6.1 asm/msr-index.h]
+// Registers that Linux writes and reads back where the processor announces performance monitoring: OFFCORE_RSP;
+// LBR_SELECT, where LBR_TOS is too; MCG_STATUS; MSR_ARCH_LBR_DEPTH; and PKG_CST_CONFIG_CONTROL, which it looks into on
+// some models. [Linux 6.1 asm/msr-index.h]
 bool is_storage(uint32_t msr) {
   return msr == 0xE2 || msr == 0x17A || in_range(msr, 0x1A6, 0x1A7) ||
-         in_range(msr, 0x1C8, 0x1C9) || in_range(msr, 0x680, 0x69F) ||
-         in_range(msr, 0x6C0, 0x6DF) || in_range(msr, 0xDC0, 0xDDF) || in_range(msr, 0x40, 0x47) ||
-         in_range(msr, 0x60, 0x67) || in_range(msr, 0x1200, 0x121F) ||
-         in_range(msr, 0x1500, 0x151F) || in_range(msr, 0x1600, 0x161F) || msr == 0x14CF;
+         in_range(msr, MSR_LBR_SELECT, MSR_LASTBRANCH_TOS) || msr == 0x14CF;
 }
 
 // Fast strings are enabled, as firmware leaves them: Linux picks its copy routines by it.

@@ -15,6 +15,7 @@
 #include "pebs/model/counting_behaviour.h"
 #include "pebs/model/enumeration_behaviour.h"
 #include "pebs/model/generation_behaviour.h"
+#include "pebs/model/last_branch_behaviour.h"
 #include "pebs/model/mode_behaviour.h"
 #include "pebs/model/rough.h"
 
@@ -106,14 +107,15 @@ enum class OverflowInterrupt : uint8_t {
 
 struct Behaviour {
   NetBurstBehaviour netburst;
-  CountingBehaviour counting;        // registers and plain counting
-  CoreBehaviour core;                // fusion
-  AdaptiveBehaviour adaptive;        // adaptive records and the counters that came with them
-  GenerationBehaviour generation;    // what later generations add
-  BtsBehaviour bts;                  // the branch trace store
-  ModeBehaviour modes;               // SMM, machine checks, INIT, RESET
-  EnumerationBehaviour enumeration;  // CPUID
-  Rough rough;                       // what nothing promises; no defect stands there
+  CountingBehaviour counting;         // registers and plain counting
+  CoreBehaviour core;                 // fusion
+  AdaptiveBehaviour adaptive;         // adaptive records and the counters that came with them
+  GenerationBehaviour generation;     // what later generations add
+  BtsBehaviour bts;                   // the branch trace store
+  LastBranchBehaviour last_branches;  // the LBR stack
+  ModeBehaviour modes;                // SMM, machine checks, INIT, RESET
+  EnumerationBehaviour enumeration;   // CPUID
+  Rough rough;                        // what nothing promises; no defect stands there
 
   // A field here and in the parts above that has no value of its own gets it from the row: behaviour_of().
 

@@ -23,9 +23,10 @@ void Pmu::State::reset() {
   fixed_overflows = 0;
   last_overflow = stuck_status = 0;
   load_latency_threshold = ds_area = debugctl = frontend = earlier_tsc = 0;
-  pebs_data_cfg = perf_metrics = lbr_ctl = 0;
+  pebs_data_cfg = perf_metrics = lbr_ctl = lbr_select = 0;
   fixed_sampling = {};
   branches.clear();
+  branches_seen = 0;
   misc_enable = misc_enable::kPerfmonAvailable |
                 (behaviour.pebs_announced ? 0 : misc_enable::kPebsUnavailable) |
                 (behaviour.bts.announced ? 0 : misc_enable::kBtsUnavailable);
@@ -230,9 +231,8 @@ void Pmu::State::refresh() {
   // Nothing counts any more: an assist that waited for the rest of a fused pair will not come.
   if ((counting | fixed_counting) == 0) pending = {};
   interrupts_due &= armed | static_cast<uint32_t>(pending.triggers);
-  branches_recorded = (pebs_data_cfg & adaptive::kBranches) != 0 && pebs_mask() != 0 &&
-                      (uarch.architectural_lbr() ? lbr_ctl : debugctl) & debugctl::kLbr;
-  if (branches_recorded) step_needed |= (counting | fixed_counting) != 0;
+  branches_recorded = records_branches();
+  step_needed |= branches_recorded;
   if (behaviour.record_at_disable) record_at_disable(could_record & ~counting);
 }
 
@@ -331,6 +331,8 @@ bool Pmu::State::overflowed(unsigned n, const Retired& r) {
   }
   if (!arms(c)) return false;
   if (behaviour.threshold_interrupts_at_arming) announce_threshold();
+  if (behaviour.last_branches.frozen_at_overflow) [[unlikely]]
+    freeze_last_branches_early(n);
   const bool pdir = c.pdir && !(distributed(n) && c.period() < behaviour.rough.pdist_least);
   const bool on_time = !happens(pdir && !distributed(n) ? behaviour.rough.pdir_next : 0);
   if ((pdir && on_time) || behaviour.record_on_overflow) return true;
@@ -416,6 +418,9 @@ void Pmu::State::retire(const Retired& r) {
     --level_change_left;
     return;
   }
+  // Before an overflow of this instruction interrupts, and freezes the stack.
+  if (branches_recorded) [[unlikely]]
+    note_branch(r);
   bool tagged = false;
   if (step_needed && r.load.valid) {
     tagged = tags(r);
@@ -440,8 +445,6 @@ void Pmu::State::retire(const Retired& r) {
     if (fixed[i].add(events) && fixed_overflowed(i, r)) triggering |= bit(status::kFixedShift + i);
   }
   if (sharing || fixed_sharing != 0) sibling_clock += cycles_of(r.counts);
-  if (branches_recorded) [[unlikely]]
-    note_branch(r);
   if (pending.instructions > 0) {
     pending.triggers |= triggering;
     if (--pending.instructions == 0) finish_assist(r);
@@ -490,6 +493,7 @@ void Pmu::State::raise_pmi(bool may_freeze) {
     global_status |= status::kCountersFrozen;
     refresh();
   }
+  if (may_freeze && behaviour.rough.lbr_frozen_at_delivery == 0) freeze_last_branches();
 }
 
 // With PEBS on the counter the assist comes first, then the threshold interrupt, then this one
@@ -652,6 +656,7 @@ bool Pmu::take_interrupt() {
   State& s = *state_;
   if (!s.pmi_pending || s.pmi_countdown > 0) return false;
   s.pmi_pending = false;
+  if (s.behaviour.rough.lbr_frozen_at_delivery != 0) s.freeze_last_branches();
   bool second = std::exchange(s.pmi_second, false);
   if (second && (s.lvt_pmi & lvt::kMasked) != 0 && s.behaviour.lvt_mask_honoured) return false;
   if (s.behaviour.counting.interrupts_twice) {

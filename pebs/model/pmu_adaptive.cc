@@ -49,13 +49,6 @@ void Pmu::State::reload_fixed(uint64_t which, const DebugStore& ds) {
 
 // --- The record
 
-void Pmu::State::note_branch(const Retired& r) {
-  const bool taken = r.counts[index(Signal::kNearTaken)] != 0;
-  const bool any = behaviour.adaptive.branches_not_taken && r.counts[index(Signal::kBranches)] != 0;
-  if (!taken && !any) return;
-  branches.add(r.ip, r.after->ip, r.counts[index(Signal::kMispredicts)] != 0, r.cycle);
-}
-
 // Whether a record of these counters has the selected groups.
 bool Pmu::State::adaptive(uint64_t triggering) const {
   if (!uarch.pebs_baseline) return false;

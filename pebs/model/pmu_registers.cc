@@ -157,7 +157,7 @@ Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
     default:
       break;
   }
-  return refused_read(msr);
+  return read_last_branch(msr);
 }
 
 // What a write to a select does besides, on broken CPUs.
@@ -299,7 +299,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       value &= ~kReadOnlyLvt;  // ignored, not refused
       return assign(lvt_pmi, kWritableLvt);
     default:
-      return refuse();
+      return write_last_branch(msr, value);
   }
 }
 

@@ -84,6 +84,7 @@ struct Pmu::State {
         rare(decisions.otherwise != nullptr ? std::make_unique<const Behaviour>(decisions)
                                             : nullptr),
         draws(derive_seed(seed, "share")),
+        branches(std::max<unsigned>(microarch.last_branches.depth, 1)),
         tracer(memory, microarch, behaviour.bts) {
     reset();
   }
@@ -106,7 +107,7 @@ struct Pmu::State {
   std::array<FixedSampling, kMaxFixed> fixed_sampling;
   uint64_t fixed_ctrl = 0, global_ctrl = 0, global_status = 0, pebs_enable = 0;
   uint64_t load_latency_threshold = 0, ds_area = 0, debugctl = 0, frontend = 0;
-  uint64_t pebs_data_cfg = 0, perf_metrics = 0, lbr_ctl = 0;
+  uint64_t pebs_data_cfg = 0, perf_metrics = 0, lbr_ctl = 0, lbr_select = 0;
   uint64_t misc_enable = misc_enable::kPerfmonAvailable;
   uint64_t lvt_pmi = kResetLvt;
   bool user = false;
@@ -125,12 +126,13 @@ struct Pmu::State {
   uint32_t started = 0, fixed_started = 0;  // by the last write of a register
   bool step_needed =
       false;  // some counter needs each instruction (cycle filters, load latency, LBRs)
-  bool branches_recorded = false;  // some record may hold the branch group
+  bool branches_recorded = false;  // taken branches go into the LBR stack
   bool tracing = false;            // taken branches are stored
   bool unusual = false;            // retire() alone does not do: branches are traced, or SMM
 
   PendingAssist pending;
   BranchRing branches;
+  uint32_t branches_seen = 0;  // kept only for a defect
   bool reloaded_once = false;
   bool enabled_before = false;  // IA32_PEBS_ENABLE was not 0 before
   bool loses_overflow = false;  // the next one arms nothing
@@ -220,7 +222,12 @@ struct Pmu::State {
   bool is_close_overflow(unsigned i, const Retired& r);
   void resolve_fixed(unsigned i);
   bool fixed_triggers(unsigned i, const Retired& r, uint64_t events);
+  bool records_branches() const;
   void note_branch(const Retired& r);
+  void freeze_last_branches();
+  void freeze_last_branches_early(unsigned n);
+  Expected<uint64_t> read_last_branch(uint32_t msr) const;
+  Expected<void> write_last_branch(uint32_t msr, uint64_t value);
   uint64_t pebs_mask() const;
   bool adaptive(uint64_t triggering) const;
   void reload_fixed(uint64_t which, const DebugStore& ds);
