@@ -166,7 +166,9 @@ struct msr_range {
 static const struct msr_range ranges[] = {
 	{ 0x1b, 0x1b, 0 },	/* IA32_APIC_BASE */
 	{ 0x34, 0x34, 0 },	/* MSR_SMI_COUNT */
+	{ 0x40, 0x47, 1 },	/* MSR_LASTBRANCH_x_FROM_IP of Core 2 */
 	{ MSR_PPIN_CTL, MSR_PPIN, 0 },
+	{ 0x60, 0x67, 1 },	/* MSR_LASTBRANCH_x_TO_IP of Core 2 */
 	{ 0x8b, 0x8b, 0 },	/* IA32_BIOS_SIGN_ID */
 	{ 0xc1, 0xc8, 1 },	/* IA32_PMCx */
 	{ 0xce, 0xce, 0 },	/* MSR_PLATFORM_INFO */
@@ -191,7 +193,10 @@ static const struct msr_range ranges[] = {
 	{ 0x6c0, 0x6df, 1 },	/* MSR_LASTBRANCH_x_TO_IP */
 	{ LVT_PMI, LVT_PMI, 1 },
 	{ 0xdc0, 0xddf, 1 },	/* MSR_LBR_INFO_x */
+	{ 0x1200, 0x121f, 1 },	/* MSR_ARCH_LBR_INFO_x */
 	{ 0x14ce, 0x14cf, 1 },	/* MSR_ARCH_LBR_CTL, MSR_ARCH_LBR_DEPTH */
+	{ 0x1500, 0x151f, 1 },	/* MSR_ARCH_LBR_FROM_x */
+	{ 0x1600, 0x161f, 1 },	/* MSR_ARCH_LBR_TO_x */
 };
 
 /* What a register holds once a value is written to `written`. */
