@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "pebs/arch/msr.h"
+#include "pebs/arch/reserved.h"
 #include "pebs/capabilities.h"
 #include "pebs/session_netburst.h"
 
@@ -62,6 +63,10 @@ uint64_t global_control(const SessionPlan& plan) {
   for (const FixedSetup& f : plan.fixed) control |= bit(status::kFixedShift + f.counter);
   return control;
 }
+
+// MSR_ARCH_LBR_CTL: at every level and of every type.
+constexpr uint64_t kEveryBranch =
+    lbr_ctl::kEnable | lbr_ctl::kOs | lbr_ctl::kUsr | lbr_ctl::kBranchTypes;
 
 uint64_t data_config(const SessionPlan& plan) {
   return plan.pebs_data_cfg.value_or(adaptive::kMemory | adaptive::kGprs);
@@ -168,6 +173,7 @@ struct Session::State {
   void write_ds_area();
   void write_branch_fields(const BranchTraceSetup& setup);
   Expected<void> programme();
+  Expected<void> programme_last_branches();
   Expected<void> programme_auxiliary();
   Expected<void> programme_netburst();
   Expected<uint64_t> lvt_entry() const;
@@ -352,23 +358,32 @@ Expected<uint64_t> Session::State::lvt_entry() const {
   return vector | lvt::kNmi | (plan.mask_interrupts ? lvt::kMasked : 0);
 }
 
+Expected<void> Session::State::programme_last_branches() {
+  debugctl |= debugctl::kFreezeLbrsOnPmi;
+  if (const uint32_t filters = uarch.last_branches.filters; filters != 0) {
+    SKIDPROOF_CHECK(set(filters, 0));
+  }
+  if (!uarch.architectural_lbr()) return {};
+  return set(MSR_ARCH_LBR_CTL, kEveryBranch);
+}
+
 Expected<void> Session::State::programme() {
   if (!uarch.architectural_perfmon()) return programme_netburst();
   SKIDPROOF_CHECK(set(IA32_PERF_GLOBAL_CTRL, 0));
   SKIDPROOF_CHECK(set(IA32_PEBS_ENABLE, 0));
   SKIDPROOF_CHECK(set(IA32_DS_AREA, ds.address));
   debugctl = SKIDPROOF_TRY(machine->rdmsr(IA32_DEBUGCTL));
-  debugctl &=
-      ~(debugctl::kFreezePerfmonOnPmi | debugctl::kFreezeWhileSmm | uarch.branch_trace.all());
+  debugctl &= ~(debugctl::kFreezePerfmonOnPmi | debugctl::kFreezeLbrsOnPmi |
+                debugctl::kFreezeWhileSmm | uarch.branch_trace.all());
   if (uarch.pebs_baseline && (data_config(plan) & adaptive::kBranches) != 0) {
     // Without them the branch group holds nothing.
     if (uarch.architectural_lbr()) {
-      SKIDPROOF_CHECK(set(MSR_ARCH_LBR_CTL,
-                          lbr_ctl::kEnable | lbr_ctl::kOs | lbr_ctl::kUsr | lbr_ctl::kBranchTypes));
+      SKIDPROOF_CHECK(set(MSR_ARCH_LBR_CTL, kEveryBranch));
     } else {
       debugctl |= debugctl::kLbr;
     }
   }
+  if (plan.last_branches_until_pmi) SKIDPROOF_CHECK(programme_last_branches());
   if (plan.freeze_on_pmi) debugctl |= debugctl::kFreezePerfmonOnPmi;
   if (plan.freeze_while_smm) debugctl |= debugctl::kFreezeWhileSmm;
   SKIDPROOF_CHECK(set(IA32_DEBUGCTL, debugctl));
@@ -394,14 +409,18 @@ Expected<void> Session::State::programme() {
 
 // They are traced while anything is counted: from before the first counter runs to behind the last.
 void Session::State::switch_on_branches(RunPlan& run) const {
-  if (!plan.branches) return;
-  run.bts_index_address = ds.address + layout().bts_index;
-  run.bts_base_address = ds.address + layout().bts_base;
-  const uint64_t trace = branch_trace_bits(uarch.branch_trace, *plan.branches);
-  run.enable.push_back({IA32_DEBUGCTL, debugctl | trace});
+  uint64_t recording = 0;
+  if (plan.branches) {
+    run.bts_index_address = ds.address + layout().bts_index;
+    run.bts_base_address = ds.address + layout().bts_base;
+    recording = branch_trace_bits(uarch.branch_trace, *plan.branches);
+  }
+  if (plan.last_branches_until_pmi && !uarch.architectural_lbr()) recording |= debugctl::kLbr;
+  if (recording != 0) run.enable.push_back({IA32_DEBUGCTL, debugctl | recording});
 }
 void Session::State::switch_off_branches(RunPlan& run) const {
-  if (plan.branches) run.disable.push_back({IA32_DEBUGCTL, debugctl});
+  const bool last = plan.last_branches_until_pmi && !uarch.architectural_lbr();
+  if (plan.branches || last) run.disable.push_back({IA32_DEBUGCTL, debugctl});
 }
 
 // `clear`: the status to clear where the run begins anew.
@@ -539,6 +558,26 @@ Expected<SessionRun> Session::run(const Program& program, uint64_t iterations,
 }
 Expected<SessionRun> Session::resume(const Program& program, uint64_t iterations) {
   return state_->run(program, iterations, false);
+}
+
+Expected<std::vector<LastBranch>> Session::last_branches() const {
+  const arch::LastBranches& stack = state_->uarch.last_branches;
+  std::vector<LastBranch> found;
+  if (stack.depth == 0) return found;
+  Machine& machine = *state_->machine;
+  // From LBR_FMT 3 on the upper bits of from can be flags. [SDM 17.4.8.1 "LBR Stack and Intel 64 Processors"]
+  const auto address = [&](uint64_t value) {
+    const unsigned above = 64 - arch::linear_address_bits(state_->uarch);
+    return static_cast<uint64_t>(static_cast<int64_t>(value << above) >> above);
+  };
+  const uint64_t top = stack.tos == 0 ? 0 : SKIDPROOF_TRY(machine.rdmsr(stack.tos)) % stack.depth;
+  for (unsigned i = 0; i < stack.depth; ++i) {
+    const unsigned entry = stack.entry(static_cast<unsigned>(top), i);
+    const uint64_t from = SKIDPROOF_TRY(machine.rdmsr(stack.from + entry));
+    const uint64_t to = SKIDPROOF_TRY(machine.rdmsr(stack.to + entry));
+    found.push_back({.from = address(from), .to = address(to)});
+  }
+  return found;
 }
 
 Records Session::records() const {

@@ -85,10 +85,12 @@ struct SessionPlan {
   std::optional<size_t> bytes_to_4g = {};
   uint64_t load_latency_threshold = 3;  // MSR_PEBS_LD_LAT_THRESHOLD where a counter uses it
   std::optional<BranchTraceSetup> branches = {};  // empty: no branch trace store
-  bool freeze_on_pmi = false;                     // IA32_DEBUGCTL[12]
-  bool freeze_while_smm = false;                  // IA32_DEBUGCTL[14]
-  bool mask_interrupts = false;                   // leave the LVT entry masked
-  bool keep_sibling_busy = false;                 // RunPlan::keep_sibling_busy
+  // The LBR stack records while the program runs, and an interrupt freezes it (IA32_DEBUGCTL[0], [11]).
+  bool last_branches_until_pmi = false;
+  bool freeze_on_pmi = false;      // IA32_DEBUGCTL[12]
+  bool freeze_while_smm = false;   // IA32_DEBUGCTL[14]
+  bool mask_interrupts = false;    // leave the LVT entry masked
+  bool keep_sibling_busy = false;  // RunPlan::keep_sibling_busy
   PmiPolicy pmi = {};
   Ring ring = Ring::kKernel;
   Mode mode = Mode::kLong;  // of the programs: outside IA-32e mode the DS area is below 4 GiB
@@ -109,6 +111,11 @@ struct SessionRun {
   uint64_t global_status = 0;      // NetBurst: bit n: the OVF flag of counter n
   std::vector<uint64_t> counters;  // in the order of SessionPlan::counters
   std::vector<uint64_t> fixed;
+};
+
+// An entry of the LBR stack.
+struct LastBranch {
+  uint64_t from = 0, to = 0;
 };
 
 // The DS area is zeroed but for the fields of the plan; the buffer and the room behind it are
@@ -149,6 +156,10 @@ class Session {
   BranchRecords branch_records() const;
   std::span<const std::byte> after_branch_index() const;
   void rewind_branches();
+
+  // The LBR stack as it stands, newest first, with addresses as the record of a branch has them; empty where the
+  // row has none.
+  Expected<std::vector<LastBranch>> last_branches() const;
 
   // DS area fields, as the machine left them.
   uint64_t base() const;

@@ -313,6 +313,57 @@ TEST(Session, DrainsRecordsInPlace) {
   EXPECT_TRUE(session->records().empty());
 }
 
+// The LBR stack records around the program alone, and is read in order.
+TEST(Session, RecordsTheLastBranchesUntilAnInterrupt) {
+  RememberingMachine machine(&row("sandy-bridge"));
+  SessionPlan plan = stores_on_pmc2(100);
+  plan.last_branches_until_pmi = true;
+  machine.msrs[MSR_LBR_SELECT] = 0x1FF;
+  {
+    auto session = Session::open(machine, plan);
+    ASSERT_TRUE(session) << session.error().text();
+    EXPECT_EQ(machine.msrs[MSR_LBR_SELECT], 0u) << "every branch";
+    EXPECT_EQ(machine.msrs[IA32_DEBUGCTL], debugctl::kFreezeLbrsOnPmi) << "none yet";
+    ASSERT_TRUE(session->run({}, 1));
+    const auto& enable = machine.last_plan.enable;
+    const MsrWrite on{IA32_DEBUGCTL, debugctl::kFreezeLbrsOnPmi | debugctl::kLbr};
+    ASSERT_GE(enable.size(), 2u);
+    EXPECT_EQ(enable[enable.size() - 2], on) << "right before GLOBAL_CTRL";
+    const MsrWrite off{IA32_DEBUGCTL, debugctl::kFreezeLbrsOnPmi};
+    EXPECT_EQ(machine.last_plan.disable.back(), off);
+
+    machine.msrs[MSR_LASTBRANCH_TOS] = 1;
+    for (uint32_t i = 0; i < 16; ++i) {
+      machine.msrs[0x680 + i] = bit(63) | (0x7000 + i);  // mispredicted
+      machine.msrs[0x6C0 + i] = 0xFFFF'8000'0000'0000 + i;
+    }
+    const std::vector<LastBranch> last = session->last_branches().value();
+    ASSERT_EQ(last.size(), 16u);
+    EXPECT_EQ(last[0].from, 0x7001u);
+    EXPECT_EQ(last[1].from, 0x7000u);
+    EXPECT_EQ(last[2].from, 0x700Fu);
+    EXPECT_EQ(last[15].from, 0x7002u);
+    EXPECT_EQ(last[0].to, 0xFFFF'8000'0000'0001u);
+  }
+  EXPECT_EQ(machine.msrs[MSR_LBR_SELECT], 0x1FFu);
+  EXPECT_EQ(machine.msrs[IA32_DEBUGCTL], 0u);
+}
+
+TEST(Session, RecordsArchitecturalLastBranchesByTheirOwnRegister) {
+  RememberingMachine machine(&row("sapphire-rapids"));
+  SessionPlan plan;
+  plan.last_branches_until_pmi = true;
+  plan.fixed = {{.counter = 0, .interrupt = true, .period = 100}};
+  auto session = Session::open(machine, plan);
+  ASSERT_TRUE(session) << session.error().text();
+  EXPECT_EQ(machine.msrs[MSR_ARCH_LBR_CTL] & lbr_ctl::kEnable, lbr_ctl::kEnable);
+  EXPECT_EQ(machine.msrs[IA32_DEBUGCTL], debugctl::kFreezeLbrsOnPmi);
+  machine.msrs[0x1500] = 0x1234;
+  EXPECT_EQ(session->last_branches().value().front().from, 0x1234u);
+  ASSERT_TRUE(session->close());
+  EXPECT_EQ(machine.msrs[MSR_ARCH_LBR_CTL], 0u);
+}
+
 // 32-bit code: what the DS area holds lies below 4 GiB, and a program of another mode is refused.
 TEST(Session, SamplesPrograms32BitWide) {
   auto machine = engines::make_model_machine(row("sandy-bridge"), {});
