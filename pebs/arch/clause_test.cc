@@ -103,7 +103,7 @@ TEST(FindClause, UnknownOneNamesNearIds) {
 TEST(FindClause, NonsenseSaysWhatIdsLookLike) {
   const auto found = find_clause("skid");
   ASSERT_FALSE(found);
-  EXPECT_THAT(found.error().advice, HasSubstr("Clauses are R"));
+  EXPECT_THAT(found.error().advice, HasSubstr("Clauses are A"));
 }
 
 TEST(Agreement, Names) {

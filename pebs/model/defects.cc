@@ -48,6 +48,7 @@ bool reaches_beyond(const Microarch& m) {
 }
 bool coalesces(const Microarch& m) { return m.gp_counters_alone > m.gp_counters; }
 bool everywhere(const Microarch&) { return true; }
+bool has_tos(const Microarch& m) { return m.last_branches.tos != 0; }
 bool filters_branches(const Microarch& m) { return m.branch_trace.cpl_qualified; }
 bool tells_predicted(const Microarch& m) { return m.branch_trace.predicted; }
 // Whether DS area and branch records are the same in every mode.
