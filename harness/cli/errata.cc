@@ -159,7 +159,7 @@ ErratumRow verdict_on(const Erratum& erratum, const Asked& of, const errata::Lis
   if (listing.by) row.listed_by = name_of(*listing.by);
   row.listed_why = listing.why;
   if (listing.fixed_from != 0) row.fixed_from = listing.fixed_from;
-  const errata::Observation seen = errata::observe(erratum, of.seen);
+  const errata::Observation seen = errata::observe(erratum, of.seen, of.subject);
   row.observed = seen.verdict;
   row.observed_why = of.seen.empty() && erratum.reproducer ? of.not_run : seen.why;
   row.tries = seen.tries;

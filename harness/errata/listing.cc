@@ -42,9 +42,7 @@ bool at_least(std::string_view release, std::string_view version) {
 
 // What is known to keep an affected part from harm; empty: nothing.
 std::string in_place(const Erratum& erratum, const Subject& subject) {
-  if (erratum.needs_one("hyper-threading") && subject.hyper_threading == false) {
-    return "it needs hyper-threading, which is off";
-  }
+  if (std::string missing = lacks(erratum, subject); !missing.empty()) return missing;
   const std::string& version = erratum.workaround.in_linux;
   if (!version.empty() && at_least(subject.linux_release, version)) {
     return fmt::format("Linux {} works around it", version);

@@ -84,7 +84,7 @@ double excluded_rate(uint64_t tries) {
   return 1 - std::pow(kProbability, 1 / static_cast<double>(tries));
 }
 
-Observation observe(const arch::Erratum& erratum, const Seen& seen) {
+Observation observe(const arch::Erratum& erratum, const Seen& seen, const Subject& subject) {
   if (!erratum.reproducer) return {.why = erratum.no_reproducer};
   if (seen.empty()) return {.why = "nothing was run"};
   const Tests own = seen.of(erratum.reproducer->tests);
@@ -106,6 +106,7 @@ Observation observe(const arch::Erratum& erratum, const Seen& seen) {
     return silent(own);
   }
   if (failed.empty()) {
+    if (std::string missing = lacks(erratum, subject); !missing.empty()) return {.why = missing};
     return {.verdict = Observed::kNotReproduced,
             .why = {},
             .tries = least,

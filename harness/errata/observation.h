@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/errata/subject.h"
 #include "pebs/arch/errata.h"
 #include "results/row.h"
 
@@ -45,8 +46,8 @@ class Seen {
 
 // Reproduced where each of its own tests that said something failed and no control did; not reproduced where none of
 // its own failed. Half of a signature, or one without a control, tells nothing. A failure that another erratum
-// explains is not this one's.
-Observation observe(const arch::Erratum& erratum, const Seen& seen);
+// explains is not this one's. Nothing is said where the erratum cannot show and none of its tests failed.
+Observation observe(const arch::Erratum& erratum, const Seen& seen, const Subject& subject);
 
 // The largest rate at which so many tries show it never with a probability of 5 % at least: 1 - 0.05^(1/n).
 double excluded_rate(uint64_t tries);

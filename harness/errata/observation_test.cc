@@ -32,7 +32,7 @@ results::TestRow row(const char* id, Status status, const char* by = "") {
 Observation of(std::initializer_list<results::TestRow> rows) {
   Seen seen;
   for (const results::TestRow& one : rows) seen.add(one);
-  return observe(erratum(), seen);
+  return observe(erratum(), seen, {});
 }
 
 TEST(Observation, ItShowsWhereAllOfItsOwnFailAndItsControlsHold) {
@@ -92,7 +92,27 @@ TEST(Observation, WhatDidNotRunSaysWhy) {
   EXPECT_EQ(of({row("Own.A", Status::kError)}).verdict, Observed::kError);
   arch::Erratum without;
   without.no_reproducer = "needs a VM entry";
-  EXPECT_EQ(observe(without, Seen()).why, "needs a VM entry");
+  EXPECT_EQ(observe(without, Seen(), {}).why, "needs a VM entry");
+}
+
+// Tries on a processor without a second thread say nothing of what needs one; a failure there still does.
+TEST(Observation, WhereItCannotShowNothingIsExcluded) {
+  arch::Erratum shared = erratum();
+  shared.needs = {"hyper-threading"};
+  const auto observed = [&](Status status, std::optional<bool> hyper_threading) {
+    Seen seen;
+    seen.add(row("Own.A", status));
+    seen.add(row("Control.A", Status::kPass));
+    Subject subject;
+    subject.hyper_threading = hyper_threading;
+    return observe(shared, seen, subject);
+  };
+  EXPECT_EQ(observed(Status::kPass, false).verdict, Observed::kNotRun);
+  EXPECT_THAT(observed(Status::kPass, false).why, HasSubstr("hyper-threading"));
+  EXPECT_FALSE(observed(Status::kPass, false).excluded_rate);
+  EXPECT_EQ(observed(Status::kPass, true).verdict, Observed::kNotReproduced);
+  EXPECT_EQ(observed(Status::kPass, std::nullopt).verdict, Observed::kNotReproduced);
+  EXPECT_EQ(observed(Status::kFail, false).verdict, Observed::kReproduced);
 }
 
 TEST(Observation, AFilterPicksWhatTheReproducersNeed) {

@@ -2,6 +2,11 @@
 
 namespace skidproof::errata {
 
+std::string lacks(const arch::Erratum& erratum, const Subject& subject) {
+  const bool shared = erratum.needs_one("hyper-threading");
+  return shared && subject.hyper_threading == false ? "it needs hyper-threading, which is off" : "";
+}
+
 std::string core_word(arch::CoreType core) {
   if (core == arch::CoreType::kCore) return "P";
   return core == arch::CoreType::kAtom ? "E" : "";

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "pebs/arch/errata.h"
 #include "pebs/arch/microarch.h"
 #include "pebs/arch/part.h"
 #include "results/row.h"
@@ -25,6 +26,9 @@ struct Subject {
 
 // What a row says of the processor that answered.
 Subject subject_of(const results::MachineRow& row);
+
+// The configuration that the erratum needs and the processor is known not to have; empty: none is missing.
+std::string lacks(const arch::Erratum& erratum, const Subject& subject);
 
 // "P", "E", or empty.
 std::string core_word(arch::CoreType core);
