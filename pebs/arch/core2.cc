@@ -70,7 +70,7 @@ constexpr Microarch core2() {
       .fixed_counters = 3,
       .fixed_width = 40,
       .full_width_writes = false,
-      .lbr_format = 2,                   // 64-bit EIP
+      .lbr_format = 2,  // 64-bit EIP
       .last_branches = kLastBranches4,
       .smm_freeze = false,               // Figure 18-49 has it from Nehalem on
       .perfevtsel_defined = 0xFFDFFFFF,  // AnyThread comes with version 3 (Figures 18-1, 18-6)

@@ -84,7 +84,7 @@ struct Microarch {
   bool full_width_writes = false;  // IA32_A_PMCx (R38)
   uint8_t lbr_format = 3;          // IA32_PERF_CAPABILITIES[5:0]
   LastBranches last_branches = kLastBranches16;
-  bool smm_freeze = true;          // IA32_PERF_CAPABILITIES[12]: FREEZE_WHILE_SMM_EN exists
+  bool smm_freeze = true;  // IA32_PERF_CAPABILITIES[12]: FREEZE_WHILE_SMM_EN exists
   uint64_t perfevtsel_defined = 0xFFFFFFFF;  // the bits of IA32_PERFEVTSELx that are not reserved
   bool any_thread = true;  // AnyThread exists: from version 3 until version 5 deprecates it
   // What follows differs from part to part and with microcode: CPUID decides (pebs/capabilities.h).
