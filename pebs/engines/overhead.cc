@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
+#include "pebs/arch/msr.h"
 #include "pebs/engines/journal.h"
 
 namespace skidproof::lab {
@@ -10,9 +13,13 @@ namespace {
 // The exception by which a program at ring 3 returns to the driver.
 constexpr unsigned kInvalidOpcode = 6;
 
-std::string line(const char* what, const Distribution& of) {
+std::string line(std::string_view what, const Distribution& of) {
   return fmt::format("  {:<52}{:>8} times   min {:>4}   median {:>4}   max {:>4}\n", what,
                      of.count(), of.min(), of.median(), of.max());
+}
+
+std::string registers(unsigned count) {
+  return fmt::format("{} register{}", count, count == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -28,20 +35,32 @@ uint64_t Distribution::median() const {
 }
 
 bool Overhead::within(const OverheadBounds& bounds) const {
-  return before.max() + after.max() <= bounds.around && handler.max() <= bounds.handler &&
-         system_calls == 0;
+  for (const auto& [written, interrupts] : handler) {
+    if (interrupts.max() > bounds.handler + written * bounds.written) return false;
+  }
+  return before.max() + after.max() <= bounds.around && system_calls == 0;
 }
 
 std::string Overhead::report(const OverheadBounds& bounds) const {
   std::string text = "overhead: instructions that ring 0 executed\n";
   text += line("from enabling the counters to the program's first", before);
   text += line("from the program's last to disabling the counters", after);
-  text += line("for each interrupt, its IRET included", handler);
+  for (const auto& [written, interrupts] : handler) {
+    text +=
+        line(written == 0 ? "for each interrupt, its IRET included"
+                          : fmt::format("the same, with {} more written in it", registers(written)),
+             interrupts);
+  }
   if (elsewhere.count() > 0)
     text += line("interrupts that came late, by the kernel's handler", elsewhere);
   text += fmt::format("  in sum around a program: {} (at most {})\n", before.max() + after.max(),
                       bounds.around);
-  text += fmt::format("  for an interrupt: {} (at most {})\n", handler.max(), bounds.handler);
+  for (const auto& [written, interrupts] : handler) {
+    text +=
+        fmt::format("  for an interrupt{}: {} (at most {})\n",
+                    written == 0 ? "" : fmt::format(" with {} more written", registers(written)),
+                    interrupts.max(), bounds.handler + written * bounds.written);
+  }
   text += fmt::format("  system calls between records: {} (at most 0), with {} records\n",
                       system_calls, records);
   if (!measured()) return text + "overhead: nothing was measured\n";
@@ -59,6 +78,17 @@ void OverheadMeter::wrote() {
   if (state_ == State::kLeaving) figures_.after.add(count_);
   state_ = State::kIdle;
   recorded_ = false;
+}
+
+// Stopping the counters, acknowledging, opening the LVT entry again and changing GS are the driver's own.
+void OverheadMeter::write_msr(uint32_t msr) {
+  using namespace arch;  // MSR names
+  constexpr uint32_t kFsBase = 0xC000'0100, kKernelGsBase = 0xC000'0102;
+  if (msr >= kFsBase && msr <= kKernelGsBase) return;
+  if (msr != IA32_PERF_GLOBAL_CTRL && msr != IA32_PERF_GLOBAL_OVF_CTRL && msr != IA32_DEBUGCTL &&
+      msr != IA32_X2APIC_LVT_PMI) {
+    ++written_;
+  }
 }
 
 void OverheadMeter::retired(uint64_t ip, bool user) {
@@ -101,7 +131,7 @@ void OverheadMeter::interrupt(bool to_the_driver) {
   in_handler_ = true;
   drivers_ = to_the_driver;
   returns_ = false;
-  handled_ = nested_ = 0;
+  handled_ = nested_ = written_ = 0;
 }
 
 void OverheadMeter::exception(unsigned vector) {
@@ -133,7 +163,7 @@ void OverheadMeter::interrupt_return() {
 
 void OverheadMeter::leave_handler() {
   in_handler_ = false;
-  (drivers_ ? figures_.handler : figures_.elsewhere).add(handled_);
+  (drivers_ ? figures_.handler[written_] : figures_.elsewhere).add(handled_);
   // It left the counters off: what comes is no program, or one that nobody counts.
   if (counters_ == 0) state_ = State::kIdle;
 }

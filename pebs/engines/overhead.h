@@ -26,18 +26,20 @@ class Distribution {
 struct OverheadBounds {
   uint64_t around = 100;   // from enabling to the program, and from it to disabling, in sum
   uint64_t handler = 400;  // for each interrupt, its IRET included
+  uint64_t written = 200;  // more for each register that the handler writes for the plan
 };
 
 // Of all processors together.
 struct Overhead {
   Distribution before, after;  // the program; the two WRMSRs of the global control are not counted
-  Distribution handler;        // interrupts that the driver took
-  Distribution elsewhere;      // those that came when no program ran, and the kernel took
-  uint64_t records = 0;        // that the processors wrote, of PEBS and of branches
-  uint64_t system_calls = 0;   // between two records of a run
+  // Interrupts that the driver took, by how many registers it wrote for the plan.
+  std::map<unsigned, Distribution> handler;
+  Distribution elsewhere;     // those that came when no program ran, and the kernel took
+  uint64_t records = 0;       // that the processors wrote, of PEBS and of branches
+  uint64_t system_calls = 0;  // between two records of a run
 
   // Without a run and an interrupt nothing can be said.
-  bool measured() const { return after.count() > 0 && handler.count() > 0; }
+  bool measured() const { return after.count() > 0 && !handler.empty(); }
   bool within(const OverheadBounds& bounds) const;
   std::string report(const OverheadBounds& bounds) const;
 };
@@ -50,6 +52,7 @@ class OverheadMeter {
   bool watching() const { return wrote_ || in_handler_ || state_ != State::kIdle; }
   // IA32_PERF_GLOBAL_CTRL is being written, by the instruction that retires next.
   void enabled(uint64_t counters) { wrote_ = true, counters_ = counters; }
+  void write_msr(uint32_t msr);
   void retired(uint64_t ip, bool user);
   // A performance monitoring interrupt is delivered, by the driver's IDT or by the kernel's.
   void interrupt(bool to_the_driver);
@@ -75,6 +78,7 @@ class OverheadMeter {
 
   bool in_handler_ = false, drivers_ = false, returns_ = false;
   uint64_t handled_ = 0, nested_ = 0;
+  unsigned written_ = 0;  // registers that a handler of the driver's writes for the plan alone
 };
 
 }  // namespace skidproof::lab

@@ -290,7 +290,7 @@ u32 skidproof_full_width_alias(const struct skidproof_file *file, u32 msr)
 }
 
 /* Before the first write. Where there is no room the write is refused. */
-static int save(struct skidproof_file *file, u32 msr)
+int skidproof_msr_save(struct skidproof_file *file, u32 msr)
 {
 	u64 value;
 	u32 i;
@@ -322,11 +322,11 @@ static void save_first(struct skidproof_file *file)
 	u32 n;
 
 	for (n = 0; n < ARRAY_SIZE(control); n++)
-		save(file, control[n]);
+		skidproof_msr_save(file, control[n]);
 	for (n = 0; n < file->gp_counters; n++)
-		save(file, MSR_ARCH_PERFMON_PERFCTR0 + n);
+		skidproof_msr_save(file, MSR_ARCH_PERFMON_PERFCTR0 + n);
 	for (n = 0; n < file->fixed_counters; n++)
-		save(file, MSR_CORE_PERF_FIXED_CTR0 + n);
+		skidproof_msr_save(file, MSR_CORE_PERF_FIXED_CTR0 + n);
 }
 
 /* What is written where a value is given: with dry_run nothing that counts, records or traces. */
@@ -345,11 +345,9 @@ u64 skidproof_harmless(u32 msr, u64 value)
 	}
 }
 
-/* Executes one listed access on the CPU; #GP is in access->fault. */
-int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *access)
+/* Executes one listed access on the CPU, where what a write changes is saved already; #GP is in access->fault. */
+int skidproof_msr_execute(struct skidproof_file *file, struct skidproof_msr *access)
 {
-	int error;
-
 	if (access->write && !value_allowed(file, access->msr, access->value))
 		return -EPERM;
 	if (access->msr == LVT_PMI) {
@@ -363,22 +361,25 @@ int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *acce
 		}
 		return 0;
 	}
-	if (!access->write) {
+	if (access->write)
+		access->fault = skidproof_wrmsr(access->msr,
+						skidproof_harmless(access->msr, access->value));
+	else
 		access->fault = skidproof_rdmsr(access->msr, &access->value);
-		return 0;
-	}
-	error = save(file, access->msr);
-	if (error)
-		return error;
-	access->fault = skidproof_wrmsr(access->msr, skidproof_harmless(access->msr, access->value));
 	return 0;
+}
+
+int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *access)
+{
+	int error = access->write ? skidproof_msr_save(file, access->msr) : 0;
+
+	return error ?: skidproof_msr_execute(file, access);
 }
 
 /* As in traps.c: what handlers get here by. */
 NOKPROBE_SYMBOL(after);
 NOKPROBE_SYMBOL(records_elsewhere);
 NOKPROBE_SYMBOL(value_allowed);
-NOKPROBE_SYMBOL(save);
 
 static void forget_parked(struct skidproof_file *file)
 {

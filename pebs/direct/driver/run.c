@@ -449,11 +449,16 @@ static int prepare(struct running *run)
 	struct skidproof_file *file = run->file;
 	struct skidproof_run *plan = run->plan;
 	const struct skidproof_msr *after;
-	u32 last = take_last(run);
+	u32 last = take_last(run), i, lvt;
 	u64 pebs = 0, debugctl;
 	int error;
-	u32 lvt;
 
+	/* What the handler writes is saved here: an interrupt costs less, and a refusal is heard of. */
+	for (i = 0; i < plan->acknowledge_count; i++) {
+		error = skidproof_msr_save(file, run->acknowledge[i].msr);
+		if (error)
+			return error;
+	}
 	error = write_all(run, run->enable, plan->enable_count - last);
 	if (error || plan->outcome != SKIDPROOF_RETURNED)
 		return error ?: -EIO;

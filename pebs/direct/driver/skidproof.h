@@ -148,6 +148,8 @@ void skidproof_release_cpu(struct skidproof_file *file);
 bool skidproof_owned(unsigned int cpu);
 ssize_t skidproof_show_owners(char *buffer);
 int skidproof_msr_listed(const struct skidproof_file *file, const struct skidproof_msr *access);
+int skidproof_msr_save(struct skidproof_file *file, u32 msr);
+int skidproof_msr_execute(struct skidproof_file *file, struct skidproof_msr *access);
 int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *access);
 bool skidproof_ds_inside(struct skidproof_file *file, u64 ds_area, bool pebs, bool bts);
 u32 skidproof_full_width_alias(const struct skidproof_file *file, u32 msr);

@@ -195,7 +195,7 @@ static bool take_pmi(struct running *run, u64 tsc, u64 ip, u32 lvt, u64 status, 
 		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_OVF_CTRL, clear);
 	run->seen = status & ~clear;
 	for (i = 0; i < plan->acknowledge_count && !guard_only; i++)
-		skidproof_msr_access(run->file, &run->acknowledge[i]);
+		skidproof_msr_execute(run->file, &run->acknowledge[i]);
 	if (guard)
 		skidproof_guard_start(run);
 	if (guard_only || (plan->pmi_flags & SKIDPROOF_PMI_UNMASK))
@@ -336,7 +336,7 @@ NOKPROBE_SYMBOL(skidproof_guard_start);
 NOKPROBE_SYMBOL(skidproof_space_leave);
 NOKPROBE_SYMBOL(skidproof_lvt_read);
 NOKPROBE_SYMBOL(skidproof_lvt_write);
-NOKPROBE_SYMBOL(skidproof_msr_access);
+NOKPROBE_SYMBOL(skidproof_msr_execute);
 NOKPROBE_SYMBOL(skidproof_harmless);
 NOKPROBE_SYMBOL(skidproof_ds_inside);
 NOKPROBE_SYMBOL(skidproof_block_at);

@@ -844,6 +844,7 @@ void skidproof_lab_wrmsr(unsigned cpu, unsigned msr, Bit64u value) {
   constexpr Bit64u kEnable = 0x800;
   // Bochs takes a local APIC that was disabled once for one that cannot be enabled again.
   if (msr == kApicBase && (value & kEnable) != 0) BX_CPU(cpu)->msr.apicbase |= kEnable;
+  if (skidproof_lab_metering) units[cpu]->cpu.meter().write_msr(msr);
 }
 
 void skidproof_lab_hardware_interrupt(unsigned cpu, unsigned vector) {
