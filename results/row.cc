@@ -62,6 +62,7 @@ void fields(auto&& field, MaybeConst<MachineRow> auto& row) {
   field("defects", row.defects);
   field("host", row.host);
   field("os", row.os);
+  field("bios", Added{row.bios});
   field("tape", Added{row.tape});
 }
 

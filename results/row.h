@@ -180,6 +180,7 @@ struct MachineRow {
   std::vector<std::string> defects;  // armed in the model; such a machine is broken on purpose
   std::string host;                  // host name, for fleets; may be empty
   std::string os;                    // kernel name and release; may be empty
+  std::string bios;                  // of the host: vendor, version and date; empty: not readable
   std::string tape;                  // as in the run's row; host and os are the recorded ones
 };
 

@@ -194,7 +194,7 @@ void examine_tools(Findings& found) {
   } else {
     found.bad("report", python.error().message, python.error().advice);
   }
-  const std::string package = shipped("results/report");
+  const std::string package = shipped("results/skidproof");
   if (package.empty()) {
     found.bad("report package", "missing", "install skidproof whole: cmake --install");
   } else {

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <utility>
 
+#include "harness/cli/kernel_files.h"
 #include "harness/cli/pmu_users.h"
 #include "harness/cli/tapes.h"
 #include "harness/cli/text.h"
@@ -315,6 +316,20 @@ std::string microcode_note(const Identity& who) {
       who.microcode, least, processor_words(who), who.microarch->microcode_source);
 }
 
+namespace {
+
+// What Linux knows of it by DMI: vendor, version and date.
+std::string bios() {
+  std::string words;
+  for (const char* part : {"bios_vendor", "bios_version", "bios_date"}) {
+    const std::string word = read_line(fmt::format("/sys/class/dmi/id/{}", part));
+    if (!word.empty()) words += (words.empty() ? "" : " ") + word;
+  }
+  return words;
+}
+
+}  // namespace
+
 results::MachineRow machine_row(const OpenMachine& machine) {
   const Identity& who = machine.identity;
   results::MachineRow row;
@@ -342,6 +357,7 @@ results::MachineRow machine_row(const OpenMachine& machine) {
   } else if (::uname(&os) == 0) {
     row.host = os.nodename;
     row.os = fmt::format("{} {}", os.sysname, os.release);
+    row.bios = bios();
   }
   return row;
 }

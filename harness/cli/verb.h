@@ -41,7 +41,7 @@ void add_characterize(CLI::App& app, Invocation& invocation);
 void add_qualify(CLI::App& app, Invocation& invocation);
 void add_errata(CLI::App& app, Invocation& invocation);
 void add_fuzz(CLI::App& app, Invocation& invocation);
-void add_report(CLI::App& app, Invocation& invocation);
+void add_python_verbs(CLI::App& app, Invocation& invocation);
 void add_traceability(CLI::App& app, Invocation& invocation);
 
 inline constexpr char kJsonHelp[] =
@@ -61,7 +61,7 @@ std::string near_or_all(std::string_view typed, std::span<const std::string_view
 // Writes one JSON document with a line end to a file or, for "-", to standard output.
 Expected<void> write_document(const std::string& path, const results::Json& document);
 
-// The path of a file that came with the program, such as "results/report": beside an installed binary
+// The path of a file that came with the program, such as "results/skidproof": beside an installed binary
 // (../share/skidproof), or in the source tree that it was built from. Empty when there is none.
 std::string shipped(std::string_view relative);
 

@@ -51,7 +51,7 @@ class ReportTest(unittest.TestCase):
         return path
 
     def report(self, *files, exit_code=0):
-        done = subprocess.run([sys.executable, "-B", RESULTS / "report", "--out", self.out, *files], capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-B", RESULTS / "skidproof", "report", "--out", self.out, *files], capture_output=True, text=True)
         self.assertEqual(done.returncode, exit_code, done.stderr)
         page = self.out / "report.html"
         return page.read_text() if page.exists() else "", done
@@ -70,7 +70,7 @@ class TwoRuns(ReportTest):
         cls.shared = pathlib.Path(folder.name)
         sample_runs.write(cls.shared / "m.jsonl", sample_runs.model_run())
         sample_runs.write(cls.shared / "n.jsonl", sample_runs.native_run())
-        command = [sys.executable, "-B", RESULTS / "report", "--out", cls.shared / "out", cls.shared / "m.jsonl", cls.shared / "n.jsonl"]
+        command = [sys.executable, "-B", RESULTS / "skidproof", "report", "--out", cls.shared / "out", cls.shared / "m.jsonl", cls.shared / "n.jsonl"]
         cls.done = subprocess.run(command, capture_output=True, text=True)
 
     def setUp(self):

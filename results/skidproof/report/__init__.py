@@ -1,42 +1,31 @@
-"""Turns results files into one page with plots.
+"""`skidproof report`: one HTML page, with plots, that needs no other file and no network."""
 
-usage: python3 results/report --out DIR FILE...
-
-Reads JSON Lines (schema 1; "-" is standard input) and writes DIR/report.html, which needs no other file
-and no network, and each plot as DIR/<plot>.png and .svg.
-
-Exit codes: 0 written; 2 nothing could be read, or DIR cannot be written; 64 bad usage.
-"""
-
-import argparse
 import datetime
+import json
 import os
 import pathlib
 import re
 import sys
 
-sys.dont_write_bytecode = True  # a report leaves nothing beside the program
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from skidproof import rows
+from skidproof.cli import EXIT_HARNESS, EXIT_HELD, OUTPUTS, Parser, complain, result_files
 
-EXIT_HARNESS, EXIT_USAGE = 2, 64
+EXAMPLES = """\
+Examples:
+  skidproof report                                 the newest results below skidproof-out
+  skidproof report skidproof-out/* --out pages     these folders, as pages/report.html
 
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        self.print_usage(sys.stderr)
-        print(f"report: {message}", file=sys.stderr)
-        sys.exit(EXIT_USAGE)
+Exit codes: 0 written; 2 nothing could be read, or the folder cannot be written; 64 bad usage.
+"""
 
 
 def parse(arguments):
-    parser = Parser(prog="report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", required=True, metavar="DIR", help="the folder for the page and the plots; made if missing")
-    parser.add_argument("files", nargs="+", metavar="FILE", help='results files; "-" is standard input')
+    parser = Parser("report", description="One HTML page with plots from results files.", epilog=EXAMPLES)
+    parser.add_argument("files", nargs="*", metavar="FILE",
+                        help='results files (*.jsonl), folders of them, or "-" for standard input (default: the newest of each kind)')
+    parser.add_argument("--out", metavar="DIR", default=f"{OUTPUTS}/report", help="folder for report.html and the plots (default: %(default)s)")
+    parser.add_argument("--json", metavar="FILE", help='where the page stands, as JSON; "-" is standard output')
     return parser.parse_args(arguments)
-
-
-def complain(message):
-    print(f"report: {message}", file=sys.stderr)
 
 
 def slug(words):
@@ -76,15 +65,10 @@ def write(out, page, named):
 
 def main(arguments):
     options = parse(arguments)
-    try:
-        import figures
-    except ImportError as error:
-        complain(f"{error}\n  install the plotting library: apt-get install python3-matplotlib")
-        return EXIT_HARNESS
-    import page
-    import rows
+    files = result_files(options.files)
+    from skidproof.report import figures, page  # matplotlib: no other verb waits for it
 
-    sources = [rows.read_source(path) for path in dict.fromkeys(options.files)]
+    sources = [rows.read_source(path) for path in files]
     for source in sources:
         for problem in source.problems:
             complain(f"{source.path}: {problem}")
@@ -92,7 +76,7 @@ def main(arguments):
             if run.end is None:
                 complain(f"{source.path}: run {run.name} was cut short: it has no end row")
     if not any(source.readable for source in sources):
-        complain("nothing to report\n  give results files as written by --json FILE or into --out DIR")
+        complain("nothing to report", "give results files as written by --json FILE or into --out DIR")
         return EXIT_HARNESS
 
     plots = {id(run): [(machine, figures.plots_of(run, machine)) for machine in run.machine_names()]
@@ -103,11 +87,14 @@ def main(arguments):
     try:
         write(out, page.page(sources, plots, written), named)
     except OSError as error:
-        complain(f"cannot write {error.filename or out}: {error.strerror}\n  choose another place with --out DIR")
+        complain(f"cannot write {error.filename or out}: {error.strerror}", "choose another place with --out DIR")
         return EXIT_HARNESS
-    print(f"{out / 'report.html'} ({len(named)} plots beside it, PNG and SVG)")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    said = f"{out / 'report.html'} ({len(named)} plots beside it, PNG and SVG)"
+    if options.json:
+        document = json.dumps({"report": str(out / "report.html"), "files": files}, indent=2)
+        if options.json == "-":
+            said = document
+        else:
+            pathlib.Path(options.json).write_text(document + "\n", encoding="utf-8")
+    print(said, file=sys.stdout)
+    return EXIT_HELD

@@ -4,7 +4,7 @@ import html
 import json
 import pathlib
 
-import rows
+from skidproof import rows
 
 STYLE = pathlib.Path(__file__).with_name("style.css")
 SCRIPT = """

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.layout_engine import ConstrainedLayoutEngine  # noqa: E402
 from matplotlib.patches import Rectangle  # noqa: E402
 
-import rows  # noqa: E402
+from skidproof import rows  # noqa: E402
 
 # Ink and paper are marked by colours that nothing else uses, so that the copy of the SVG inside the page
 # can take the page's own (light or dark).

@@ -1,0 +1,58 @@
+// The verbs that read results: Python does it, and knows their options.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "harness/cli/python.h"
+#include "harness/cli/verb.h"
+
+namespace skidproof::cli {
+namespace {
+
+struct PythonVerb {
+  const char* name;
+  const char* brief;
+};
+constexpr PythonVerb kVerbs[] = {
+    {"report", "one HTML page with plots from result files"},
+};
+
+// Does not come back, unless it cannot begin.
+int become_python(const std::string& verb, const std::vector<std::string>& arguments) {
+  const std::string package = shipped("results/skidproof");
+  if (package.empty()) {
+    return complain(kExitHarnessFailed, "the Python package that reads results is missing",
+                    "install skidproof whole (cmake --install), or keep its source tree");
+  }
+  const auto python = find_python("json");
+  if (!python) return complain(kExitHarnessFailed, python.error());
+  std::vector<std::string> words = {*python, "-B", package, verb};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  ::execvp(argv.front(), argv.data());
+  return complain(kExitHarnessFailed,
+                  fmt::format("cannot run {}: {}", words.front(), std::strerror(errno)));
+}
+
+}  // namespace
+
+void add_python_verbs(CLI::App& app, Invocation& invocation) {
+  for (const PythonVerb& one : kVerbs) {
+    CLI::App* verb = app.add_subcommand(one.name, one.brief);
+    verb->set_help_flag();  // Python's help has the options
+    verb->prefix_command();
+    verb->callback([verb, &invocation] {
+      invocation.action = [verb] { return become_python(verb->get_name(), verb->remaining()); };
+    });
+  }
+}
+
+}  // namespace skidproof::cli
