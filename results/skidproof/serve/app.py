@@ -1,0 +1,227 @@
+"""The service's addresses: pages for people, JSON for programs, metrics for Prometheus. Nothing here can write."""
+
+import contextlib
+import math
+import os
+import re
+import threading
+import time
+
+from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from skidproof import store as stores
+from skidproof.cli import Complaint
+from skidproof.export import prometheus
+
+KEPT_S = 15  # how long an answer that costs much is given again
+LIMIT = Query(100, ge=1, le=1000, description="Items of this page at most.")
+AFTER = Query(None, max_length=400, description="`next` of the page before.")
+KEY = Path(..., ge=1, le=2**31 - 1, description="The machine's number, as in /api/v1/machines.")
+NAME = {"max_length": 200}
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
+KINDS = ("runs", "tests", "measurements", "errata", "evidence", "failures")
+
+
+class Kept:
+    """Answers that are given again for a while: of many who ask at once one has it made, the others wait for it."""
+
+    def __init__(self, most=64):
+        self.most, self.lock, self.answers, self.makers = most, threading.Lock(), {}, {}
+
+    def get(self, key, make):
+        with self.lock:
+            until, answer = self.answers.get(key, (0, None))
+            if time.monotonic() < until:
+                return answer
+            maker = self.makers.setdefault(key, threading.Lock())
+        with maker:
+            with self.lock:
+                until, answer = self.answers.get(key, (0, None))
+            if time.monotonic() < until:
+                return answer
+            answer = make()
+            with self.lock:
+                self.answers.pop(key, None)
+                self.answers[key] = (time.monotonic() + KEPT_S, answer)
+                while len(self.answers) > self.most:
+                    oldest = next(iter(self.answers))
+                    self.answers.pop(oldest), self.makers.pop(oldest, None)
+            return answer
+
+
+def readable(request: Request):
+    """Characters that no name has are refused before a database sees them; so is what nothing here asks for."""
+    known = {parameter.alias for parameter in request.scope["route"].dependant.query_params}
+    for name, value in request.query_params.multi_items():
+        if name not in known:
+            raise HTTPException(400, f"there is no parameter {name[:80]!r} here; there are: {', '.join(sorted(known)) or 'none'}")
+        if not value.isprintable():
+            raise HTTPException(400, f"{name}: characters that cannot be printed")
+    for value in request.path_params.values():
+        if isinstance(value, str) and not value.isprintable():
+            raise HTTPException(400, "characters that cannot be printed")
+
+
+def plain(value):
+    """As JSON can say it: numbers that are none are null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if hasattr(value, "isoformat"):
+        return None if value != value else value.isoformat()
+    if hasattr(value, "item"):
+        return plain(value.item())
+    if isinstance(value, dict):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    return value if value is None or isinstance(value, (bool, int, str)) else None
+
+
+def page_of(items, following=None):
+    return {"items": [plain(item) for item in items], "next": following}
+
+
+def page_after(items, key, limit, after):
+    """Of items that are all at hand; `after` is the last one's key on the page before."""
+    if after is not None:
+        if not re.fullmatch(r"[0-9]{1,18}", after):
+            raise HTTPException(400, "after: not a `next` of this list")
+        items = [item for item in items if item[key] > int(after)]
+    chosen = items[:limit]
+    return page_of(chosen, str(chosen[-1][key]) if len(items) > limit else None)
+
+
+def application(url):
+    """The service over the store at this URL, which is opened for reading alone."""
+    store = stores.open(url, read_only=True)
+    kept = Kept()
+    app = FastAPI(title="Skidproof's results", version="1", docs_url=None, redoc_url=None, dependencies=[Depends(readable)],
+                  description="Read-only. Lists are paged: ask again with `after` set to `next` until it is null.")
+
+    @app.middleware("http")
+    async def headers(request, call_next):
+        answer = await call_next(request)
+        answer.headers.update(HEADERS)
+        return answer
+
+    @app.exception_handler(StarletteHTTPException)
+    async def refused(_, error):
+        return JSONResponse({"error": str(error.detail)}, error.status_code, headers=getattr(error, "headers", None))
+
+    @app.exception_handler(RequestValidationError)
+    async def bad_query(_, error):
+        said = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors()[:5])
+        return JSONResponse({"error": said}, 400)
+
+    @app.exception_handler(Complaint)
+    async def complained(_, error):
+        code = 400 if error.exit_code == 64 else 503
+        return JSONResponse({"error": error.message, "advice": error.advice}, code, headers={} if code == 400 else {"Retry-After": "10"})
+
+    pages(app, store, kept)
+    lists(app, store)
+
+    @app.get("/healthz", tags=["operation"])
+    def healthz():
+        """Whether the store answers: 200, or 503 with the reason."""
+        return {"status": "ok", **plain(store.check())}
+
+    @app.get("/metrics", response_class=PlainTextResponse, tags=["operation"])
+    def metrics():
+        """The last run of each machine, as `skidproof export --format prometheus` writes it."""
+        return PlainTextResponse(kept.get("metrics", lambda: prometheus.metrics_text(store.last_runs())),
+                                 media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return app
+
+
+def subject_of(store, key):
+    found = store.subject(key)
+    if found is None:
+        raise HTTPException(404, f"there is no machine {key}")
+    return found
+
+
+def rows_of(store, run):
+    rows = store.run_rows(run)
+    if rows is None:
+        raise HTTPException(404, f"there is no run {run[:80]!r}")
+    return rows
+
+
+def pages(app, store, kept):
+    from skidproof.report import stored  # matplotlib
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    def fleet_page():
+        return HTMLResponse(kept.get("fleet", lambda: stored.fleet_page(store, served=True)))
+
+    @app.get("/machines/{subject}", response_class=HTMLResponse, include_in_schema=False)
+    def machine_page(subject: int = KEY):
+        subject_of(store, subject)
+        return HTMLResponse(kept.get(("machine", subject), lambda: stored.history_page(store, subject, served=True)))
+
+    @app.get("/runs/{run}", response_class=HTMLResponse, include_in_schema=False)
+    def run_page(run: str = Path(..., **NAME)):
+        rows = rows_of(store, run)
+        return HTMLResponse(kept.get(("run", run), lambda: stored.run_page(rows)))
+
+
+def lists(app, store):
+    @app.get("/api/v1/machines", tags=["machines"])
+    def machines(limit: int = LIMIT, after: str = AFTER):
+        """Every machine: host, name and core type, with the facts and the counts of its last run."""
+        return page_after(store.subjects().to_dict("records"), "subject", limit, after)
+
+    @app.get("/api/v1/machines/{subject}", tags=["machines"])
+    def machine(subject: int = KEY):
+        """One machine."""
+        return plain(subject_of(store, subject))
+
+    @app.get("/api/v1/machines/{subject}/nights", tags=["machines"])
+    def nights(subject: int = KEY, limit: int = LIMIT, after: str = AFTER):
+        """What was true of the machine in each of its runs: microcode, kernel, BIOS, version."""
+        subject_of(store, subject)
+        return page_after(store.facts(subject).to_dict("records"), "run", limit, after)
+
+    @app.get("/api/v1/machines/{subject}/changes", tags=["machines"])
+    def changes(subject: int = KEY, limit: int = LIMIT):
+        """The change points of its figures, and what else changed then."""
+        subject_of(store, subject)
+        return page_of(store.change_points(subject).head(limit).to_dict("records"))
+
+    @app.get("/api/v1/runs/{run}", tags=["runs"])
+    def run_rows(run: str = Path(..., **NAME), limit: int = LIMIT, after: str = AFTER):
+        """The rows of a run, as the file held them."""
+        rows = [{"number": number, "row": row} for number, row in enumerate(rows_of(store, run), start=1)]
+        page = page_after(rows, "number", limit, after)
+        return {"items": [item["row"] for item in page["items"]], "next": page["next"]}
+
+    for kind in KINDS:
+        listing(app, store, kind)
+
+
+def listing(app, store, kind):
+    @app.get(f"/api/v1/{kind}", tags=[kind], name=kind, description=f"The {kind} that the filters leave, in the store's order.")
+    def listed(machine: str = Query(None, **NAME, description="A host, or HOST/NAME; * and ? are wildcards."),
+               run: str = Query(None, **NAME, description="A run's id."),
+               test: str = Query(None, **NAME, description="A test's id; * and ? are wildcards."),
+               status: str = Query(None, regex="^(pass|fail|error|skip|xfail|xpass|observed|disturbed)$"),
+               figure: str = Query(None, **NAME, description="A measurement's name; * and ? are wildcards."),
+               erratum: str = Query(None, **NAME), since: str = Query(None, max_length=40, description="UTC, as 2026-03-01 or with a time."),
+               until: str = Query(None, max_length=40), limit: int = LIMIT, after: str = AFTER):
+        filters = {"machine": machine, "run": run, "test": test, "status": status, "figure": figure, "erratum": erratum,
+                   "since": since, "until": until}
+        items, following = store.query(kind, {key: value for key, value in filters.items() if value is not None}, limit=limit, after=after)
+        return page_of(items, following)
+
+
+def from_environment():
+    """What a worker process serves."""
+    with contextlib.suppress(KeyError):
+        return application(os.environ["SKIDPROOF_STORE"])
+    raise Complaint("no store is named")
