@@ -20,6 +20,7 @@ struct PythonVerb {
 };
 constexpr PythonVerb kVerbs[] = {
     {"report", "one HTML page with plots from result files"},
+    {"store", "the history of many runs in SQLite or PostgreSQL: add, query, prune, migrate"},
 };
 
 // Does not come back, unless it cannot begin.

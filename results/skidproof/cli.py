@@ -14,6 +14,7 @@ OUTPUTS = "skidproof-out"
 # Each is a module with main(arguments) -> exit code, and the Debian packages that it cannot do without.
 VERBS = {
     "report": "skidproof.report",
+    "store": "skidproof.store.verb",
 }
 PACKAGES = {  # by module
     "alembic": "python3-alembic", "fastapi": "python3-fastapi", "matplotlib": "python3-matplotlib", "numpy": "python3-numpy",

@@ -183,6 +183,21 @@ def open_engine(name=None, create=False, read_only=False):
     return engine, url
 
 
+def migration_steps(name=None):
+    """(url, version, [(revision, words)] that are missing) of an existing store. Complaint as of open_engine."""
+    url = location(name)
+    if url.get_backend_name() == "sqlite" and not pathlib.Path(url.database).exists():
+        raise usage(f"there is no store '{url.database}'", "make one: skidproof store add RESULT…; or name another with --store")
+    with plain_words(url), engine_of(url, read_only=True).connect() as connection:
+        found = version(connection)
+    if found is None:
+        raise Complaint(f"{shown(url)} holds no results yet", "load some: skidproof store add RESULT…")
+    known = [revision for revision, _ in revisions()]
+    if found not in known:
+        _refuse_version(url, found)
+    return url, found, revisions(found)
+
+
 def _refuse_version(url, found):
     if found in [revision for revision, _ in revisions()]:
         raise Complaint(f"{shown(url)} is of an older skidproof (tables of version {found}, not {schema.REVISION})",

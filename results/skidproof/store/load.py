@@ -11,11 +11,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 
 import sqlalchemy
 
 from skidproof.store import database, lines, schema
-from skidproof.store.reader import PIECE, Dictionaries, Reader, clean, decode, digest_of
+from skidproof.store.reader import PIECE, STATUSES, Dictionaries, Problem, Reader, clean, decode, digest_of
 
 BATCH_RUNS = 128   # short runs of one transaction
 ATTEMPTS = 5       # of a transaction that other loaders stand in the way of
@@ -23,6 +24,7 @@ DICTIONARY_LOCK, RUN_LOCKS = 8131002, 8131003  # of PostgreSQL's advisory locks
 TABLES = ("runs", "run_subjects", "run_lines", "measurements", "verdicts", "evidence", "failures", "errata", "defects",
           "qualifications", "unmeasured", "other_rows")
 COLUMNS = {name: [column.name for column in schema.metadata.tables[name].columns] for name in TABLES}
+NO_COUNTS = (0,) * len(STATUSES)
 OUTCOMES = ("loaded", "extended", "there", "shorter", "refused")
 
 
@@ -35,7 +37,13 @@ class FileReport:
         self.runs = {outcome: [] for outcome in OUTCOMES}
 
     def failed(self):
+        """Something of the file is not in the store."""
         return self.lost or bool(self.runs["refused"])
+
+    def add_problem(self, line, words):
+        self.problems.append(Problem(line, words, True))
+        self.problem_count += 1
+        self.lost = True
 
 
 # COPY's text format, by type.
@@ -53,7 +61,7 @@ class SqliteTarget:
 
     def __init__(self, engine, lock=None):
         self.engine, self.lock = engine, lock or contextlib.nullcontext()
-        self.connection = engine.connect()
+        self.connection = engine.connect().execution_options(autocommit=False)
         self.dbapi = self.connection.connection.dbapi_connection
         self.held = contextlib.ExitStack()
         self.buffers = {name: [] for name in TABLES}
@@ -144,7 +152,7 @@ class PostgresTarget:
     """Writes rows into PostgreSQL by COPY."""
 
     def __init__(self, engine):
-        self.connection = engine.connect()
+        self.connection = engine.connect().execution_options(autocommit=False)
         self.dbapi = self.connection.connection.dbapi_connection
         self.dbapi.autocommit = True
         self.cursor = self.dbapi.cursor()
@@ -453,7 +461,8 @@ class Loader:
 
     def _put_facts(self, number, run):
         subjects = self.dictionaries.found["subjects"]
-        self.target.rows("run_subjects", [(number, subjects[subject], *facts) for subject, facts in run.facts.items()])
+        self.target.rows("run_subjects", [
+            (number, subjects[subject], *facts, *run.counts.get(subject, NO_COUNTS)) for subject, facts in run.facts.items()])
 
     # A long run: its own transaction, piece by piece.
 
@@ -539,7 +548,8 @@ def _within(few, many):
 
 @contextlib.contextmanager
 def opened(path):
-    """A seekable stream of a results file: "-" is standard input; .gz and .zst are unpacked into a temporary file."""
+    """(stream, problem) of a results file: a seekable stream, and what was wrong with unpacking it. "-" is standard input; .gz and
+    .zst are unpacked into a temporary file, as far as they can be."""
     with contextlib.ExitStack() as stack:
         if path == "-":
             yield _spooled(stack, sys.stdin.buffer)
@@ -548,18 +558,19 @@ def opened(path):
         elif path.endswith(".zst"):
             os.stat(path)
             process = stack.enter_context(subprocess.Popen(["zstd", "-dcq", "--", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-            stream = _spooled(stack, process.stdout)
+            stream, problem = _spooled(stack, process.stdout)
             words = process.stderr.read().decode(errors="replace").strip()
-            if process.wait():
-                raise OSError(0, words or "zstd failed", path)
-            yield stream
+            yield stream, (words or "zstd failed") if process.wait() else problem
         else:
             stream = stack.enter_context(open(path, "rb", buffering=1 << 20))
-            yield stream if stream.seekable() else _spooled(stack, stream)
+            yield (stream, None) if stream.seekable() else _spooled(stack, stream)
 
 
 def _spooled(stack, source):
-    stream = stack.enter_context(tempfile.SpooledTemporaryFile(max_size=PIECE))
-    shutil.copyfileobj(source, stream, 1 << 20)
+    stream, problem = stack.enter_context(tempfile.SpooledTemporaryFile(max_size=PIECE)), None
+    try:
+        shutil.copyfileobj(source, stream, 1 << 16)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        problem = f"unpacking it ends early: {error}"
     stream.seek(0)
-    return stream
+    return stream, problem

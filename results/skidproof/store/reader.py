@@ -19,6 +19,7 @@ OPEN_RUNS = 16         # runs of one file without an end row that further rows a
 PROBLEMS_KEPT = 100    # of one file
 KEY_BYTES = 400        # of a text that is part of an index
 SHAPES_KEPT = 100_000
+STATUSES = ("pass", "fail", "error", "skip", "xfail", "xpass", "observed", "disturbed")  # of verdicts, as the store counts them
 INT32, INT64 = (1 << 31) - 1, (1 << 63) - 1
 
 # A measurement as the writer writes it is taken apart without parsing it: that is most of what a fleet sends. What this expression
@@ -167,7 +168,7 @@ class RunRows:
         self.count = 0
         self.end = None
         self.damaged = False      # lines of it are missing, or those of another run mixed in
-        self.verdicts = 0         # test rows, as the end row counts them
+        self.counts = {}          # of verdicts, by subject, in the order of STATUSES
         self.seen = set()         # verdicts, figures … that may be there once
         self.open_test = None
         self.numbers = dict.fromkeys(("unmeasured", "other_rows"), 0)
@@ -434,16 +435,16 @@ class Reader:
             self.problem(number, "a `test` row with an unusable `repetition`: kept, but not among the verdicts", lost=False)
             return None
         run.open_test = None
-        run.verdicts += 1
         clauses = [clause for clause in row.get("clauses", ()) if isinstance(clause, str)]
         test = dictionaries.number("tests", (key_text(row["id"]), json_or_none(clauses), text_or_none(row.get("stage")) or ""))
         if not run.once("test", subject, row["id"], repetition):
-            run.verdicts -= 1
             if self._rivals(run, row["machine"]):
                 return self._mixed(run, number, row["machine"])
             self.problem(number, f"a second verdict on {row['id']}: kept, but not among the verdicts", lost=False)
             run.damaged = True
             return None
+        counts = run.counts.setdefault(subject, [0] * len(STATUSES))
+        counts[STATUSES.index(row["status"])] += 1
         tried = row.get("repetitions") or {}
         reason = row.get("reason")
         run.add("verdicts", subject, test, repetition, row["status"], text_or_none(row.get("skip_category")),
@@ -564,11 +565,12 @@ class Reader:
         if began and ended and ended < began:
             self.problem(number, f"run {run.id} ends before it starts: the machine's clock went backwards", lost=False)
         counts = row.get("counts")
-        if counts and run.verdicts:
+        here = sum(map(sum, run.counts.values()))
+        if counts and here:
             said = sum(count for count in counts.values() if int_or_none(count) is not None)
-            if said != run.verdicts:
+            if said != here:
                 run.damaged = True
-                self.problem(number, f"run {run.id} ends with {said} verdicts, and {run.verdicts} are here", lost=False)
+                self.problem(number, f"run {run.id} ends with {said} verdicts, and {here} are here", lost=False)
 
     def _nothing(self, run, number, row, raw):
         """A test or a measurement begins: there is nothing to know of it but its line."""

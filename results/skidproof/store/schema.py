@@ -7,6 +7,8 @@ for each measurement costs more than loading it; only the loader writes them, in
 from sqlalchemy import (JSON, BigInteger, Boolean, Column, DateTime, Float, ForeignKey, Index, Integer, LargeBinary,
                         MetaData, Table, Text, UniqueConstraint)
 
+from skidproof.store.reader import STATUSES
+
 REVISION = "0002"  # the newest file in migrations/versions
 
 metadata = MetaData(naming_convention={
@@ -45,7 +47,7 @@ run_subjects = _table(
     Column("provenance", Text, nullable=False), Column("vendor", Text), Column("brand", Text), Column("family", Integer),
     Column("model", Integer), Column("stepping", Integer), Column("microcode", Text), Column("microarch", Text), Column("hypervisor", Text),
     Column("os", Text), Column("bios", Text), Column("pmu", Boolean), Column("sibling_thread", Boolean), Column("capabilities", JSON),
-    Column("defects", JSON), Index(None, "subject", "run"))
+    Column("defects", JSON), *(Column(status, Integer, nullable=False) for status in STATUSES), Index(None, "subject", "run"))
 figures = _table(
     "figures", Column("figure", Integer, primary_key=True), Column("name", Text, nullable=False), Column("unit", Text, nullable=False),
     Column("statistic", Text, nullable=False), Column("parameters", Text, nullable=False),
