@@ -70,6 +70,7 @@ def _prepare_sqlite(connection, read_only):
     else:
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA cache_size = -65536")
+        connection.execute("PRAGMA wal_autocheckpoint = 8000")
 
 
 @contextlib.contextmanager

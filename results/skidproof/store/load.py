@@ -125,7 +125,7 @@ class SqliteTarget:
         self.buffers["measurements"] += [
             (subjects[shape.subject], figures[shape.figure], number, float(value), None if low == b"null" else float(low),
              None if high == b"null" else float(high), int(n), texts[shape.interval], int(switches), int(migrations), int(smi), float(steal))
-            for shape, (_, value, _, n, low, high, _, switches, migrations, smi, steal) in run.plain]
+            for shape, value, n, low, high, switches, migrations, smi, steal in run.plain]
 
     def rows(self, table, rows):
         self.buffers[table] += rows
@@ -238,7 +238,7 @@ class PostgresTarget:
     def plain(self, number, run, dictionaries):
         subjects, figures, texts = (dictionaries.found[kind] for kind in ("subjects", "figures", "texts"))
         prefixes, out, run_number = {}, self.buffers["measurements"], b"%d" % number
-        for shape, (_, value, _, n, low, high, _, switches, migrations, smi, steal) in run.plain:
+        for shape, value, n, low, high, switches, migrations, smi, steal in run.plain:
             known = prefixes.get(shape.figure, 0)
             if known == 0 or known[0] is not shape:
                 known = prefixes[shape.figure] = (shape, b"%d\t%d\t%b\t" % (subjects[shape.subject], figures[shape.figure], run_number),
@@ -314,6 +314,9 @@ class Loader:
 
     def load(self, path, stream, progress=None, replace=()):
         """Loads one seekable stream; returns its FileReport."""
+        if self.dictionaries.large():
+            self.flush()
+            self.dictionaries.clear()
         report = self.report = FileReport(path)
         self.again, self.replace = set(), frozenset(replace)
         reader = Reader(path, self.dictionaries, self._take)
@@ -377,8 +380,6 @@ class Loader:
         for (run, report), outcome in zip(self.batch, outcomes):
             report.runs[outcome].append(run.id)
         self.batch, self.batch_size = [], 0
-        if self.dictionaries.large() and not self.long:
-            self.dictionaries.clear()
 
     def _flush_once(self):
         ids = [run.id for run, _ in self.batch]

@@ -1,6 +1,7 @@
 """Loads many files with several processes, each with its own connection."""
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import queue
@@ -85,6 +86,7 @@ def _work(engine, url, lock, tasks, say):
     """Loads the (number, path) of `tasks` and says("reports", [(number, FileReport)]) when they are on the disk's way; returns
     the Complaint that ended it, or None."""
     waiting = []
+    gc.disable()  # rows come and go in great numbers and in no circles
     try:
         with database.plain_words(url):
             loader = load.Loader(engine, url, lock)
@@ -100,6 +102,8 @@ def _work(engine, url, lock, tasks, say):
                 loader.close()
     except Complaint as complaint:
         return complaint
+    finally:
+        gc.enable()
     return None
 
 

@@ -22,16 +22,30 @@ SHAPES_KEPT = 100_000
 STATUSES = ("pass", "fail", "error", "skip", "xfail", "xpass", "observed", "disturbed")  # of verdicts, as the store counts them
 INT32, INT64 = (1 << 31) - 1, (1 << 63) - 1
 
-# A measurement as the writer writes it is taken apart without parsing it: that is most of what a fleet sends. What this expression
-# does not know by heart goes the long way, and comes out the same.
+# Most of what a fleet sends are measurements and tests as the writer writes them. They are taken apart without parsing them whole: the
+# head of a line, up to the first number, is looked up among those that were parsed before, and an expression takes the rest. What
+# is written otherwise goes the long way, and comes out the same.
 _NUMBER = rb"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,40})?(?:[eE][-+]?[0-9]{1,2})?"
+_COUNT = rb"(0|[1-9][0-9]{0,8})"
+_LONG_COUNT = rb"(0|[1-9][0-9]{0,17})"
 _WORD = rb'"[^"\\]*"'
+_SIMPLE = rb'"[ !#-\[\]-~]*"'  # in any case a JSON string
 PLAIN = re.compile(
-    rb'(\{"type":"measurement","machine":' + _WORD + rb',"microarch":' + _WORD + rb',"name":' + _WORD + rb',"value":)(' + _NUMBER +
-    rb')(,"unit":' + _WORD + rb',"statistic":' + _WORD + rb',"n":)([1-9][0-9]{0,8}),"low":(null|' + _NUMBER + rb'),"high":(null|' + _NUMBER +
-    rb')(,"interval":' + _WORD + rb',"parameters":\{[^{}]*\},"noise":\{"involuntary_switches":)(0|[1-9][0-9]{0,8}),"migrations":'
-    rb'(0|[1-9][0-9]{0,8}),"smi":(0|[1-9][0-9]{0,8}),"steal_s":(' + _NUMBER + rb')\}\}\r?\n?').fullmatch
-PLAIN_START = b'{"type":"measurement",'
+    rb',"value":(' + _NUMBER + rb')(,"unit":' + _WORD + rb',"statistic":' + _WORD + rb'),"n":([1-9][0-9]{0,8}),"low":(null|' + _NUMBER +
+    rb'),"high":(null|' + _NUMBER + rb')(,"interval":' + _WORD + rb',"parameters":\{[^{}]*\}),"noise":\{"involuntary_switches":' + _COUNT +
+    rb',"migrations":' + _COUNT + rb',"smi":' + _COUNT + rb',"steal_s":(' + _NUMBER + rb')\}\}\r?\n?').fullmatch
+PLAIN_START, PLAIN_SPLIT = b'{"type":"measurement",', b',"value":'
+PLAIN_TEST = re.compile(
+    rb',"duration_s":(' + _NUMBER + rb'),"seed":' + _LONG_COUNT + rb',"repetition":' + _COUNT + rb',"iterations":' + _LONG_COUNT +
+    rb',"comparisons":' + _LONG_COUNT + rb',"failures":\[\],"evidence":(\{.*\})(,"stage":' + _WORD + rb',"erratum":' + _WORD +
+    rb'),"repetitions":\{"n":' + _COUNT + rb',"k":' + _COUNT + rb',"voided":' + _COUNT + rb',"rate":(' + _NUMBER + rb'),"low":(null|' +
+    _NUMBER + rb'),"high":(null|' + _NUMBER + rb')\}\}\r?\n?').fullmatch
+TEST_START, TEST_SPLIT = b'{"type":"test",', b',"duration_s":'
+PLAIN_BEGIN = re.compile(
+    rb'\{"type":"test-start","machine":(' + _SIMPLE + rb'),"microarch":' + _SIMPLE + rb',"id":(' + _SIMPLE + rb'),"clauses":\[(?:' + _SIMPLE +
+    rb'(?:,' + _SIMPLE + rb')*)?\],"seed":' + _LONG_COUNT + rb',"repetition":' + _COUNT + rb',"started":' + _SIMPLE + rb'\}\r?\n?').fullmatch
+BEGIN_START = b'{"type":"test-start",'
+TEST_HEAD_KEYS = {"type", "machine", "microarch", "id", "clauses", "citations", "status", "skip_category", "reason"}
 PLAIN_KEYS = {"type", "machine", "microarch", "name", "value", "unit", "statistic", "n", "low", "high", "interval", "parameters", "noise"}
 NOISE = ("involuntary_switches", "migrations", "smi", "steal_s")
 
@@ -40,6 +54,7 @@ def _refuse(word):
     raise ValueError(f"{word} is not JSON")
 
 
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":"), sort_keys=True).encode
 decode = json.JSONDecoder(parse_constant=_refuse).decode
 
 
@@ -89,7 +104,7 @@ def json_or_none(value):
     if value is None:
         return None
     try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":"), sort_keys=True)
+        return _encode(value)
     except (ValueError, RecursionError):
         return None
 
@@ -117,6 +132,7 @@ class Shape:
     figure: int
     interval: int
     stand_in: str  # what stands for the row among the run's lines, behind the ids of the figure and the subject
+    key: int       # of the subject and the figure
 
 
 class Dictionaries:
@@ -128,7 +144,7 @@ class Dictionaries:
         self.clear()
 
     def clear(self):
-        self.numbers = {kind: {} for kind in self.KINDS}
+        self.numbers = {kind: {} for kind in (*self.KINDS, "places")}
         self.found = {kind: [] for kind in self.KINDS}
         self.shapes = {}
 
@@ -163,6 +179,7 @@ class RunRows:
         self.id = key_text(row["id"])
         self.claims = {row["machine"]}
         self.subjects, self.facts = {}, {}
+        self.place = None         # stands for `subjects`
         self.hasher = hashlib.blake2b(digest_size=16)
         self.head_digest = ""
         self.count = 0
@@ -195,6 +212,12 @@ class RunRows:
             return False
         self.seen.add(key)
         return True
+
+    def count_verdict(self, subject, status):
+        counts = self.counts.get(subject)
+        if counts is None:
+            counts = self.counts[subject] = [0] * len(STATUSES)
+        counts[STATUSES.index(status)] += 1
 
     def close_piece(self):
         """Takes the lines into the digest."""
@@ -244,25 +267,17 @@ class Reader:
             self.problems.append(Problem(line, words, lost))
 
     def read(self, stream, progress=None):
-        plain, shapes = PLAIN, self.dictionaries.shapes
+        """Reads the stream to its end."""
         for number, raw in enumerate(iter(functools.partial(stream.readline, LONGEST_LINE), b""), start=1):
             self.bytes += len(raw)
             if progress and not number & 4095:
                 progress(self.bytes)
             run = self.current
-            if run is not None and raw.startswith(PLAIN_START) and (match := plain(raw)):
-                groups = match.groups()
-                shape = shapes.get((run.subjects.get(None), groups[0], groups[2], groups[6]))
-                if shape is not None and (shape.subject, shape.figure) not in run.seen:
-                    run.seen.add((shape.subject, shape.figure))
-                    run.plain.append((shape, groups))
-                    run.lines.append(shape)
-                    run.raw.append(raw)
-                    run.count += 1
-                    run.size += len(raw)
-                    if run.size > PIECE:
-                        self._piece(run)
-                    continue
+            if run is not None and (
+                    raw.startswith(PLAIN_START) and self._known_measurement(run, raw) or
+                    raw.startswith(TEST_START) and self._known_test(run, raw) or
+                    raw.startswith(BEGIN_START) and self._plain_begin(run, raw)):
+                continue
             if len(raw) == LONGEST_LINE and not raw.endswith(b"\n"):
                 while (rest := stream.readline(LONGEST_LINE)) and not rest.endswith(b"\n"):
                     self.bytes += len(rest)
@@ -274,6 +289,84 @@ class Reader:
             self._close(run)
         if not self.rows and not self.runs and not self.problem_count:
             self.problem(0, "is empty: no rows")
+
+    def _known_measurement(self, run, raw):
+        """Takes a measurement whose like was parsed before; False where it was not."""
+        at = raw.find(PLAIN_SPLIT)
+        match = PLAIN(raw, at) if at > 0 else None
+        if match is None:
+            return False
+        value, unit, n, low, high, tail, switches, migrations, smi, steal = match.groups()
+        shape = self.dictionaries.shapes.get((run.place, raw[:at], unit, tail))
+        if shape is None or shape.key in run.seen:
+            return False
+        run.seen.add(shape.key)
+        run.plain.append((shape, value, n, low, high, switches, migrations, smi, steal))
+        run.lines.append(shape)
+        run.raw.append(raw)
+        run.count += 1
+        run.size += len(raw)
+        if run.size > PIECE:
+            self._piece(run)
+        return True
+
+    def _known_test(self, run, raw):
+        """The same of a test without failures."""
+        at = raw.find(TEST_SPLIT)
+        shape = self.dictionaries.shapes.get((run.place, raw[:at])) if at > 0 else None
+        match = PLAIN_TEST(raw, at) if shape else None
+        if match is None:
+            return False
+        duration, seed, repetition, iterations, comparisons, evidence, tail, n, k, voided, rate, low, high = match.groups()
+        subject, tests, test_id, status, *before = shape
+        test = tests.get(tail)
+        repetition = int(repetition)
+        if test is None or hash(("test", subject, test_id, repetition)) in run.seen:
+            return False
+        try:
+            found = decode(evidence.decode("utf-8"))
+        except (ValueError, RecursionError):
+            return False
+        run.once("test", subject, test_id, repetition)
+        run.open_test = None
+        test, erratum = test
+        run.count_verdict(subject, status)
+        run.add("verdicts", subject, test, repetition, status, *before, erratum, float(duration), seed.decode(), int(iterations),
+                int(comparisons), int(n), int(k), int(voided), float(rate), None if low == b"null" else float(low),
+                None if high == b"null" else float(high))
+        self._all_evidence(run, subject, test, repetition, found)
+        run.lines.append(raw.rstrip(b"\r\n"))
+        self._count(run, raw)
+        return True
+
+    def _remember_test(self, run, raw, row, subject, test):
+        """So that the next one like this is known."""
+        at = raw.find(TEST_SPLIT)
+        match = PLAIN_TEST(raw, at) if at > 0 else None
+        if match is None:
+            return
+        try:
+            head = decode(raw[:at].decode("utf-8") + "}")
+        except (ValueError, RecursionError):
+            return
+        if head.keys() == TEST_HEAD_KEYS and all(head[name] == row[name] for name in TEST_HEAD_KEYS):
+            reason = row["reason"]
+            shape = self.dictionaries.shapes.setdefault((run.place, raw[:at]), (
+                subject, {}, row["id"], row["status"], text_or_none(row["skip_category"]), self._text(reason) if reason else None))
+            shape[1][match.group(7)] = (test, text_or_none(row["erratum"]) or None)
+
+    def _plain_begin(self, run, raw):
+        """Takes a test-start row: there is nothing to know of it but its line."""
+        match = PLAIN_BEGIN(raw)
+        if match is None or len(self.open) > 1:
+            return False
+        machine, test, _, repetition = match.groups()
+        run.open_test = (machine[1:-1].decode(), test[1:-1].decode(), int(repetition))
+        if not run.open_test[0] or not run.open_test[1]:
+            return False
+        run.lines.append(raw.rstrip(b"\r\n"))
+        self._count(run, raw)
+        return True
 
     def _line(self, number, raw):
         try:
@@ -385,7 +478,7 @@ class Reader:
         """The subject of the machine from here on."""
         key = (key_text(text_or_none(row.get("host")) or "unknown"), key_text(machine), key_text(text_or_none(row.get("core_type")) or ""))
         subject = run.subjects[machine] = self.dictionaries.number("subjects", key)
-        run.subjects[None] = tuple(sorted((name, number) for name, number in run.subjects.items() if name is not None))
+        run.place = self.dictionaries.number("places", tuple(sorted(run.subjects.items())))
         provenance = rows_module.provenance(machine, row).lower().replace(" ", "-")
         run.facts[subject] = (
             provenance, *(text_or_none(row.get(name)) for name in ("vendor", "brand")),
@@ -443,8 +536,7 @@ class Reader:
             self.problem(number, f"a second verdict on {row['id']}: kept, but not among the verdicts", lost=False)
             run.damaged = True
             return None
-        counts = run.counts.setdefault(subject, [0] * len(STATUSES))
-        counts[STATUSES.index(row["status"])] += 1
+        run.count_verdict(subject, row["status"])
         tried = row.get("repetitions") or {}
         reason = row.get("reason")
         run.add("verdicts", subject, test, repetition, row["status"], text_or_none(row.get("skip_category")),
@@ -452,17 +544,21 @@ class Reader:
                 seed_text(row.get("seed")), int_or_none(row.get("iterations")), int_or_none(row.get("comparisons")),
                 int_or_none(tried.get("n"), INT32), int_or_none(tried.get("k"), INT32), int_or_none(tried.get("voided"), INT32),
                 real_or_none(tried.get("rate")), real_or_none(tried.get("low")), real_or_none(tried.get("high")))
+        self._all_evidence(run, subject, test, repetition, row.get("evidence", {}))
+        for index, message in enumerate(row.get("failures", ())):
+            words = message if isinstance(message, str) else json_or_none(message)
+            run.add("failures", subject, test, repetition, index, clean(words or ""))
+        self._remember_test(run, raw, row, subject, test)
+        return None
+
+    def _all_evidence(self, run, subject, test, repetition, evidence):
         names = set()
-        for name, value in row.get("evidence", {}).items():
+        for name, value in evidence.items():
             if isinstance(value, dict) and "kind" not in value:
                 for part, inner in value.items():
                     self._evidence(run, subject, test, repetition, f"{name}/{part}", inner, names)
             else:
                 self._evidence(run, subject, test, repetition, name, value, names)
-        for index, message in enumerate(row.get("failures", ())):
-            words = message if isinstance(message, str) else json_or_none(message)
-            run.add("failures", subject, test, repetition, index, clean(words or ""))
-        return None
 
     def _evidence(self, run, subject, test, repetition, name, value, names):
         """A figure as a number; what has more to it as JSON text too, with the number that counts: what was seen, how many there were."""
@@ -493,17 +589,19 @@ class Reader:
             self.problem(number, "a `measurement` row whose value is beyond a double: kept, but not among the measurements", lost=False)
             return None
         figure = self.dictionaries.number("figures", figure_key)
-        if (subject, figure) in run.seen:
+        key = subject << 32 | figure
+        if key in run.seen:
             self.problem(number, f"{row['name']} is measured a second time: kept, but not among the measurements", lost=False)
             return None
-        run.seen.add((subject, figure))
-        match = PLAIN(raw)
+        run.seen.add(key)
+        at = raw.find(PLAIN_SPLIT)
+        match = PLAIN(raw, at) if at > 0 else None
         interval = self._text(row["interval"]) if isinstance(row.get("interval"), str) else None
         if match and self._is_plain(row, figure_key):
-            shape = Shape(subject, figure, interval, json.dumps(row["microarch"]) + "," + json.dumps(row["machine"]))
-            groups = match.groups()
-            self.dictionaries.shapes[(run.subjects.get(None), groups[0], groups[2], groups[6])] = shape
-            run.plain.append((shape, groups))
+            shape = Shape(subject, figure, interval, json.dumps(row["microarch"]) + "," + json.dumps(row["machine"]), key)
+            value, unit, n, low, high, tail, switches, migrations, smi, steal = match.groups()
+            self.dictionaries.shapes[(run.place, raw[:at], unit, tail)] = shape
+            run.plain.append((shape, value, n, low, high, switches, migrations, smi, steal))
             run.lines.append(shape)
             self._count(run, raw)
             return True
