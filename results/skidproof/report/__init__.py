@@ -67,6 +67,7 @@ def main(arguments):
     options = parse(arguments)
     files = result_files(options.files)
     from skidproof.report import figures, page  # matplotlib: no other verb waits for it
+    from skidproof.report.parts import machines_of
 
     sources = [rows.read_source(path) for path in files]
     for source in sources:
@@ -79,13 +80,14 @@ def main(arguments):
         complain("nothing to report", "give results files as written by --json FILE or into --out DIR")
         return EXIT_HARNESS
 
-    plots = {id(run): [(machine, figures.plots_of(run, machine)) for machine in run.machine_names()]
-             for source in sources for run in source.runs}
-    named = name_plots([pair for pairs in plots.values() for pair in pairs])
+    runs = [run for source in sources for run in source.runs]
+    plots = {id(run): [(machine, figures.plots_of(run, machine)) for machine in machines_of(run)] for run in page.shown_runs(runs)}
+    overview = figures.overview(runs)
+    named = name_plots([pair for pairs in plots.values() for pair in pairs] + [("all", overview)])
     written = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     out = pathlib.Path(options.out)
     try:
-        write(out, page.page(sources, plots, written), named)
+        write(out, page.page(sources, plots, written, overview), named)
     except OSError as error:
         complain(f"cannot write {error.filename or out}: {error.strerror}", "choose another place with --out DIR")
         return EXIT_HARNESS
