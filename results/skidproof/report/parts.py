@@ -57,6 +57,11 @@ def code(value):
     return f'<span class="id">{text(value)}</span>'
 
 
+def date(value):
+    """A day or a moment that does not break."""
+    return f"<time>{text(value)}</time>" if value else ""
+
+
 def status_cell(status, words=None):
     """A status by sign and word, so that its colour says nothing alone."""
     long = " long" if len(words or "") > 24 else ""
@@ -208,8 +213,8 @@ def section(name, heading, body, level=2, kind=""):
     """A named part of the page; nothing where there is no body."""
     if not body:
         return ""
-    named = f' class="{kind}"' if kind else ""
-    return f'<section{named} aria-labelledby="{name}"><h{level} id="{name}">{heading}</h{level}>{body}</section>'
+    named = (f' class="{kind}"' if kind else "") + (f' aria-labelledby="{name}"' if level == 2 else "")  # not every part is a landmark
+    return f'<section{named}><h{level} id="{name}">{heading}</h{level}>{body}</section>'
 
 
 def contents(entries, words="Contents"):
