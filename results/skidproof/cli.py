@@ -13,6 +13,7 @@ OUTPUTS = "skidproof-out"
 
 # Each is a module with main(arguments) -> exit code, and the Debian packages that it cannot do without.
 VERBS = {
+    "export": "skidproof.export",
     "report": "skidproof.report",
     "store": "skidproof.store.verb",
 }

@@ -47,6 +47,7 @@ class Run:
     errata: list = dataclasses.field(default_factory=list)
     end: dict | None = None
     unmeasured: list = dataclasses.field(default_factory=list)
+    test_starts: list = dataclasses.field(default_factory=list)
     open_tests: list = dataclasses.field(default_factory=list)  # started and never finished
     open_measurements: list = dataclasses.field(default_factory=list)
 
@@ -143,6 +144,7 @@ def add_row(source, row):
     elif kind == "machine":
         run.machines.append(row)
     elif kind == "test-start":
+        run.test_starts.append(row)
         run.open_tests.append(row)
     elif kind == "test":
         run.tests.append(row)
