@@ -39,20 +39,20 @@ def _suites(run):
 def _classes(runs):
     """What stands before the suite in a test's class: the machine, with its host and its run where the machine alone is ambiguous."""
     places = {(id(run), machine): common.about(run, machine) for run in runs for machine in common.machine_names(run)}
-    named = {}
+    machines = [facts["machine"] for facts in places.values()]
+    hosts = [(facts["machine"], facts["host"]) for facts in places.values()]
+    named, taken = {}, set()
     for place, facts in places.items():
-        named.setdefault(facts["machine"], []).append(facts)
-    return {place: _class(facts, named[facts["machine"]]) for place, facts in places.items()}
-
-
-def _class(facts, alike):
-    if len(alike) == 1:
-        return facts["machine"]
-    words = f"{facts['machine']}@{facts['host']}"
-    hosts = [one["host"] for one in alike]
-    if hosts.count(facts["host"]) == 1:
-        return words
-    return f"{words}/{facts['run']}"
+        words = facts["machine"]
+        if machines.count(words) > 1:
+            words += f"@{facts['host']}"
+        if hosts.count((facts["machine"], facts["host"])) > 1:
+            words += f"/{facts['run']}"
+        while words in taken:
+            words += "'"
+        taken.add(words)
+        named[place] = words
+    return named
 
 
 def _suite(run, machine, outcomes, number, place):

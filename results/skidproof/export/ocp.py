@@ -14,7 +14,7 @@ from skidproof.export import common
 
 CPU, SOFTWARE, KERNEL, BIOS, MICROCODE = "cpu", "skidproof", "kernel", "bios", "microcode"
 DIAGNOSES = {"pass": "PASS", "xpass": "PASS", "fail": "FAIL"}  # all others: UNKNOWN
-TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", re.ASCII)
 NEVER = "1970-01-01T00:00:00Z"  # of rows that lost their run row, and with it the only time that there was
 VALIDATORS = {"==": "EQUAL", "!=": "NOT_EQUAL", "<": "LESS_THAN", "<=": "LESS_THAN_OR_EQUAL", ">": "GREATER_THAN",
               ">=": "GREATER_THAN_OR_EQUAL"}
@@ -43,7 +43,8 @@ class _Stream:
             self.suite(suite, [one for one in self.outcomes if one.suite == suite])
         self.errata()
         if self.run.end is None:
-            error = {"symptom": "skidproof-cut-short", "message": "the run was cut short: its results have no end", "softwareInfoIds": [SOFTWARE]}
+            message = "the run was cut short: its results have no end"
+            error = {"symptom": "skidproof-cut-short", "message": message, "softwareInfoIds": [SOFTWARE]}
             self.put({"testRunArtifact": {"error": error}}, self.end)
         status, result = self.verdict()
         self.put({"testRunArtifact": {"testRunEnd": {"status": status, "result": result}}}, self.end)
@@ -62,7 +63,7 @@ class _Stream:
         return "SKIP", "NOT_APPLICABLE"  # nothing was judged: figures alone, or tests that said nothing
 
     def put(self, what, when):
-        self.lines.append(json.dumps({**what, "sequenceNumber": len(self.lines), "timestamp": when}, ensure_ascii=False))
+        self.lines.append(json.dumps({**what, "sequenceNumber": len(self.lines), "timestamp": when}))
 
     def log(self, severity, message):
         self.put({"testRunArtifact": {"log": {"severity": severity, "message": message}}}, self.begin)
@@ -70,7 +71,8 @@ class _Stream:
     def start(self):
         facts, row = self.facts, self.run.machine_row(self.machine)
         software = [(SOFTWARE, "APPLICATION", "skidproof", facts["version"]), (KERNEL, "SYSTEM", facts["os"], ""),
-                    (BIOS, "FIRMWARE", facts["bios"], ""), (MICROCODE, "FIRMWARE", "microcode" if facts["microcode"] else "", facts["microcode"])]
+                    (BIOS, "FIRMWARE", facts["bios"], ""),
+                    (MICROCODE, "FIRMWARE", "microcode" if facts["microcode"] else "", facts["microcode"])]
         cpu = {"hardwareInfoId": CPU, "name": facts["brand"] or self.machine, "partType": "CPU", "manufacturer": facts["vendor"],
                "version": "-".join(f"{row[key]:02x}" for key in ("family", "model", "stepping") if rows.is_a(row.get(key), int))}
         platform = [f"{name}: {facts[name]}" for name in ("provenance", "microarch", "core_type", "hypervisor", "defects") if facts[name]]
@@ -164,7 +166,8 @@ class _Step:
                     self({"measurement": {**_compared(expression, compared), **about, **whole}}, when)
             elif isinstance(item, dict) and item.get("kind") == "histogram":
                 self.series_count += 1
-                head = {"name": name, "unit": common.text(item.get("unit", "")), "metadata": {"test": one.id, "expected": item.get("expected")}}
+                metadata = {"test": one.id, "expected": item.get("expected")}
+                head = {"name": name, "unit": common.text(item.get("unit", "")), "metadata": metadata}
                 self.series(f"{self.number}-histogram-{self.series_count}", head,
                             [(value, {"count": count}) for value, count in rows.bins_of(item).items()], when)
             else:

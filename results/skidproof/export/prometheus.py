@@ -116,14 +116,15 @@ def _verb(run):
 
 def _add_run(series, run, machine, labels, verb):
     facts = common.about(run, machine)
-    named = {name: facts[name] for name in ("run", "version", "seed", "microarch", "microcode", "brand", "hypervisor", "os", "bios", "defects")}
+    named = {name: facts[name] for name in ("run", "version", "seed", "microarch", "microcode", "brand", "hypervisor", "os", "bios",
+                                            "defects")}
     series.add("run_info", 1, **labels, verb=verb, **named)
     by_verb = {**labels, "verb": verb}
     end = run.end or {}
-    for metric, when in (("run_started_timestamp_seconds", run.run.get("started")), ("run_finished_timestamp_seconds", end.get("finished"))):
+    for what, when in (("started", run.run.get("started")), ("finished", end.get("finished"))):
         seconds = _epoch(when)
         if seconds is not None:
-            series.add(metric, seconds, **by_verb)
+            series.add(f"run_{what}_timestamp_seconds", seconds, **by_verb)
     if "duration_s" in end:
         series.add("run_duration_seconds", _number(end["duration_s"]), **by_verb)
     series.add("run_complete", int(run.end is not None), **by_verb)
@@ -157,20 +158,21 @@ def _add_measurements(series, run, machine, labels):
     for row in measured[:MOST_FIGURES]:
         suffix, exponent = UNITS.get(row["unit"], ("", 0))
         unit = {} if suffix else {"unit": row["unit"]}
-        figure = {"name": row["name"], "statistic": common.text(row.get("statistic", "")), **unit, **_parameters(row.get("parameters", {}))}
+        figure = {"name": row["name"], "statistic": common.text(row.get("statistic", "")), **unit}
+        figure |= parameter_labels(row.get("parameters", {}))
         series.add(f"measurement_{suffix}" if suffix else "measurement", _number(row["value"], exponent), **labels, **figure)
     if len(measured) > MOST_FIGURES:
         series.notices.append(f"run {run.name} on {machine}: {len(measured) - MOST_FIGURES} figures over {MOST_FIGURES} are left out")
 
 
-def _parameters(parameters):
+def parameter_labels(parameters):
     """Labels of a figure's parameters: names that a label may have, none twice."""
     labels = {}
     for name in sorted(parameters):
         if name in NO_LABELS:
             continue
-        safe = re.sub(r"[^a-zA-Z0-9_]", "_", name)
-        if safe in TAKEN or not re.match(r"[a-zA-Z]", safe):
+        safe = re.sub(r"[^a-z0-9_]", "_", name.lower())
+        if safe in TAKEN or not re.match(r"[a-z]", safe):
             safe = f"parameter_{safe}"
         while safe in labels:
             safe += "_"

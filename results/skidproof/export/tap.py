@@ -20,8 +20,8 @@ def document(runs):
     for run, outcomes in tested:
         for machine in common.machine_names(run):
             facts = common.about(run, machine)
-            words = (f"run {run.name} on {machine} ({facts['provenance']}), host {facts['host']}, microcode {facts['microcode'] or 'unknown'}, "
-                     f"skidproof {facts['version']}, seed {facts['seed']}")
+            words = (f"run {run.name} on {machine} ({facts['provenance']}), host {facts['host']}, "
+                     f"microcode {facts['microcode'] or 'unknown'}, skidproof {facts['version']}, seed {facts['seed']}")
             lines.append(f"# {_line(words)}")
         for one in outcomes:
             number += 1
