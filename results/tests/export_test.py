@@ -55,9 +55,9 @@ print encode_json({points => \@points, errors => [$parser->parse_errors], bail =
 """
 HOSTILE = (
     "<script>&\"'", "]]>", "\x00\x01\x1b[31m", "\ud800", "\ufffe\uffff", "# SKIP all", "# todo", "a\nnot ok 9 - b", "\nBail out! x",
-    "\r\n1..0\r\n",     "\\", "\\\\\"", "\\n", "\"} 1\nup{", "{}", "=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "'", "'=1", ",", ";", "\"\"",
-    "'; DROP TABLE runs;--", "\u2028\x85\x0b\x0c", "\u202e", "ä€𝄞", "a: b", "- c", "...", "---", "~", "x" * 2000, " ", "  lead",
-    "trail  ", ".", "a.b", "%s", "${HOME}", "__name__", "host", "le", "0x", "1e5", "NaN", "\u200b", "＃", "＝1")
+    "\r\n1..0\r\n", "\\", "\\\\\"", "\\n", "\"} 1\nup{", "{}", "=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "'", "'=1",
+    ",", ";", "\"\"", "'; DROP TABLE runs;--", "\u2028\x85\x0b\x0c", "\u202e", "ä€𝄞", "a: b", "- c", "...", "---", "~", "x" * 2000, " ",
+    "  lead", "trail  ", ".", "a.b", "%s", "${HOME}", "__name__", "host", "le", "0x", "1e5", "NaN", "\u200b", "＃", "＝1")
 
 
 def source_of(lines):
@@ -187,6 +187,7 @@ class Readers(unittest.TestCase):
 
     def check_prometheus(self, runs):
         text = prometheus.metrics_text(runs)
+        self.assertNotRegex(text, "[\x00-\x09\x0b-\x1f\x7f]", "a null byte ends the text for Prometheus' own reader")
         found = series_of(text)
         if len(runs) == 1 and runs[0].tests:
             for status in rows.STATUSES:
@@ -200,6 +201,8 @@ class Readers(unittest.TestCase):
         for _, text in ocp.documents(runs):
             self.assertEqual(ocp_check.problems(text)[:3], [])
             steps = [json.loads(line).get("testStepArtifact", {}) for line in text.splitlines()]
+            for step in steps:
+                json.dumps(step, ensure_ascii=False).encode()  # no half of a pair
             types_seen += [step["diagnosis"]["type"] for step in steps if "diagnosis" in step]
         self.assertCountEqual(types_seen, [MEANING[status][3] for status in statuses_of(runs)])
 
@@ -246,6 +249,12 @@ class Samples(Readers):
         self.assertIn("erratum X2", points["PebsReload.KnownAndHeld"].directive.reason)
         self.assertIn("needs-sibling: the core has one thread", cases["AnyThread"].result[0].message)
         self.assertIn("IP 0x1014 is 2 instructions", cases["IsOneInstruction/split_access_pmc2"].result[0].text)
+
+    def test_names_in_tap_are_escaped_and_whole_in_the_diagnostics(self):
+        lines = sample_runs.test_rows("native", "A.b\\c # SKIP \nd", "fail", failures=["no"])
+        point = [line for line in tap.parser.Parser().parse_text(tap_format.document(runs_of(lines))) if line.category == "test"][0]
+        self.assertEqual(point.description, "- native A.b\\\\c \N{FULLWIDTH NUMBER SIGN} SKIP \\nd")
+        self.assertEqual(point.yaml_block["id"], "A.b\\c # SKIP \nd")
 
     def test_provenance_stands_beside_every_figure(self):
         runs = runs_of(sample_runs.model_run())
