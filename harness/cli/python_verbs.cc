@@ -21,6 +21,7 @@ struct PythonVerb {
 constexpr PythonVerb kVerbs[] = {
     {"report", "one HTML page with plots from result files"},
     {"store", "the history of many runs in SQLite or PostgreSQL: add, query, prune, migrate"},
+    {"serve", "a read-only HTTP service over a store: pages, JSON, metrics"},
     {"export", "result files as JUnit XML, TAP, CSV, Prometheus text or OCP JSON Lines"},
 };
 

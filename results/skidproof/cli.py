@@ -15,6 +15,7 @@ OUTPUTS = "skidproof-out"
 VERBS = {
     "export": "skidproof.export",
     "report": "skidproof.report",
+    "serve": "skidproof.serve",
     "store": "skidproof.store.verb",
 }
 PACKAGES = {  # by module

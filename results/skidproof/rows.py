@@ -206,6 +206,19 @@ def read_source(path):
     return source
 
 
+def source_of(name, found):
+    """The same from rows that are at hand, such as a store's."""
+    source = Source(name)
+    for row in found:
+        problem = row_problem(row)
+        if problem:
+            source.problems.append(problem)
+        else:
+            source.readable = True
+            add_row(source, row)
+    return source
+
+
 def histograms(tests, prefix):
     """(test, name, unit, {value: count}, expected values) of each evidence histogram whose name or key
     begins so and that holds anything."""

@@ -87,18 +87,7 @@ def _from_store(url, names):
     opened = store.open(url)
     sources = []
     for name in dict.fromkeys(names):
-        source = rows.Source(f"{url}: {name}")
-        found = opened.run_rows(name)
-        if not found:
-            raise usage(f"there is no run '{name}' in {url}", "skidproof store query runs --store URL names them")
-        for row in found:
-            problem = rows.row_problem(row)
-            if problem:
-                source.problems.append(problem)
-            else:
-                source.readable = True
-                rows.add_row(source, row)
-        sources.append(source)
+        sources.append(rows.source_of(f"{url}: {name}", opened.run_rows(name)))
     return sources
 
 

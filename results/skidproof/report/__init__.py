@@ -100,6 +100,19 @@ def stored_page(options):
         store.close()
 
 
+def page_of_rows(name, found):
+    """The HTML of a run whose rows are at hand."""
+    from skidproof.report import figures, page
+    from skidproof.report.parts import machines_of
+    source = rows.source_of(name, found)
+    plots = {id(run): [(machine, figures.plots_of(run, machine)) for machine in machines_of(run)] for run in page.shown_runs(source.runs)}
+    return page.page([source], plots, now(), figures.overview(source.runs))
+
+
+def now():
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+
+
 def runs_page(options):
     """(file name, HTML, its plots, the files); None where nothing could be read."""
     files = result_files(options.files)
@@ -120,8 +133,7 @@ def runs_page(options):
     plots = {id(run): [(machine, figures.plots_of(run, machine)) for machine in machines_of(run)] for run in page.shown_runs(runs)}
     overview = figures.overview(runs)
     named = name_plots([pair for pairs in plots.values() for pair in pairs] + [("all", overview)])
-    written = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    return "report.html", page.page(sources, plots, written, overview), named, files
+    return "report.html", page.page(sources, plots, now(), overview), named, files
 
 
 def main(arguments):

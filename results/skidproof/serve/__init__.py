@@ -41,17 +41,17 @@ def main(arguments):
     import uvicorn
 
     from skidproof import store as stores
-    chosen = options.store or os.environ.get(STORE) or stores.DEFAULT
-    with stores.open(chosen) as store:  # what is wrong with it is said here, not in each answer
-        store.check()
-    os.environ[STORE] = chosen  # the processes that answer open it again
+    with stores.open(options.store) as store:  # what is wrong with it is said here, not in each answer
+        store.state()
+    if options.store:
+        os.environ[STORE] = options.store  # the processes that answer open it again
     listening = listen(options.host, options.port)
     address, port = listening.getsockname()[:2]
     say(options, f"http://{f'[{address}]' if ':' in address else address}:{port}/")
     if not ipaddress.ip_address(address.split("%")[0]).is_loopback:
         complain(f"{address} can be reached from elsewhere", "whoever reaches it reads all results; there is no password")
     server = uvicorn.Config("skidproof.serve.app:from_environment", factory=True, workers=options.workers, access_log=False,
-                            log_level="warning", server_header=False, limit_concurrency=1000, timeout_keep_alive=30)
+                            log_level="error", server_header=False, limit_concurrency=1000, timeout_keep_alive=30)
     if options.workers == 1:
         uvicorn.Server(server).run(sockets=[listening])
     else:

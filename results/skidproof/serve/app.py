@@ -2,21 +2,20 @@
 
 import contextlib
 import math
-import os
 import re
 import threading
-import time
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
+from skidproof import rows
 from skidproof import store as stores
-from skidproof.cli import Complaint
+from skidproof.cli import EXIT_USAGE, Complaint
 from skidproof.export import prometheus
+from skidproof.store.query import moment
 
-KEPT_S = 15  # how long an answer that costs much is given again
 LIMIT = Query(100, ge=1, le=1000, description="Items of this page at most.")
 AFTER = Query(None, max_length=400, description="`next` of the page before.")
 KEY = Path(..., ge=1, le=2**31 - 1, description="The machine's number, as in /api/v1/machines.")
@@ -27,30 +26,25 @@ KINDS = ("runs", "tests", "measurements", "errata", "evidence", "failures")
 
 
 class Kept:
-    """Answers that are given again for a while: of many who ask at once one has it made, the others wait for it."""
+    """Answers that cost much, given again while the store stays as it is: of many who ask at once one has it made, the others wait."""
 
-    def __init__(self, most=64):
-        self.most, self.lock, self.answers, self.makers = most, threading.Lock(), {}, {}
+    def __init__(self, store, most=64):
+        self.store, self.most, self.answers = store, most, {}
+        self.lock = threading.Lock()  # of all: what makes pages is not safe with threads
 
     def get(self, key, make):
+        state = self.store.state()
+        found = self.answers.get(key)
+        if found is not None and found[0] == state:
+            return found[1]
         with self.lock:
-            until, answer = self.answers.get(key, (0, None))
-            if time.monotonic() < until:
-                return answer
-            maker = self.makers.setdefault(key, threading.Lock())
-        with maker:
-            with self.lock:
-                until, answer = self.answers.get(key, (0, None))
-            if time.monotonic() < until:
-                return answer
-            answer = make()
-            with self.lock:
+            found = self.answers.get(key)
+            if found is None or found[0] != state:
                 self.answers.pop(key, None)
-                self.answers[key] = (time.monotonic() + KEPT_S, answer)
+                self.answers[key] = found = (state, make())
                 while len(self.answers) > self.most:
-                    oldest = next(iter(self.answers))
-                    self.answers.pop(oldest), self.makers.pop(oldest, None)
-            return answer
+                    self.answers.pop(next(iter(self.answers)))
+            return found[1]
 
 
 def readable(request: Request):
@@ -71,7 +65,7 @@ def plain(value):
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if hasattr(value, "isoformat"):
-        return None if value != value else value.isoformat()
+        return None if value != value else value.isoformat().removesuffix("+00:00") + "Z"
     if hasattr(value, "item"):
         return plain(value.item())
     if isinstance(value, dict):
@@ -95,10 +89,10 @@ def page_after(items, key, limit, after):
     return page_of(chosen, str(chosen[-1][key]) if len(items) > limit else None)
 
 
-def application(url):
-    """The service over the store at this URL, which is opened for reading alone."""
-    store = stores.open(url, read_only=True)
-    kept = Kept()
+def application(url=None):
+    """The service over the store at this URL (default as store.open), which is opened for reading alone."""
+    store = stores.open(url)
+    kept = Kept(store)
     app = FastAPI(title="Skidproof's results", version="1", docs_url=None, redoc_url=None, dependencies=[Depends(readable)],
                   description="Read-only. Lists are paged: ask again with `after` set to `next` until it is null.")
 
@@ -119,7 +113,7 @@ def application(url):
 
     @app.exception_handler(Complaint)
     async def complained(_, error):
-        code = 400 if error.exit_code == 64 else 503
+        code = 400 if error.exit_code == EXIT_USAGE else 503
         return JSONResponse({"error": error.message, "advice": error.advice}, code, headers={} if code == 400 else {"Retry-After": "10"})
 
     pages(app, store, kept)
@@ -128,54 +122,62 @@ def application(url):
     @app.get("/healthz", tags=["operation"])
     def healthz():
         """Whether the store answers: 200, or 503 with the reason."""
-        return {"status": "ok", **plain(store.check())}
+        return {"status": "ok", **plain(store.state())}
 
     @app.get("/metrics", response_class=PlainTextResponse, tags=["operation"])
     def metrics():
         """The last run of each machine, as `skidproof export --format prometheus` writes it."""
-        return PlainTextResponse(kept.get("metrics", lambda: prometheus.metrics_text(store.last_runs())),
+        return PlainTextResponse(kept.get("metrics", lambda: metrics_of(store)),
                                  media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return app
 
 
+def metrics_of(store):
+    return prometheus.metrics_text([run for name in store.last_runs() for run in rows.source_of(name, store.run_rows(name)).runs])
+
+
 def subject_of(store, key):
-    found = store.subject(key)
-    if found is None:
+    frame = store.subjects()
+    found = frame[frame["subject"] == key].to_dict("records")
+    if not found:
         raise HTTPException(404, f"there is no machine {key}")
-    return found
+    return found[0]
 
 
-def rows_of(store, run):
-    rows = store.run_rows(run)
-    if rows is None:
-        raise HTTPException(404, f"there is no run {run[:80]!r}")
-    return rows
+@contextlib.contextmanager
+def no_such_run():
+    """Of an address, what is not there is 404, not a bad question."""
+    try:
+        yield
+    except Complaint as complaint:
+        raise HTTPException(404 if complaint.exit_code == EXIT_USAGE else 503, complaint.message) from complaint
 
 
 def pages(app, store, kept):
-    from skidproof.report import stored  # matplotlib
-
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     def fleet_page():
-        return HTMLResponse(kept.get("fleet", lambda: stored.fleet_page(store, served=True)))
+        from skidproof.report import fleet
+        return HTMLResponse(kept.get("fleet", lambda: fleet.fleet_page(store)))
 
     @app.get("/machines/{subject}", response_class=HTMLResponse, include_in_schema=False)
     def machine_page(subject: int = KEY):
+        from skidproof.report import history
         subject_of(store, subject)
-        return HTMLResponse(kept.get(("machine", subject), lambda: stored.history_page(store, subject, served=True)))
+        return HTMLResponse(kept.get(("machine", subject), lambda: history.history_page(store, subject)))
 
     @app.get("/runs/{run}", response_class=HTMLResponse, include_in_schema=False)
     def run_page(run: str = Path(..., **NAME)):
-        rows = rows_of(store, run)
-        return HTMLResponse(kept.get(("run", run), lambda: stored.run_page(rows)))
+        from skidproof import report
+        with no_such_run():
+            return HTMLResponse(kept.get(("run", run), lambda: report.page_of_rows(run, store.run_rows(run))))
 
 
 def lists(app, store):
     @app.get("/api/v1/machines", tags=["machines"])
     def machines(limit: int = LIMIT, after: str = AFTER):
         """Every machine: host, name and core type, with the facts and the counts of its last run."""
-        return page_after(store.subjects().to_dict("records"), "subject", limit, after)
+        return page_after(store.subjects().sort_values("subject").to_dict("records"), "subject", limit, after)
 
     @app.get("/api/v1/machines/{subject}", tags=["machines"])
     def machine(subject: int = KEY):
@@ -186,7 +188,7 @@ def lists(app, store):
     def nights(subject: int = KEY, limit: int = LIMIT, after: str = AFTER):
         """What was true of the machine in each of its runs: microcode, kernel, BIOS, version."""
         subject_of(store, subject)
-        return page_after(store.facts(subject).to_dict("records"), "run", limit, after)
+        return page_after(store.facts(subject).sort_values("run").to_dict("records"), "run", limit, after)
 
     @app.get("/api/v1/machines/{subject}/changes", tags=["machines"])
     def changes(subject: int = KEY, limit: int = LIMIT):
@@ -197,8 +199,9 @@ def lists(app, store):
     @app.get("/api/v1/runs/{run}", tags=["runs"])
     def run_rows(run: str = Path(..., **NAME), limit: int = LIMIT, after: str = AFTER):
         """The rows of a run, as the file held them."""
-        rows = [{"number": number, "row": row} for number, row in enumerate(rows_of(store, run), start=1)]
-        page = page_after(rows, "number", limit, after)
+        with no_such_run():
+            found = [{"number": number, "row": row} for number, row in enumerate(store.run_rows(run), start=1)]
+        page = page_after(found, "number", limit, after)
         return {"items": [item["row"] for item in page["items"]], "next": page["next"]}
 
     for kind in KINDS:
@@ -207,21 +210,18 @@ def lists(app, store):
 
 def listing(app, store, kind):
     @app.get(f"/api/v1/{kind}", tags=[kind], name=kind, description=f"The {kind} that the filters leave, in the store's order.")
-    def listed(machine: str = Query(None, **NAME, description="A host, or HOST/NAME; * and ? are wildcards."),
+    def listed(machine: str = Query(None, **NAME, description="A host or a machine's name; * and ? are wildcards."),
                run: str = Query(None, **NAME, description="A run's id."),
                test: str = Query(None, **NAME, description="A test's id; * and ? are wildcards."),
                status: str = Query(None, regex="^(pass|fail|error|skip|xfail|xpass|observed|disturbed)$"),
                figure: str = Query(None, **NAME, description="A measurement's name; * and ? are wildcards."),
                erratum: str = Query(None, **NAME), since: str = Query(None, max_length=40, description="UTC, as 2026-03-01 or with a time."),
                until: str = Query(None, max_length=40), limit: int = LIMIT, after: str = AFTER):
-        filters = {"machine": machine, "run": run, "test": test, "status": status, "figure": figure, "erratum": erratum,
-                   "since": since, "until": until}
-        items, following = store.query(kind, {key: value for key, value in filters.items() if value is not None}, limit=limit, after=after)
-        return page_of(items, following)
+        found, following = store.query(kind, limit, after, machine=machine, run=run, test=test, status=status, figure=figure, erratum=erratum,
+                                       since=since and moment(since), until=until and moment(until))
+        return page_of(found.to_dict("records"), following)
 
 
 def from_environment():
-    """What a worker process serves."""
-    with contextlib.suppress(KeyError):
-        return application(os.environ["SKIDPROOF_STORE"])
-    raise Complaint("no store is named")
+    """What a worker process serves: the store that SKIDPROOF_STORE names, or skidproof.db in its folder."""
+    return application(None)

@@ -127,6 +127,20 @@ class Store:
                 raise usage(f"there is no run '{run_id}' in {database.shown(self.url)}", "list them: skidproof store query runs")
             yield from lines.rows(connection, run)
 
+    def last_runs(self):
+        """Ids: of each subject the last run of each verb (`run`, `characterize`, `errata` …), by `started`."""
+        with database.plain_words(self.url), self.engine.connect() as connection:
+            found = connection.execute(select(_rs.subject, _r.id, _r.command).join(schema.runs, _r.run == _rs.run).order_by(_r.started, _r.run))
+            last = {(subject, str(command[1]) if isinstance(command, list) and len(command) > 1 else ""): name for subject, name, command in found}
+        return list(dict.fromkeys(last.values()))
+
+    def state(self):
+        """{"runs", "loaded", "computed"}: it changes whenever a run was loaded or removed, or change points were computed."""
+        with database.plain_words(self.url), self.engine.connect() as connection:
+            runs, loaded = connection.execute(select(func.count(), func.max(_r.loaded))).one()
+            computed = connection.execute(select(func.max(schema.change_points.c.computed))).scalar()
+        return {"runs": runs, "loaded": loaded, "computed": computed}
+
     def query(self, kind, limit=query.PAGE, after=None, **filters):
         """(frame, cursor): a page of a kind of rows, and what `after` takes for the next page (None: that was the last).
 
