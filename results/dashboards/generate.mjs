@@ -4,9 +4,10 @@ import { join } from "node:path";
 
 import { fleet } from "./fleet.mjs";
 import { machine } from "./machine.mjs";
+import { prometheus } from "./prometheus.mjs";
 
 const OUT = process.argv[2];
-const DASHBOARDS = { fleet, machine };
+const DASHBOARDS = { fleet, machine, prometheus };
 // Panels whose options and fields the schema package types.
 const TYPED = { stat: "StatPanelCfg", table: "TablePanelCfg", timeseries: "TimeSeriesPanelCfg", "state-timeline": "StateTimelinePanelCfg" };
 
