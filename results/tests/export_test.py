@@ -249,6 +249,10 @@ class Samples(Readers):
         self.assertIn("erratum X2", points["PebsReload.KnownAndHeld"].directive.reason)
         self.assertIn("needs-sibling: the core has one thread", cases["AnyThread"].result[0].message)
         self.assertIn("IP 0x1014 is 2 instructions", cases["IsOneInstruction/split_access_pmc2"].result[0].text)
+        noted = sample_runs.test_rows("native", "A.b", "fail", failures=["a.cc:1: 5 is not 4"], reason="X3 does not explain this")
+        failure = next(iter(next(iter(junitparser.JUnitXml.fromstring(junit.document(runs_of(noted)).encode()))))).result[0]
+        self.assertEqual(failure.message, "a.cc:1: 5 is not 4")
+        self.assertIn("X3 does not explain this", failure.text)
 
     def test_names_in_tap_are_escaped_and_whole_in_the_diagnostics(self):
         lines = sample_runs.test_rows("native", "A.b\\c # SKIP \nd", "fail", failures=["no"])
@@ -294,6 +298,23 @@ class Samples(Readers):
         self.assertEqual((seen["records"]["value"], seen["records"]["validators"][0]["type"]), (5, "GREATER_THAN"))
         self.assertNotIn("validators", seen["ip == *next"])
         self.assertEqual(seen["held"]["value"], True)
+
+
+class Qualification(Readers):
+    def test_machines_that_were_made_to_be_broken_are_no_machines(self):
+        machine = "model:sandy-bridge"
+        defect = {"type": "defect", "microarch": "sandy-bridge", "clause": "R12", "brief": "", "tests_run": 9, "duration_s": 1}
+        lines = [sample_runs.run_row(machine, "q"), sample_runs.machine_row(machine, "model"),
+                 *({**defect, "machine": f"{machine}+{name}", "id": name, "caught": name != "c", "caught_by": ["A.b"]} for name in "abc"),
+                 {"type": "qualification", "machine": machine, "held": False}, sample_runs.end_row(machine, [], 1)]
+        runs = runs_of(lines)
+        self.check_all(runs)
+        found = series_of(prometheus.metrics_text(runs))
+        defects = {dict(labels)["caught"]: value for (name, labels), value in found.items() if name == "skidproof_defects"}
+        self.assertEqual(defects, {"true": 2, "false": 1})
+        self.assertEqual([value for (name, _), value in found.items() if name == "skidproof_qualification_held"], [0])
+        self.assertEqual(ocp.documents(runs)[0][1].count('"skidproof-defect"'), 3)
+        self.assertEqual(len(ocp.documents(runs)), 1)
 
 
 class PrometheusText(Readers):

@@ -40,6 +40,12 @@ class Outcome:
         return [text(one) for one in self.row.get("failures", [])]
 
     @property
+    def story(self):
+        """The words, and what else the row says in words: each once."""
+        return [one for one in dict.fromkeys([self.words, *self.failures, self.row.get("reason", "")]) if one and (
+            one == self.words or one not in self.words)]
+
+    @property
     def evidence(self):
         return self.row.get("evidence", {})
 
@@ -59,7 +65,9 @@ class Outcome:
             return CUT_SHORT
         if self.status == "skip":
             return f"{text(self.row.get('skip_category') or 'skip')}: {reason}"
-        if self.status in ("fail", "error"):
+        if self.status == "fail":
+            return next(iter(self.failures), reason) or self.status
+        if self.status == "error":
             return reason or next(iter(self.failures), self.status)
         said = {"xfail": XFAIL, "xpass": XPASS, "observed": OBSERVED, "disturbed": DISTURBED}.get(self.status, "")
         said = said.format(erratum=erratum)
@@ -87,9 +95,9 @@ def _key(row):
 
 
 def machine_names(run):
-    """The machines of a run, those included that only a row about an open test or an erratum names."""
-    more = [row["machine"] for row in [*run.open_tests, *run.errata]]
-    return list(dict.fromkeys([*run.machine_names(), *more]))
+    """The machines of a run in the order of appearance; not those that were made to be broken, which only a defect row names."""
+    found = [run.run, *run.machines, *run.tests, *run.open_tests, *run.measurements, *run.unmeasured, *run.errata]
+    return list(dict.fromkeys(row["machine"] for row in found if row.get("machine")))
 
 
 def about(run, machine):

@@ -84,8 +84,8 @@ def _case(one, place, facts):
 
 
 def _whole_story(one, facts):
-    lines = [one.words, *(words for words in one.failures if words != one.words), f"machine: {one.machine} ({facts['provenance']})",
-             f"clauses: {' '.join(one.clauses)}", f"seed: {common.text(one.row.get('seed', ''))}"]
+    lines = [*one.story, f"machine: {one.machine} ({facts['provenance']})", f"clauses: {' '.join(one.clauses)}",
+             f"seed: {common.text(one.row.get('seed', ''))}"]
     return "\n".join([*lines, *(f"{name}: {common.text(value)}" for name, value in common.figures(one.evidence))])
 
 

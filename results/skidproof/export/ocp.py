@@ -42,6 +42,7 @@ class _Stream:
         for suite in dict.fromkeys(one.suite for one in self.outcomes):
             self.suite(suite, [one for one in self.outcomes if one.suite == suite])
         self.errata()
+        self.qualification()
         if self.run.end is None:
             message = "the run was cut short: its results have no end"
             error = {"symptom": "skidproof-cut-short", "message": message, "softwareInfoIds": [SOFTWARE]}
@@ -123,7 +124,7 @@ class _Stream:
         put.evidence(one, when)
         if one.status == "error":
             put({"error": {"symptom": "skidproof-test-error", "message": f"{one.id}: {one.words}", "softwareInfoIds": [SOFTWARE]}}, when)
-        message = "; ".join(dict.fromkeys(part for part in (one.id, one.words, *one.failures) if part))
+        message = "; ".join([one.id, *one.story])
         put({"diagnosis": {"verdict": f"skidproof-{one.status}", "type": DIAGNOSES.get(one.status, "UNKNOWN"), "message": message,
                            "hardwareInfoId": CPU, "subcomponent": {"type": "FUNCTION", "name": one.suite or one.id}}}, when)
         content = {key: value for key, value in one.row.items() if key not in ("type", "evidence", "citations")}
@@ -137,6 +138,18 @@ class _Stream:
         for row in found:
             content = {key: value for key, value in row.items() if key != "type"}
             put({"extension": {"name": "skidproof-erratum", "content": content}}, self.end)
+        put({"testStepEnd": {"status": "COMPLETE"}}, self.end)
+
+
+    def qualification(self):
+        """Which deliberately broken machines the suites caught: of the suites, not of this machine, so no diagnosis."""
+        found = [*self.run.defects, *([self.run.qualification] if self.run.qualification else [])]
+        if not found or self.run.run.get("machine") != self.machine:
+            return
+        put = self.step("qualification", self.begin)
+        for row in found:
+            content = {key: value for key, value in row.items() if key != "type"}
+            put({"extension": {"name": f"skidproof-{row['type']}", "content": content}}, self.end)
         put({"testStepEnd": {"status": "COMPLETE"}}, self.end)
 
 

@@ -130,7 +130,7 @@ def _add_run(series, run, machine, labels, verb):
     series.add("run_complete", int(run.end is not None), **by_verb)
     if rows.is_a(end.get("exit"), int):
         series.add("run_exit_code", end["exit"], **by_verb)
-    caught = [row["caught"] for row in run.defects if row["machine"] == machine]
+    caught = [row["caught"] for row in run.defects] if run.run.get("machine") == machine else []
     for is_caught in (True, False) if caught else ():
         series.add("defects", caught.count(is_caught), **labels, caught=str(is_caught).lower())
     if run.qualification and run.qualification["machine"] == machine:

@@ -44,7 +44,7 @@ def _point(number, one, facts):
 
 def _diagnostics(one, facts):
     row = one.row
-    said = [("id", one.id), ("status", one.status), ("severity", SEVERITIES.get(one.status, "comment")), ("message", one.words),
+    said = [("id", one.id), ("status", one.status), ("severity", SEVERITIES.get(one.status, "comment")), ("message", "\n".join(one.story)),
             ("run", facts["run"]), ("machine", one.machine), ("provenance", facts["provenance"]), ("clauses", " ".join(one.clauses)),
             ("erratum", row.get("erratum") or None), ("seed", row.get("seed")), ("duration_s", row.get("duration_s"))]
     tried = row.get("repetitions", {})
