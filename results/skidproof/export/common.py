@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 
 from skidproof import rows
 
@@ -11,6 +12,7 @@ XFAIL = "xfail: the promise was broken, and erratum {erratum} explains it"
 XPASS = "xpass: the promise held, though erratum {erratum} is listed"
 OBSERVED = "observed: nothing promises an outcome"
 DISTURBED = "disturbed: it failed, but noise voids that or it never came again"
+HALVES = re.compile("[\ud800-\udfff]")
 CUT_SHORT = "the run was cut short in this test: it has no result"
 
 
@@ -150,13 +152,15 @@ def text(value):
 
 def visible(words, keep=""):
     r"""What moves a cursor, ends a line or has no meaning as text is shown as `\x1b`; `keep` names characters that may stay."""
+    if words.isprintable():
+        return words
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in words)
 
 
 def tidy(value):
     """JSON values that every format can hold: no halves of surrogate pairs, and none for a number beyond a double."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode() if any("\ud800" <= c <= "\udfff" for c in value) else value
+        return value if value.isascii() or not HALVES.search(value) else value.encode("utf-8", "replace").decode()
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, list):

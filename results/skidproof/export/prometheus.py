@@ -7,6 +7,7 @@ What there is of series is bounded: for each host, machine and core type, 8 for 
 (at most MOST_FAILED), one for each figure (at most MOST_FIGURES), 3 for each erratum of the catalogue, and some twenty more.
 """
 
+import collections
 import dataclasses
 import datetime
 import decimal
@@ -139,10 +140,10 @@ def _add_run(series, run, machine, labels, verb):
 
 def _add_tests(series, run, machine, labels):
     outcomes = [one for one in common.outcomes(run) if one.machine == machine]
+    counts = collections.Counter((one.suite, one.status) for one in outcomes)
     for suite in sorted({one.suite for one in outcomes}):
         for status in sorted(rows.STATUSES):
-            count = sum(one.suite == suite and one.status == status for one in outcomes)
-            series.add("tests", count, **labels, suite=suite, status=status)
+            series.add("tests", counts[suite, status], **labels, suite=suite, status=status)
     failed = {}
     for one in outcomes:
         if one.status in ("fail", "error"):
