@@ -87,7 +87,7 @@ def _from_store(url, names):
     opened = store.open(url)
     sources = []
     for name in dict.fromkeys(names):
-        sources.append(rows.source_of(f"{url}: {name}", opened.run_rows(name)))
+        sources.append(rows.source_of(f"store, run {name}", opened.run_rows(name)))  # the URL may hold a password
     return sources
 
 
