@@ -19,10 +19,12 @@ struct PythonVerb {
   const char* brief;
 };
 constexpr PythonVerb kVerbs[] = {
+    {"compare", "which figures and verdicts of two runs, or sets of runs, differ"},
     {"report", "one HTML page with plots from result files"},
     {"store", "the history of many runs in SQLite or PostgreSQL: add, query, prune, migrate"},
     {"serve", "a read-only HTTP service over a store: pages, JSON, metrics"},
     {"export", "result files as JUnit XML, TAP, CSV, Prometheus text or OCP JSON Lines"},
+    {"trends", "what changed in the history of each machine, when, and with what"},
 };
 
 // Does not come back, unless it cannot begin.

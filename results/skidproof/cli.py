@@ -13,10 +13,12 @@ OUTPUTS = "skidproof-out"
 
 # Each is a module with main(arguments) -> exit code, and the Debian packages that it cannot do without.
 VERBS = {
+    "compare": "skidproof.compare",
     "export": "skidproof.export",
     "report": "skidproof.report",
     "serve": "skidproof.serve",
     "store": "skidproof.store.verb",
+    "trends": "skidproof.trends",
 }
 PACKAGES = {  # by module
     "alembic": "python3-alembic", "fastapi": "python3-fastapi", "matplotlib": "python3-matplotlib", "numpy": "python3-numpy",

@@ -271,3 +271,336 @@ def _test(lines, rate):
             line["detectable"] = needed / abs(line["a"]) if line["a"] else math.nan
         line["effect"], line["low"], line["high"] = absolute
         line["relative"], line["relative_low"], line["relative_high"] = relative
+
+
+# ---- Verdicts ----
+
+def compare_verdicts(a, b, rate=RATE):
+    """The tests whose verdicts differ: a frame as in Comparison. `a` and `b` are lists of test rows."""
+    sides = [collections.defaultdict(list), collections.defaultdict(list)]
+    for side, found in zip(sides, (a, b)):
+        for row in found:
+            side[row["id"]].append(row)
+    lines = []
+    for test in dict.fromkeys([*sides[0], *sides[1]]):
+        here = [side.get(test, []) for side in sides]
+        statuses = [collections.Counter(row["status"] for row in found) for found in here]
+        shares = [{status: count / len(found) for status, count in said.items()} for said, found in zip(statuses, here)]
+        if shares[0] == shares[1]:
+            continue
+        (failed_a, tried_a), (failed_b, tried_b) = (_tries(found) for found in here)
+        p = (float(stats.fisher_exact([[failed_a, tried_a - failed_a], [failed_b, tried_b - failed_b]])[1])
+             if tried_a and tried_b else math.nan)
+        last = (here[1] or here[0])[-1]
+        erratum = next((row["erratum"] for found in here[::-1] for row in found if row.get("erratum")), "")
+        lines.append({"id": test, "a": _words(statuses[0]), "b": _words(statuses[1]), "failed_a": failed_a, "tried_a": tried_a,
+                      "failed_b": failed_b, "tried_b": tried_b, "p": p, "kind": _kind(*statuses, p, rate), "erratum": erratum,
+                      "clauses": last.get("clauses", [])})
+    columns = ["id", "a", "b", "failed_a", "tried_a", "failed_b", "tried_b", "p", "q", "kind", "erratum", "clauses"]
+    for line, q in zip(lines, ranks.adjusted([line["p"] for line in lines])):
+        line["q"] = float(q)
+    frame = pd.DataFrame(lines, columns=columns)
+    return frame.sort_values("kind", key=lambda kinds: kinds.map(KINDS.index), kind="stable", ignore_index=True)
+
+
+def _tries(found):
+    """(failed, tried) over the repetitions of these test rows; what said nothing does not count."""
+    failed = tried = 0
+    for row in found:
+        said = row.get("repetitions") or {}
+        if row["status"] in ("skip", "observed"):
+            continue
+        n, k = said.get("n") or 0, said.get("k") or 0
+        if n:
+            failed, tried = failed + k, tried + n
+        else:
+            failed, tried = failed + (row["status"] in FAILED | {"xfail"}), tried + 1
+    return failed, tried
+
+
+def _words(said):
+    if not said:
+        return "not run"
+    return next(iter(said)) if len(said) == 1 else ", ".join(f"{count}× {status}" for status, count in said.most_common())
+
+
+def _kind(a, b, p, rate):
+    """What a difference of these statuses is. Where both sides failed sometimes, chance is asked; a verdict that all runs of each side
+    agree on needs no more: the program gave it after its own repetitions."""
+    said_a, said_b = set(a) - {"disturbed"}, set(b) - {"disturbed"}
+    if said_a == said_b or not said_a or not said_b and (a and b):
+        return "disturbed" if a and b else "coverage"
+    if not (said_a - {"skip"}) or not (said_b - {"skip"}):
+        return "coverage"
+    fails_a, fails_b = said_a & FAILED, said_b & FAILED
+    if bool(fails_a) != bool(fails_b):
+        mixed = len(said_a - {"skip"}) > 1 or len(said_b - {"skip"}) > 1
+        if mixed and not p <= rate:
+            return "other"
+        return "worse" if fails_b else "better"
+    if (said_a | said_b) & {"xfail", "xpass"} and not fails_a:
+        return "erratum"
+    return "other"
+
+
+# ---- The sides ----
+
+def machines_of(name, runs, problems):
+    """How many results the runs hold of each machine. Complaint where there are none."""
+    if not runs:
+        raise cli.Complaint(f"'{name}' holds no run", problems[0] if problems else "name results files (*.jsonl) with a run row")
+    counts = collections.Counter(row["machine"] for run in runs for row in (*run.measurements, *run.tests))
+    if not counts:
+        raise cli.Complaint(f"'{name}' holds neither a figure nor a verdict", "nothing of it can be compared")
+    return counts
+
+
+def _describe(name, runs, machine, problems):
+    facts = {}
+    found = [run.machine_row(machine) for run in runs]
+    for key in FACTS:
+        facts[key] = list(dict.fromkeys(str(row[key]) for row in found if row.get(key) not in (None, "")))
+    facts["version"] = list(dict.fromkeys(str(run.run["version"]) for run in runs if run.run.get("version")))
+    provenance = rows.provenance(machine, next((row for row in found if row), {})).lower().replace(" ", "-")
+    return Side(name, machine, provenance, [run.name for run in runs], [str(run.run.get("started", "")) for run in runs], facts, problems)
+
+
+def compare(a, b, *, names=("A", "B"), rate=RATE, machine=None, problems=((), ()), across=False):
+    """Compares two lists of rows.Run. Complaint where they hold nothing, or a model meets silicon (unless `across`)."""
+    counts = [machines_of(name, runs, said) for name, runs, said in zip(names, (a, b), problems)]
+    machines = []
+    for count, other, name in zip(counts, counts[::-1], names):
+        if machine and machine not in count:
+            raise cli.usage(f"'{name}' has nothing of the machine '{machine}'", f"it has: {', '.join(count)}")
+        shared = [m for m, _ in (count + other).most_common() if m in count and m in other]
+        machines.append(machine or (shared or [count.most_common(1)[0][0]])[0])
+    sides = [_describe(name, runs, m, list(said)) for name, runs, m, said in zip(names, (a, b), machines, problems)]
+    kinds = [side.provenance in ("silicon", "native") for side in sides]
+    notes = []
+    if kinds[0] != kinds[1]:
+        if not across:
+            raise cli.usage(f"'{names[0]}' is {sides[0].machine} ({sides[0].provenance}), '{names[1]}' is {sides[1].machine} "
+                            f"({sides[1].provenance}): a model's results say nothing about silicon",
+                            "compare like with like, or insist with --across")
+        notes.append("A MODEL IS COMPARED WITH SILICON: nothing below says that a machine changed")
+    for key in ("machine", *FACTS, "version"):
+        said = [[side.machine] if key == "machine" else side.facts[key] for side in sides]
+        if said[0] != said[1] and (said[0] or said[1]):
+            notes.append(f"{trends.FACTS.get(key, key)}: {' and '.join(said[0]) or 'not said'} → {' and '.join(said[1]) or 'not said'}")
+    if set(sides[0].runs) & set(sides[1].runs):
+        notes.append("both sides hold the same run")
+    figures, common = compare_figures(values_of(a, machines[0]), values_of(b, machines[1]), rate)
+    tests = ([row for run in runs for row in run.tests if row["machine"] == m] for runs, m in zip((a, b), machines))
+    return Comparison(*sides, figures, compare_verdicts(*tests, rate), common, notes, rate)
+
+
+def load(words, store=None):
+    """(runs, problems) of what a user named: files and folders, several with commas; `run:ID` and `host:NAME@FROM..TO` of a store."""
+    runs, problems = [], []
+    paths = []
+    for word in words.split(",") if not os.path.exists(words) else [words]:
+        kind, _, rest = word.partition(":")
+        if kind in ("run", "host") and rest and not os.path.exists(word):
+            from skidproof import store as stores
+            with stores.open(store) as opened:
+                for run_id in [rest] if kind == "run" else _nights(opened, rest):
+                    source = rows.Source(word)
+                    for row in opened.run_rows(run_id):
+                        rows.add_row(source, row)
+                    runs += source.runs
+        elif not word:
+            raise cli.usage(f"'{words}' has an empty name", "separate names with one comma")
+        else:
+            paths.append(word)
+    for path in cli.result_files(paths) if paths else []:
+        source = rows.read_source(path)
+        runs += source.runs
+        problems += [f"{path}: {problem}" for problem in source.problems]
+    return runs, problems
+
+
+def _nights(store, words):
+    """The ids of the runs of a host, from one day to another (both included)."""
+    host, _, when = words.partition("@")
+    first, dots, last = when.partition("..")
+    try:
+        first = pd.Timestamp(first, tz="UTC") if first else pd.Timestamp.min.tz_localize("UTC")
+        last = (pd.Timestamp(last, tz="UTC") if last else pd.Timestamp.max.tz_localize("UTC") - pd.Timedelta(days=1)) if dots or not when else first
+    except ValueError as error:
+        raise cli.usage(f"'{when}' is no span of days", "write host:NAME@2026-11-01..2026-11-25") from error
+    if last == last.normalize():
+        last += pd.Timedelta(days=1)
+    subjects = store.subjects()
+    subjects = subjects[subjects.host == host]
+    if not len(subjects):
+        raise cli.usage(f"the store has no host '{host}'", "list them: skidproof store query machines")
+    facts = pd.concat([store.facts(int(subject)) for subject in subjects.subject]).drop_duplicates("run_id").sort_values("started")
+    found = list(facts[(facts.started >= first) & (facts.started < last)].run_id)
+    if not found:
+        raise cli.usage(f"the store has no run of '{host}' in {when or 'its history'}", "list them: skidproof store query runs")
+    return found
+
+
+# ---- The verb ----
+
+EPILOG = """\
+A and B are results files, folders of them, or several of either with commas between; with a store also run:ID and
+host:NAME@FROM..TO (days, both included). Several runs on a side make it a set, which shows far smaller differences.
+
+Examples:
+  skidproof compare before.jsonl after.jsonl
+  skidproof compare monday,tuesday,wednesday thursday --plot effects.svg
+  skidproof compare --store lab.db host:lab7@2026-11-01..2026-11-10 host:lab7@2026-11-12..2026-11-25
+
+Exit codes: 0 nothing differs for the worse; 1 a figure or verdict does, or a figure differs whose unit does not say which way is
+good; 2 a side cannot be read; 64 bad usage.
+"""
+
+
+def parse(arguments):
+    parser = cli.Parser("compare", description="Which figures and verdicts of two runs, or of two sets of runs, differ.", epilog=EPILOG)
+    parser.add_argument("a", metavar="A", help="what was before")
+    parser.add_argument("b", metavar="B", help="what is now")
+    parser.add_argument("--store", metavar="STORE", help="where run: and host: are looked up (default: $SKIDPROOF_STORE, then skidproof.db here)")
+    parser.add_argument("--machine", metavar="NAME", help="of this machine of the rows (default: the one with most results on both sides)")
+    parser.add_argument("--rate", type=_rate, default=RATE, metavar="SHARE",
+                        help="of the figures called different, how much may be chance (default: %(default)s)")
+    parser.add_argument("--across", action="store_true", help="compare a model with silicon all the same")
+    parser.add_argument("--all", action="store_true", help="list the figures that do not differ too, with what could have been seen")
+    parser.add_argument("--plot", metavar="FILE", help="draw the effects with their intervals (.svg, .png, .pdf)")
+    parser.add_argument("--json", metavar="FILE", help='everything as one JSON object; "-" is standard output')
+    return parser.parse_args(arguments)
+
+
+def _rate(words):
+    value = float(words)
+    if not 0 < value < 1:
+        raise ValueError(words)
+    return value
+
+
+def main(arguments):
+    options = parse(arguments)
+    (a, problems_a), (b, problems_b) = (load(words, options.store) for words in (options.a, options.b))
+    for problem in (*problems_a, *problems_b):
+        cli.complain(problem)
+    found = compare(a, b, names=(options.a, options.b), rate=options.rate, machine=options.machine, problems=(problems_a, problems_b),
+                    across=options.across)
+    if options.plot:
+        plot(found, options.plot)
+    if options.json == "-":
+        json.dump(as_json(found), sys.stdout)
+        print()
+    elif options.json:
+        with cli.whole_file(options.json) as stream:
+            json.dump(as_json(found), stream)
+            stream.write("\n")
+    if options.json != "-":
+        print(text(found, options.all, color=sys.stdout.isatty() and not os.environ.get("NO_COLOR")))
+    return cli.EXIT_FAILED if found.worse else cli.EXIT_HELD
+
+
+def as_json(found):
+    """The comparison as plain values; what is not a finite number is null."""
+    def plain(value):
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [plain(item) for item in value]
+        if isinstance(value, np.generic):
+            value = value.item()
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+    figures = found.figures.assign(parameters=found.figures.parameters.map(json.loads)).to_dict("records")
+    return plain({"a": dataclasses.asdict(found.a), "b": dataclasses.asdict(found.b), "notes": found.notes, "rate": found.rate,
+                  "common": found.common, "worse": found.worse, "figures": figures, "verdicts": found.verdicts.to_dict("records")})
+
+
+def percent(share):
+    if not math.isfinite(share):
+        return "?"
+    return f"{share:+.1%}" if abs(share) < 10 else f"×{1 + share:.3g}"
+
+
+def figure_words(name, parameters):
+    parameters = json.loads(parameters)
+    return name + "".join(f" {key}={value}" for key, value in parameters.items())
+
+
+def text(found, everything=False, color=False):
+    """The comparison for people: first what differs."""
+    paint = {"worse": "\33[31m", "better": "\33[32m", "bold": "\33[1m", "plain": "\33[0m"} if color else collections.defaultdict(str)
+    lines = []
+    for label, side in (("A", found.a), ("B", found.b)):
+        count = f"{len(side.runs)} runs" if len(side.runs) > 1 else side.runs[0]
+        lines.append(f"{label}  {side.name}: {side.machine} ({side.provenance}), {count}")
+    lines += [f"   {paint['bold']}{note}{paint['plain']}" for note in found.notes]
+    if found.common["words"]:
+        lines.append(f"   {paint['bold']}{found.common['words']}{paint['plain']}")
+    verdicts = found.verdicts if everything else found.verdicts[found.verdicts.kind.isin(("worse", "better", "erratum", "other"))]
+    if len(verdicts):
+        lines += ["", "Verdicts that differ"]
+        table = [(v.kind, v.id, f"{v.a} → {v.b}", f"{v.failed_a} of {v.tried_a} → {v.failed_b} of {v.tried_b} failed",
+                  "" if math.isnan(v.p) else f"p {v.p:.2g}", v.erratum) for v in verdicts.itertuples()]
+        lines += _table(table, paint)
+    left = found.verdicts.kind.value_counts()
+    if not everything and left.get("disturbed", 0) + left.get("coverage", 0):
+        lines.append(f"  {left.get('disturbed', 0)} more were disturbed by noise, {left.get('coverage', 0)} ran on one side only (--all lists them)")
+    figures = found.figures if everything else found.differing
+    if len(figures):
+        lines += ["", "Figures" if everything else "Figures that differ"]
+        table = []
+        for f in figures.itertuples():
+            said = (f.direction or "differs") if f.differs else "same"
+            span = "" if math.isnan(f.relative) else f"({percent(f.relative_low)} … {percent(f.relative_high)})"
+            sure = f"q {f.q:.2g}" if not math.isnan(f.q) else ""
+            table.append((said, figure_words(f.name, f.parameters), f"{f.a:.4g} → {f.b:.4g} {f.unit}", percent(f.relative), span, sure,
+                          f"{percent(f.detectable)} could be seen" if everything and math.isfinite(f.detectable) else ""))
+        lines += _table(table, paint)
+    seen = found.figures[found.figures.unit != "bool"]
+    lines.append("")
+    if not len(found.figures) and not len(found.verdicts):
+        lines.append("Nothing stands on both sides, or all verdicts are the same.")
+    else:
+        lines.append(f"{len(found.differing)} of {len(found.figures)} figures and {len(verdicts)} verdicts differ.")
+    if len(seen):
+        sharp = int((seen.detectable <= 0.05).sum())
+        lines.append(f"A change of 5 % would have been called in {sharp} of {len(seen)} figures; the others are too noisy for so few runs."
+                     if sharp < len(seen) else "A change of 5 % would have been called in any of them.")
+    return cli.printable("\n".join(lines)) if not color else "\n".join(lines)
+
+
+def _table(table, paint):
+    table = [tuple(cli.printable(cell) for cell in line) for line in table]
+    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
+    lines = []
+    for line in table:
+        cells = [cell.ljust(width) for cell, width in zip(line, widths)]
+        shade = paint[line[0]] if line[0] in ("worse", "better") else ""
+        lines.append(("  " + shade + cells[0] + (paint["plain"] if shade else "") + "  " + "  ".join(cells[1:])).rstrip())
+    return lines
+
+
+def plot(found, path):
+    """A forest plot: the relative effect of each figure with its interval; what differs is marked. At most 60, the surest first."""
+    import matplotlib
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "skidproof"
+    from matplotlib import pyplot
+    shown = found.figures[np.isfinite(found.figures.relative.astype(float))].head(60).iloc[::-1]
+    figure, axes = pyplot.subplots(figsize=(9, 1.6 + 0.22 * max(len(shown), 1)), layout="constrained")
+    for place, f in enumerate(shown.itertuples()):
+        shade = {"worse": "#b3261e", "better": "#1b7f3b"}.get(f.direction, "#000000") if f.differs else "#7a7a7a"
+        axes.plot([100 * f.relative_low, 100 * f.relative_high], [place, place], color=shade, lw=1.5)
+        axes.plot(100 * f.relative, place, "D" if f.differs else "o", color=shade, ms=5 if f.differs else 3)
+    axes.axvline(0, color="#000000", lw=0.8)
+    axes.set_yticks(range(len(shown)), [f"{figure_words(f.name, f.parameters)} [{f.unit}]"[:90] for f in shown.itertuples()], fontsize=6)
+    axes.set_xscale("symlog", linthresh=10)
+    axes.set_xlabel("change from A to B, % (95 % intervals; diamonds differ)")
+    axes.set_title(f"{found.a.name} ({found.a.machine}, {found.a.provenance}) → {found.b.name} ({found.b.machine}, {found.b.provenance})",
+                   fontsize=8)
+    kind = str(path).rsplit(".", 1)[-1].lower()
+    if kind not in ("svg", "png", "pdf"):
+        raise cli.usage(f"--plot {path}: the name does not say a kind of picture", "end it in .svg, .png or .pdf")
+    with cli.whole_file(path, "wb") as stream:
+        figure.savefig(stream, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    pyplot.close(figure)
