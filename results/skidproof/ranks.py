@@ -15,11 +15,11 @@ BATCH = 4096        # series worked on at a time, which bounds the memory
 
 
 def benjamini_hochberg(p, rate):
-    """The largest p-value that may be called so that the expected share of false ones among all called is at most `rate`
-    (Benjamini and Hochberg 1995); 0 where none may."""
+    """The limit below which p-values are called so that the expected share of false ones among all called is at most `rate`
+    (Benjamini and Hochberg 1995); 0 where none is."""
     p = np.sort(np.asarray(p, float))
     held = np.nonzero(p <= rate * np.arange(1, len(p) + 1) / max(len(p), 1))[0]
-    return float(p[held[-1]]) if len(held) else 0.0
+    return rate * (held[-1] + 1) / len(p) if len(held) else 0.0
 
 
 def adjusted(p):

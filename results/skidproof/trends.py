@@ -114,23 +114,44 @@ class _Search:
         found, _ = ranks.scan(block, sizes, self.phi[[row for row, _, _ in parts]], limit=self.limit)
         return [(start + split, p) for (_, start, _), split, p in zip(parts, found.split, found.p)]
 
-    def split(self, parts):
+    def split(self, parts, straight=True):
+        """Cuts these (row, start, end), and what comes of them. `straight`: where a line does as well as steps, there are none."""
         while parts:
             changed = [(part, place, p) for part, (place, p) in zip(parts, self.scan(parts)) if p <= self.limit]
-            sloping = [(part, place, p) for part, place, p in changed if slopes(self.lines[part[0], part[1]:part[2]], place - part[1])]
+            sloping = [(part, place, p) for part, place, p in changed
+                       if straight and slopes(self.lines[part[0], part[1]:part[2]], [place - part[1]])]
             slanted = {part for part, _, _ in sloping}
             parts = []
             for (row, start, end), place, p in changed:
                 if (row, start, end) not in slanted:
                     self.cuts.setdefault(row, {})[place] = (float(p), "step")
                     parts += [(row, start, place), (row, place, end)]
-            flat = [flattened(self.white[row, start:end]) for (row, start, end), _, _ in sloping]
-            again = self._scan(flat, [part for part, _, _ in sloping])
-            for ((row, start, end), place, p), (flat_place, flat_p) in zip(sloping, again):
-                if flat_p <= self.limit:
-                    self.cuts.setdefault(row, {})[flat_place] = (float(flat_p), "step")
-                else:
-                    self.drifts.setdefault(row, (place, float(p)))
+            self._straighten(sloping)
+
+    def _straighten(self, sloping):
+        """Parts that a line describes as well as one step does: they are stairs, or a step on a slope, or a slope."""
+        if not sloping:
+            return
+        sizes = np.array([end - start for (_, start, end), _, _ in sloping])
+        lines, white = (np.full((len(sloping), sizes.max()), np.nan) for _ in range(2))
+        for number, (row, start, end) in enumerate(part for part, _, _ in sloping):
+            lines[number, :end - start], white[number, :end - start] = self.lines[row, start:end], self.white[row, start:end]
+        stairs = _Search(lines, white, sizes, self.phi[[row for (row, _, _), _, _ in sloping]], self.limit)
+        stairs.split([(number, 0, size) for number, size in enumerate(sizes)], straight=False)
+        stairs.settle()
+        rest = []
+        for number, ((row, start, end), place, p) in enumerate(sloping):
+            steps = stairs.cuts.get(number, {})
+            if len(steps) > 1 and not slopes(lines[number, :end - start], sorted(steps)):
+                self.cuts.setdefault(row, {}).update({start + step: found for step, found in steps.items()})
+            else:
+                rest.append(((row, start, end), place, p))
+        flat = self._scan([flattened(self.white[row, start:end]) for (row, start, end), _, _ in rest], [part for part, _, _ in rest])
+        for ((row, _, _), place, p), (flat_place, flat_p) in zip(rest, flat):
+            if flat_p <= self.limit:
+                self.cuts.setdefault(row, {})[flat_place] = (float(flat_p), "step")
+            else:
+                self.drifts.setdefault(row, (place, float(p)))
 
     def settle(self):
         """Each of several changes again, between its neighbours alone: where it then fits best, and whether it still stands."""
@@ -155,17 +176,18 @@ class _Search:
 STEP_MARGIN, STEP_MARGIN_MOST = 0.09, 8.0
 
 
-def slopes(piece, place):
-    """Whether a step at `place` describes the values no better than a straight line does. What each leaves counts up to four times
-    what is usual, so that odd nights decide nothing."""
-    by_step = np.abs(np.concatenate([part - np.median(part) for part in (piece[:place], piece[place:])]))
+def slopes(piece, places):
+    """Whether steps at these places describe the values no better than a straight line does. What each leaves counts up to four times
+    what is usual, so that odd nights decide nothing; each further step has its price (Schwarz's criterion)."""
+    by_step = np.abs(np.concatenate([part - np.median(part) for part in np.split(piece, places)]))
     flat = flattened(piece)
     by_line = np.abs(flat - np.median(flat))
     usual = 4 * min(np.median(by_step), np.median(by_line))
     if not usual:  # most nights lie exactly on one of the two
         return np.median(by_line) < np.median(by_step)
     left_by_step, left_by_line = (np.minimum(left, usual).sum() for left in (by_step, by_line))
-    return len(piece) * np.log(left_by_line / left_by_step) < min(STEP_MARGIN * len(piece), STEP_MARGIN_MOST)
+    margin = min(STEP_MARGIN * len(piece), STEP_MARGIN_MOST) + 2 * (len(places) - 1) * np.log(len(piece))
+    return len(piece) * np.log(left_by_line / left_by_step) < margin
 
 
 def flattened(piece):
@@ -260,17 +282,15 @@ def flaky(verdicts, facts=None, *, rate=RATE):
         one = {"id": test, "nights": len(nights), "failed": int((values > 0).sum()), "flips": len(turns),
                "disturbed": int((disturbed[place] > 0).sum()), "since": runs[nights[0]], "before": None, "after": None, "p": None,
                "attributed": []}
-        if cut or len(turns) == 1:
-            last, index = (cut.last, cut.index) if cut else turns[0]
+        if (mixed or len(turns) >= 2 and idle >= 2) and (within or not cut):
+            kind = "flaky"
+        else:
+            kind = "changed" if turns else "fails"
+        if cut or kind == "changed":
+            last, index = (cut.last, cut.index) if cut else turns[-1]
             one |= {"since": runs[index], "before": runs[last], "after": runs[index], "p": cut.p if cut else None,
                     "attributed": attribute(None, by_night[last], by_night[index])}
             tail = values[nights >= index]
-        if (mixed or len(turns) >= 2 and idle >= 2) and (within or not cut):
-            kind = "flaky"
-        elif not turns:
-            kind = "fails"
-        else:
-            kind = "changed"
         failed = int((tail > 0).sum())
         low, high = ranks.clopper_pearson(failed, len(tail))
         found.append(one | {"kind": kind, "rate": failed / len(tail), "low": low, "high": high})
