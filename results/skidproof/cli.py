@@ -90,11 +90,17 @@ def result_files(inputs):
 
 @contextlib.contextmanager
 def whole_file(path, mode="w"):
-    """A file that appears whole at `path` or not at all, whatever happens meanwhile. OSError as of open and rename."""
+    """A file that appears whole at `path` or not at all, whatever happens meanwhile; a pipe or a device is written to. OSError as of
+    open and rename."""
     path = pathlib.Path(path)
+    how = {} if "b" in mode else {"encoding": "utf-8", "errors": "replace", "newline": ""}
+    if path.exists() and not path.is_file():
+        with open(path, mode, **how) as stream:
+            yield stream
+        return
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with open(part, mode, **({} if "b" in mode else {"encoding": "utf-8", "errors": "replace", "newline": ""})) as stream:
+        with open(part, mode, **how) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
