@@ -13,10 +13,8 @@ import stat
 import subprocess
 import sys
 import tempfile
-import types
 import threading
 import unittest
-import unittest.mock
 import xml.etree.ElementTree
 
 import junitparser
@@ -586,24 +584,18 @@ class Scraped(unittest.TestCase):
 
 
 class OutOfAStore(unittest.TestCase):
-    """The store's promise is run_rows(id): the rows as the file held them."""
-
     def setUp(self):
-        stored = {"sample-model": sample_runs.model_run(), "sample-native": sample_runs.native_run()}
-        double = types.ModuleType("skidproof.store")
-        double.open = lambda url, create=False: types.SimpleNamespace(run_rows=lambda run: stored.get(run, []))
-        for patched in (unittest.mock.patch.dict(sys.modules, {"skidproof.store": double}),
-                        unittest.mock.patch.object(skidproof, "store", double, create=True)):
-            patched.start()
-            self.addCleanup(patched.stop)
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
+        self.store = str(self.folder / "x.db")
+        for name, rows in (("m", sample_runs.model_run()), ("n", sample_runs.native_run())):
+            sample_runs.write(self.folder / f"{name}.jsonl", rows)
+        subprocess.run([sys.executable, "-B", RESULTS / "skidproof", "store", "add", "--store", self.store, self.folder], check=True, capture_output=True)
 
     def test_a_stored_run_exports_as_its_file(self):
-        sample_runs.write(self.folder / "m.jsonl", sample_runs.model_run())
         for kind in FORMATS:
-            for name, arguments in (("file", [str(self.folder / "m.jsonl")]), ("store", ["--store", "x.db", "--run", "sample-model"])):
+            for name, arguments in (("file", [str(self.folder / "m.jsonl")]), ("store", ["--store", self.store, "--run", "sample-model"])):
                 with contextlib.redirect_stdout(io.StringIO()):
                     self.assertEqual(skidproof.export.main(["--format", kind, "--out", f"{self.folder}/{name}/", *arguments]), 0)
         for path in (self.folder / "file").iterdir():
@@ -611,7 +603,7 @@ class OutOfAStore(unittest.TestCase):
 
     def test_a_run_that_is_not_there(self):
         with self.assertRaises(cli.Complaint) as caught:
-            skidproof.export.main(["--format", "tap", "--store", "x.db", "--run", "none"])
+            skidproof.export.main(["--format", "tap", "--store", self.store, "--run", "none"])
         self.assertEqual(caught.exception.exit_code, 64)
 
 
