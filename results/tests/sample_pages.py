@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import types
 
 import pandas as pd
 import sample_runs
@@ -101,6 +102,28 @@ def fleet_data(machines=1000):
     return subjects, bad, clauses, errata, changes.to_dict("records"), [(subjects[5], row) for row in flaky.to_dict("records")]
 
 
+def comparison(figures=60):
+    """What skidproof.compare finds of two invented sets of runs, in the shape of its Comparison."""
+    rng = random.Random(5)
+    lines = []
+    for index in range(figures):
+        a = rng.uniform(2, 90)
+        differs = index < 4
+        relative = (0.05, -0.03, 0.11, 0.02)[index] if differs else rng.gauss(0, 0.004)
+        lines.append({"name": "memory.latency", "unit": "ns", "statistic": "median", "parameters": json.dumps({"bytes": 1 << (10 + index % 24), "page": "4KiB"}),
+                      "a": a, "b": a * (1 + relative), "runs_a": 1, "runs_b": 3, "effect": a * relative, "low": 0.0, "high": 0.0, "relative": relative,
+                      "relative_low": relative - 0.008, "relative_high": relative + 0.008, "p": 0.001, "q": 0.002 if differs else 0.7, "differs": differs,
+                      "direction": ("better" if relative < 0 else "worse") if differs else "", "detectable": 0.012, "noise": 0.004, "test": "rank"})
+    verdicts = pd.DataFrame([{"id": "PebsSkid.Promise1", "a": "pass 3", "b": "fail 3", "failed_a": 0, "tried_a": 3, "failed_b": 3, "tried_b": 3, "p": 0.001,
+                              "q": 0.01, "kind": "worse", "erratum": "", "clauses": ["R12"]},
+                             {"id": "PebsSkid.Promise2", "a": "xfail 1", "b": "xpass 1", "failed_a": 0, "tried_a": 1, "failed_b": 0, "tried_b": 1, "p": 1.0,
+                              "q": 1.0, "kind": "erratum", "erratum": "HSD143", "clauses": ["R13"]}])
+    sides = [types.SimpleNamespace(name=name, machine="native", provenance="native", runs=[f"run-{name}"], started=["2026-11-25T02:00:00Z"],
+                                   facts={"host": ["lab7"], "microcode": [code]}, problems=[]) for name, code in (("before", "0xf0"), ("after", "0xf4"))]
+    return types.SimpleNamespace(a=sides[0], b=sides[1], figures=pd.DataFrame(lines), verdicts=verdicts, notes=["Only one run stands on one side."], rate=0.01,
+                                 worse=True, common={"shift": 0.0, "clock": None, "words": "", "corrected": False, "differs": False, "direction": ""})
+
+
 def report(folder, name, *runs):
     """A page of `skidproof report` from these lists of rows."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -113,13 +136,14 @@ def report(folder, name, *runs):
 
 
 def write_all(folder):
-    from skidproof.report import fleet, history
+    from skidproof.report import comparison as compared, fleet, history
     folder.mkdir(parents=True, exist_ok=True)
     report(folder, "run", sample_runs.model_run())
     report(folder, "characterize", sample_runs.native_run())
     report(folder, "qualification", qualification(600))
     report(folder, "several", sample_runs.model_run(), errata_run(), errata_run("model:broadwell"), sample_runs.small_model_run())
     (folder / "history.html").write_text(history.page_of(*history_frames(), written=WRITTEN), encoding="utf-8")
+    (folder / "comparison.html").write_text(compared.comparison_page(comparison(), WRITTEN), encoding="utf-8")
     (folder / "fleet.html").write_text(fleet.page_of(*fleet_data(300), written=WRITTEN), encoding="utf-8")
 
 

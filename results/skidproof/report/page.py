@@ -102,6 +102,10 @@ def at_a_glance(run, ids, level=2):
     items = [f'{status_cell(t["status"])} {link_to(t, ids)}' for t in bad[:FIRST_FAILURES]]
     if len(bad) > FIRST_FAILURES:
         items.append(f"and {len(bad) - FIRST_FAILURES:,} more, below")
+    missed = [defect for defect in run.defects if not defect["caught"]]
+    items += [f"{status_cell('fail', 'missed')} {code(clipped(d['id'], 200))} {text(clipped(d.get('microarch', ''), 60))}" for d in missed[:FIRST_FAILURES]]
+    if len(missed) > FIRST_FAILURES:
+        items.append(f"and {len(missed) - FIRST_FAILURES:,} more, below")
     what = f"<h{level}>What did not hold</h{level}>" + bullets(items) if items else ""
     steps = next_steps(run, bad)
     if run.tests and not bad:
@@ -127,6 +131,8 @@ def next_steps(run, bad):
         clauses = tests.clauses_of(first)
         if clauses:
             steps.append(f"What was promised: {code('skidproof explain ' + clipped(clauses[0], 60))}.")
+    if any(not d["caught"] for d in run.defects):
+        steps.append(f"A defect that nothing catches is a promise that nothing checks: {code('skidproof explain ID')} says what it breaks.")
     if any(t["status"] == "error" for t in bad):
         steps.append(f"An error is the harness's, not the processor's: {code('skidproof doctor')} says what is missing here.")
     if any(t["status"] == "skip" and t.get("skip_category") in ("no-pmu", "no-privilege") for t in run.tests):
