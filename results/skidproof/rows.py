@@ -110,6 +110,14 @@ def is_a(value, kind):
     return isinstance(value, kind)
 
 
+def is_finite(value):
+    """Whether a number is one that a double holds."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return False
+
+
 def row_problem(row):
     """Why this JSON value is no row that the report can use; None when it is one."""
     if not isinstance(row, dict) or not isinstance(row.get("type"), str):
@@ -127,7 +135,7 @@ def row_problem(row):
             return f"a `{kind}` row with an unusable `{field}`"
     if kind == "test" and row["status"] not in STATUSES:
         return f"a `test` row with the unknown status `{row['status']}`"
-    if kind == "measurement" and not math.isfinite(row["value"]):
+    if kind == "measurement" and not is_finite(row["value"]):
         return "a `measurement` row whose value is not finite"
     if kind == "run" and row.get("schema") != 1:
         return f"a `run` row of schema {row.get('schema')!r}; this report reads schema 1"
@@ -254,6 +262,6 @@ def bins_of(histogram):
     listed = histogram.get("bins")
     for item in listed if isinstance(listed, list) else []:
         if isinstance(item, list) and len(item) == 2 and is_a(item[0], (int, float)) and is_a(item[1], int):
-            if item[1] > 0 and math.isfinite(item[0]):
+            if item[1] > 0 and is_finite(item[0]):
                 bins[item[0]] = bins.get(item[0], 0) + item[1]
     return dict(sorted(bins.items()))

@@ -1,6 +1,7 @@
 """The report says where its numbers come from, hides no failure, and survives what runs leave behind."""
 
 import html.parser
+import json
 import pathlib
 import subprocess
 import sys
@@ -8,10 +9,15 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 
+import sample_pages
 import sample_runs
 
 RESULTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(RESULTS))
+
+from skidproof import rows as skidproof_rows  # noqa: E402
+from skidproof.report import comparison, fleet, history, spark, tests  # noqa: E402
+
 MODEL_PLOTS = {"tests", "skid", "pdir", "pmi-lateness"}
 NATIVE_PLOTS = {"memory-latency", "store-bandwidth", "fusion-gain", "misprediction"}
 
@@ -308,6 +314,258 @@ class WhatRunsLeaveBehind(ReportTest):
         page, _ = self.report(self.file("r.jsonl", rows))
         self.assertIn("✗ fail 1", (self.out / "model-x-tests.svg").read_text())
         self.assertNotIn("No test failed", page)
+
+
+HOSTILE = """<script>alert(1)</script>'"><img src=x onerror=alert(2)> ${x} $x_{$ \x00\x1b[31m \u202e \ud800 </title></style>&amp;"""
+
+
+def hostile(value, key=""):
+    """The row with every text in it hostile, but for what makes it a row."""
+    if isinstance(value, dict):
+        return {k if k in KEPT_KEYS else k + HOSTILE[:20]: hostile(v, k) for k, v in value.items()}
+    if isinstance(value, list):
+        return [hostile(v, key) for v in value]
+    return value + HOSTILE if isinstance(value, str) and key not in ("type", "status", "provenance", "kind") else value
+
+
+KEPT_KEYS = {key for rows in (sample_runs.model_run(), sample_runs.native_run(), sample_pages.errata_run(), sample_pages.qualification(20))
+             for row in rows for key in row} | {"kind", "name", "unit", "bins", "expected", "n", "k", "low", "high"}
+
+
+class Markup(html.parser.HTMLParser):
+    """What a browser would make of a page: its tags, the scripts in it, handlers, ids and links."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.scripts, self.handlers, self.ids, self.links, self.tags = 0, [], [], [], {}
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags[tag] = self.tags.get(tag, 0) + 1
+        self.scripts += tag == "script"
+        for name, value in attributes:
+            if name.startswith("on"):
+                self.handlers.append(name)
+            elif name == "id":
+                self.ids.append(value)
+            elif name == "href":
+                self.links.append(value)
+
+
+class Structure(ReportTest):
+    def assert_sound(self, page):
+        markup = Markup(page)
+        self.assertEqual((markup.scripts, markup.handlers, markup.tags.get("img", 0)), (1, [], 0))
+        self.assertEqual(len(markup.ids), len(set(markup.ids)))
+        self.assertLessEqual({link.removeprefix("#") for link in markup.links}, set(markup.ids))
+        parser = WellFormed()
+        parser.feed(page)
+        self.assertEqual((parser.open, parser.fetched), ([], []))
+        for character in page:
+            self.assertTrue(character.isprintable() or character in "\n\u202e", repr(character))
+        return markup
+
+    def test_hostile_text_in_every_field_stays_text(self):
+        files = []
+        for name, rows in (("m", sample_runs.model_run()), ("n", sample_runs.native_run()), ("e", sample_pages.errata_run()), ("q", sample_pages.qualification(20))):
+            files.append(self.file(f"{name}.jsonl", hostile(rows)))
+        page, _ = self.report(*files)
+        self.assert_sound(page)
+        self.assertIn("&lt;script&gt;alert(1)", page)
+        for path in self.out.glob("*.svg"):
+            xml.etree.ElementTree.parse(path)
+
+    def test_values_of_any_kind_in_every_field_make_a_page(self):
+        """What the reader lets pass as rows, the page can show."""
+        odd = (None, True, -1, 1e308, 10**400, "", [], {}, [[]], {"kind": "histogram"}, "x" * 5000)
+        for index, value in enumerate(odd):
+            rows = [sample_runs.run_row("model:x", "odd")]
+            for row in (sample_runs.machine_row("model:x", "model"), *sample_runs.test_rows("model:x", "A.B", "fail", failures=["no"], evidence={"a": value}),
+                        sample_runs.measurement("model:x", "memory.latency", 1.5, "ns", 1, 2, bytes=64), *sample_pages.errata_run("model:x")[2:4],
+                        sample_pages.qualification(1)[2]):
+                rows += [{**row, field: value} for field in row if field not in ("type", "machine")]
+            with self.subTest(value=str(value)[:20]):
+                source = skidproof_rows.Source("odd")
+                for row in rows:
+                    if not skidproof_rows.row_problem(row):
+                        skidproof_rows.add_row(source, row)
+                self.assertTrue(source.runs)
+                page = self.page_of(source, drawn=index == 0)
+                self.assert_sound(page)
+
+    def page_of(self, source, drawn=True):
+        from skidproof.report import figures, page, parts, tidy
+        for run in source.runs:
+            tidy.tidy(run)
+        plots = {id(run): [(name, figures.plots_of(run, name)) for name in parts.machines_of(run)] for run in source.runs} if drawn else {}
+        return page.page([source], plots, "now")
+
+    def test_a_run_without_results_says_so(self):
+        rows = [sample_runs.run_row("native", "empty"), sample_runs.end_row("native", [])]
+        page, _ = self.report(self.file("e.jsonl", rows))
+        self.assertIn("The run holds no result.", page)
+        self.assert_sound(page)
+
+    def test_ten_thousand_tests_fit_on_a_page(self):
+        rows = [sample_runs.run_row("model:x", "huge"), sample_runs.machine_row("model:x", "model")]
+        for index in range(10_000):
+            rows += sample_runs.test_rows("model:x", f"Suite{index % 40}.Promise/{index}", ("pass", "fail", "skip")[index % 3], clauses=[f"R{index % 300}"],
+                                          failures=["1 is not 2"] * (index % 3 == 1), skip_category="machine-limit" if index % 3 == 2 else None,
+                                          reason=f"for reason {index % 5}" if index % 3 == 2 else "")
+        page, _ = self.report(self.file("h.jsonl", rows))
+        self.assertLess(len(page), 8_000_000)
+        markup = self.assert_sound(page)
+        self.assertLess(markup.tags["tr"], 40_000)
+        self.assertIn("machine-limit: 3,333 tests, 5 reasons", page)
+        self.assertIn("3,133 more, in short", page)
+
+    def test_three_thousand_defects_make_a_matrix_that_names_what_was_missed(self):
+        page, _ = self.report(self.file("q.jsonl", sample_pages.qualification(3000)))
+        self.assert_sound(page)
+        self.assertIn("2,997 of 3,000", page)
+        drawn = (self.out / "model-defects.svg").read_text()
+        self.assertIn("✗", drawn)
+        self.assertLess(len(page), 4_000_000)
+
+    def test_a_figure_has_its_numbers_beneath(self):
+        page, _ = self.report(self.file("m.jsonl", sample_runs.small_run()))
+        figure = page[page.index("<figure "):page.index("</figure>")]
+        self.assertIn("Data of this figure", figure)
+        self.assertIn("<td class=\"n\" data-v=\"24.4\">24.4</td>", figure)
+        self.assertIn('role="img"', figure)
+
+    def test_several_runs_show_clause_and_errata_by_machine(self):
+        second = [{**row, "machine": "model:haswell"} for row in sample_runs.small_model_run()]
+        page, _ = self.report(self.file("a.jsonl", sample_runs.small_model_run()), self.file("b.jsonl", second), self.file("e.jsonl", sample_pages.errata_run()))
+        self.assertIn("Clause by machine", page)
+        self.assertIn("Errata by machine", page)
+        self.assertEqual(self.stems(".png") & {"all-machines", "all-errata-1", "all-errata"}, {"all-machines", "all-errata"})
+
+    def test_what_was_caught_of_defects_that_show_now_and_then_is_drawn(self):
+        files = []
+        for index, share in enumerate(("1", "0.1", "0.01")):
+            machine = f"model:x+d@{share}"
+            rows = [sample_runs.run_row(machine, f"limit-{index}"), sample_runs.machine_row(machine, "model", defects=[f"d@{share}"])]
+            rows += sample_runs.test_rows(machine, "A.B", "fail" if index < 2 else "pass", failures=["no"] * (index < 2))
+            files.append(self.file(f"{index}.jsonl", rows + [sample_runs.end_row(machine, rows)]))
+        self.report(*files)
+        drawn = (self.out / "all-detection.svg").read_text()
+        self.assertIn("in 0.01 of the overflows", drawn)
+        self.assertIn("0 of 1 runs", drawn)
+
+    def test_very_many_runs_are_a_table_and_those_that_failed_in_full(self):
+        rows = []
+        for index in range(40):
+            machine = "model:x"
+            run = [sample_runs.run_row(machine, f"many-{index}"), sample_runs.machine_row(machine, "model"),
+                   *sample_runs.test_rows(machine, "A.B", "fail" if index == 39 else "pass", failures=["no"] * (index == 39))]
+            rows += [*run, sample_runs.end_row(machine, run)]
+        page, _ = self.report(self.file("m.jsonl", rows))
+        self.assertEqual(page.count('<section class="run'), 24)
+        self.assertIn("16 runs that held are in this table alone", page)
+        self.assertIn("Run many-39", page)
+
+
+class Stored(unittest.TestCase):
+    """Pages over the store's frames."""
+
+    assert_sound = Structure.assert_sound
+
+    def test_a_history_shows_changes_marks_verdicts_and_flaky_tests(self):
+        page = history.page_of(*sample_pages.history_frames(), written="now")
+        markup = self.assert_sound(page)
+        self.assertGreater(markup.tags["svg"], 60)
+        for words in ("3 figures of 60 changed", "together with microcode 0xf0 to 0xf4", "+5 %", "Last night not every promise held: 1 test failed",
+                      "3 tests did not always end the same", "Tests that fail now and then", "10 %", ">M</text>", ">K</text>", "SILICON"):
+            self.assertIn(words, page)
+        self.assertLess(page.index('href="#figure-memory-latency'), page.index("no change found"))
+
+    def test_a_model_s_history_never_looks_like_silicon(self):
+        about, *rest = sample_pages.history_frames(figures=8)
+        page = history.page_of(about | {"machine": "model:skylake"}, *rest, written="now")
+        self.assertIn("MODEL — not silicon", page)
+        self.assertNotIn(">SILICON<", page)
+        self.assertNotIn("SILICON ·", page)
+
+    def test_a_machine_without_a_night(self):
+        about, *frames = sample_pages.history_frames()
+        page = history.page_of(about, *(frame.iloc[:0] for frame in frames), written="now")
+        self.assert_sound(page)
+        self.assertIn("holds no night", page)
+
+    def test_hostile_names_in_the_store(self):
+        about, facts, frame, changes, verdicts, flaky = sample_pages.history_frames(nights=12, figures=32, tests=5)
+        for column in ("microcode", "os", "bios", "version", "run_id"):
+            facts[column] = HOSTILE
+        facts.loc[6:, "microcode"] = HOSTILE + "2"
+        frame["name"], frame["unit"], frame["parameters"] = HOSTILE, HOSTILE, json.dumps({HOSTILE: HOSTILE})
+        verdicts["id"], flaky["id"] = verdicts["id"] + HOSTILE, HOSTILE
+        changes["attributed"] = [[HOSTILE, HOSTILE, [HOSTILE]]] * len(changes)
+        page = history.page_of(about | {"host": HOSTILE, "machine": HOSTILE, "core_type": HOSTILE, "microarch": HOSTILE}, facts, frame, changes, verdicts,
+                               flaky, written="now")
+        self.assert_sound(page)
+        subjects, bad, clauses, errata, changed, tests = sample_pages.fleet_data(200)
+        for row in (*subjects, *errata, *changed):
+            for key, value in row.items():
+                if isinstance(value, str) and key not in ("provenance", "listed", "observed", "last_started"):
+                    row[key] = value + HOSTILE
+        bad = {subject: [(test + HOSTILE, status) for test, status in found] for subject, found in bad.items()}
+        self.assert_sound(fleet.page_of(subjects, bad, {test + HOSTILE: [c + HOSTILE for c in found] for test, found in clauses.items()}, errata, changed, tests,
+                                        "now"))
+
+    def test_a_fleet_shows_the_worst_first_and_pages_its_machines(self):
+        subjects, *rest = sample_pages.fleet_data(1000)
+        page = fleet.page_of(subjects, *rest, written="now")
+        markup = self.assert_sound(page)
+        self.assertLess(len(page), 2_000_000)
+        self.assertIn("On 11 of 1,000 machines a promise was broken", page)
+        self.assertLess(page.index("lab0005/direct"), page.index("lab0001/direct"))
+        for words in ("Show all 1,000", "not seen since 2 days before", "R60", "HSD143", "Clause by machine", "Errata by machine", "Tests that fail now and then"):
+            self.assertIn(words, page)
+        self.assertGreater(markup.tags["template"], 0)
+
+    def test_an_empty_fleet_says_what_to_do(self):
+        page = fleet.page_of([], {}, {}, [], [], [], "now")
+        self.assert_sound(page)
+        self.assertIn("skidproof store add", page)
+
+    def test_a_comparison_says_what_differs_and_what_could_not_show(self):
+        found = sample_pages.comparison()
+        page = comparison.comparison_page(found, "now")
+        self.assert_sound(page)
+        for words in ("They differ, and not only for the better", "pass 3 → fail 3", "+5 %", "would have shown a change of 1.2 %", "0xf0", "4 figures called"):
+            self.assertIn(words, page)
+        found.a.machine, found.a.provenance = "model:skylake", "model"
+        found.b.name = HOSTILE
+        found.verdicts.loc[0, "id"] = HOSTILE
+        page = comparison.comparison_page(found, "now")
+        self.assert_sound(page)
+        self.assertIn("The two sides are of different kinds", page)
+
+    def test_a_comparison_of_nothing(self):
+        found = sample_pages.comparison()
+        found.figures, found.verdicts, found.worse = found.figures.iloc[:0], found.verdicts.iloc[:0], False
+        self.assert_sound(comparison.comparison_page(found, "now"))
+
+
+class Courses(unittest.TestCase):
+    def test_turns_count_changes_and_not_missing_nights(self):
+        self.assertEqual(history.turns(["pass", "", "pass", "fail", "", "fail", "pass"]), 2)
+        self.assertEqual(history.last_turn(["pass", "", "fail", "", "fail"]), 2)
+        self.assertIsNone(history.last_turn(["", ""]))
+
+    def test_clauses_stand_in_the_order_of_their_numbers(self):
+        self.assertEqual(sorted(["R10", "R9", "D13a", "D13", "R", "", "R" + "9" * 30], key=tests.clause_order)[:4], ["", "D13", "D13a", "R"])
+
+    def test_a_line_breaks_where_nights_are_missing(self):
+        drawn = spark.sparkline([1.0, 2.0, None, 3.0, float("nan"), 2.0, 2.5], [3], "x")
+        self.assertEqual(drawn.count("M", drawn.index('fill="none"') - 200), drawn.count("<circle") + 3 - 1)
+        xml.etree.ElementTree.fromstring(drawn)
+
+    def test_ticks_are_round_and_few(self):
+        self.assertEqual(spark.nice_ticks(0.9, 4.2), [1, 2, 3, 4])
+        self.assertEqual(spark.nice_ticks(5, 5), [5])
+        self.assertEqual(len(spark.nice_ticks(1e300, 1.7e308)), len(set(spark.nice_ticks(1e300, 1.7e308))))
 
 
 class SampleRuns(ReportTest):

@@ -26,7 +26,8 @@ def parse(arguments):
                         help='results files (*.jsonl), folders of them, or "-" for standard input (default: the newest of each kind)')
     parser.add_argument("--out", metavar="DIR", default=f"{OUTPUTS}/report", help="folder for report.html and the plots (default: %(default)s)")
     parser.add_argument("--fleet", action="store_true", help="the page of all machines in the store")
-    parser.add_argument("--machine", metavar="HOST[/NAME]", help="the page of this machine's history in the store; NAME is direct, native, model:skylake …")
+    parser.add_argument("--machine", metavar="HOST[/NAME[/CORE]]",
+                        help="the page of this machine's history in the store; NAME is direct, native, model:skylake …, CORE a type of core")
     parser.add_argument("--store", metavar="STORE", help="an SQLite file, or postgresql://USER@HOST/DATABASE "
                         "(default: $SKIDPROOF_STORE, then skidproof.db here)")
     parser.add_argument("--json", metavar="FILE", help='where the page stands, as JSON; "-" is standard output')
@@ -71,18 +72,21 @@ def write(out, name, page, named):
 
 
 def subject_of(store, words):
-    """(number, words) of the one subject that HOST[/NAME] means. Complaint where it is none or several."""
-    host, _, name = words.partition("/")
-    subjects = store.subjects()
-    found = subjects[(subjects.host == host) & ((subjects.machine == name) if name else True)]
-    shown = [f"{row.host}/{row.machine}" + (f" ({row.core_type})" if row.core_type else "") for row in found.itertuples()]
-    if not len(found):
-        near = [f"{row.host}/{row.machine}" for row in subjects.head(5).itertuples()]
+    """(number, words) of the one subject that HOST[/NAME[/CORE]] means. Complaint where it is none or several."""
+    from skidproof.store import schema
+    from sqlalchemy import select
+    host, name, core = (words.split("/") + ["", ""])[:3]
+    with store.engine.connect() as connection:
+        subjects = connection.execute(select(schema.subjects).order_by(schema.subjects.c.host, schema.subjects.c.machine)).all()
+    found = [row for row in subjects if row.host == host and name in ("", row.machine) and core in ("", row.core_type)]
+    shown = [f"{row.host}/{row.machine}" + (f"/{row.core_type}" if row.core_type else "") for row in found]
+    if not found:
+        near = [f"{row.host}/{row.machine}" for row in subjects[:5]]
         raise usage(f"the store has no machine '{words}'", f"it has {', '.join(near)}{' …' if len(subjects) > 5 else ''}; --fleet lists all" if near
                     else "fill it: skidproof store add FILE")
-    if len(found) > 1 and (not name or found.machine.nunique() > 1):
+    if len(found) > 1:
         raise usage(f"'{words}' is {len(found)} machines", f"name one of {', '.join(shown[:8])}")
-    return int(found.subject.iloc[0]), shown[0]
+    return found[0].subject, shown[0]
 
 
 def stored_page(options):
@@ -118,6 +122,7 @@ def runs_page(options):
     files = result_files(options.files)
     from skidproof.report import figures, page  # matplotlib: no other verb waits for it
     from skidproof.report.parts import machines_of
+    from skidproof.report.tidy import tidy
 
     sources = [rows.read_source(path) for path in files]
     for source in sources:
@@ -129,7 +134,7 @@ def runs_page(options):
     if not any(source.readable for source in sources):
         complain("nothing to report", "give results files as written by --json FILE or into --out DIR")
         return None
-    runs = [run for source in sources for run in source.runs]
+    runs = [tidy(run) for source in sources for run in source.runs]
     plots = {id(run): [(machine, figures.plots_of(run, machine)) for machine in machines_of(run)] for run in page.shown_runs(runs)}
     overview = figures.overview(runs)
     named = name_plots([pair for pairs in plots.values() for pair in pairs] + [("all", overview)])

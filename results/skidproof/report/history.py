@@ -16,9 +16,21 @@ MOST_STRIPS = 60
 
 def history_page(store, subject):
     """The HTML of `subject`'s history out of an open store."""
-    about = next((row for row in records(store.subjects()) if row["subject"] == subject), {"subject": subject})
+    facts = store.facts(subject)
+    about = {"subject": subject, **named(store, subject)}
+    if len(facts):
+        about |= {name: plain(facts[name].iloc[-1]) for name in ("provenance", "microarch")}
     verdicts = store.verdicts(subject)
-    return page_of(about, store.facts(subject), store.history(subject), store.change_points(subject), verdicts, flaky_of(verdicts))
+    return page_of(about, facts, store.history(subject), store.change_points(subject), verdicts, flaky_of(verdicts))
+
+
+def named(store, subject):
+    """host, machine and core_type of a subject: store.subjects() looks at every night of the fleet for more than that."""
+    from skidproof.store import schema
+    from sqlalchemy import select
+    with store.engine.connect() as connection:
+        found = connection.execute(select(schema.subjects).where(schema.subjects.c.subject == subject)).first()
+    return dict(found._mapping) if found else {}
 
 
 def flaky_of(verdicts):
@@ -236,10 +248,14 @@ def facts_part(nights):
 
 
 def every_value(figures, nights):
-    lines = [(code(one.words), date(nights.labels[i]), Cell(number(point[0], 6), point[0]), number(point[1], 6), number(point[2], 6), text(one.unit))
-             for one in figures for i, point in enumerate(one.points) if point[0] is not None]
-    return details(f"All values ({len(lines):,})", table("All values", ("figure", "night", "value", "low", "high", "unit"), lines, (2, 3, 4), first=50)) \
-        if lines else ""
+    lines = []
+    for one in figures:  # thousands of lines, so their HTML is put together here
+        head, unit = f'<tr><th scope="row">{code(one.words)}</th><td>', f"</td><td>{text(one.unit)}</td></tr>"
+        for label, (middle, low, high) in zip(nights.labels, one.points):
+            if middle is not None:
+                lines.append(f'{head}{text(label)}</td><td class="n">{middle:.6g}</td><td class="n">{number(low, 6)}</td><td class="n">{number(high, 6)}{unit}')
+    heads = ("figure", "night", "value", "low", "high", "unit")
+    return details(f"All values ({len(lines):,})", table("All values", heads, lines, (2, 3, 4), first=50)) if lines else ""
 
 
 def all_nights(nights):

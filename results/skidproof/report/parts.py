@@ -126,6 +126,8 @@ def cell_html(tag, value, numeric):
 
 
 def line_html(line, numeric, row_head):
+    if isinstance(line, str):
+        return line
     cells = []
     for index, value in enumerate(line):
         if index == row_head:
@@ -137,7 +139,7 @@ def line_html(line, numeric, row_head):
 
 def table(caption, heads, lines, numeric=(), row_head=0, tools=None, sortable=True, first=FIRST_LINES, wide=False):
     """HTML of a table in a region of its own that scrolls. `caption` and `heads` are text, cells are HTML or Cell; `row_head`
-    is the column that names the line. From a dozen lines on it has a filter (`tools` decides otherwise). Lines beyond `first`
+    is the column that names the line; a line may also be its HTML. From a dozen lines on it has a filter (`tools` decides otherwise). Lines beyond `first`
     wait in a template until they are asked for."""
     numeric = set(numeric)
     lines = list(lines)

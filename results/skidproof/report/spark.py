@@ -137,7 +137,7 @@ def change_marks(changes, x, across, nights, y, top, bottom):
             if finite(level):
                 out.append(f'<path d="M{x(first):.1f} {y(level):.1f}H{x(max(last, first)):.1f}" stroke="var(--fail)" stroke-width="2"/>')
         anchor = "end" if index > nights * 0.7 else "start"
-        out.append(f'<text x="{at + (-5 if anchor == "end" else 5):.1f}" y="{30 + 0 * place}" text-anchor="{anchor}" font-weight="700" fill="var(--fail)">'
+        out.append(f'<text x="{at + (-5 if anchor == "end" else 5):.1f}" y="30" text-anchor="{anchor}" font-weight="700" fill="var(--fail)">'
                    f"{text(words) if place < 3 else ''}</text></g>")
     return out
 
@@ -145,7 +145,7 @@ def change_marks(changes, x, across, nights, y, top, bottom):
 def strip(statuses, words=""):
     """The verdicts of one test, a cell a night ("" where it did not run), each run of equal ones with its sign."""
     nights = len(statuses)
-    cell = max(2.0, min(10.0, 720 / max(nights, 1)))
+    cell = max(2.0, min(10.0, 560 / max(nights, 1)))
     out = [f'<svg class="strip" width="{nights * cell:.0f}" height="18" viewBox="0 0 {nights * cell:.1f} 18" role="img" aria-label="{text(words)}">']
     start = 0
     for end in range(1, nights + 1):
@@ -155,8 +155,8 @@ def strip(statuses, words=""):
         if status:
             wide = (end - start) * cell
             out.append(f'<rect x="{start * cell:.1f}" y="1" width="{max(wide - 0.6, 1):.1f}" height="16" fill="var(--{status})"/>')
-            if wide >= 7:
-                out.append(f'<text x="{start * cell + wide / 2:.1f}" y="13" font-size="10" font-weight="700" text-anchor="middle" '
+            if wide >= 6:
+                out.append(f'<text x="{start * cell + wide / 2:.1f}" y="13" font-size="9" font-weight="700" text-anchor="middle" '
                            f'fill="var(--paper)">{text(SIGNS[status])}</text>')
         start = end
     return "".join(out) + "</svg>"
