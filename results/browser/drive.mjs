@@ -25,7 +25,9 @@ function check(held, what) {
   console.error(`FAILED: ${what}`);
 }
 
-const browser = await chromium.launch({executablePath: options.chromium, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage']});
+const browser = await chromium.launch({
+  executablePath: options.chromium, args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
+});
 
 // A page at both widths in both schemes: errors, sideways scroll, accessibility.
 async function look(file) {
@@ -59,7 +61,8 @@ async function look(file) {
   // Long tables and drawings are cut, which changes none of their kinds of cell: axe looks at every element.
   await page.evaluate(() => {
     for (const body of document.querySelectorAll('tbody')) for (const row of [...body.rows].slice(6)) row.remove();
-    for (const svg of document.querySelectorAll('figure svg')) svg.replaceChildren(...svg.querySelectorAll(':scope > title, :scope > desc'));
+    for (const svg of document.querySelectorAll('figure svg'))
+      svg.replaceChildren(...svg.querySelectorAll(':scope > title, :scope > desc'));
   });
   await page.evaluate(axe);
   await everyLook(where => accessible(page, where));
@@ -75,19 +78,24 @@ async function sideways(page, name) {
 async function accessible(page, name) {
   const found = await page.evaluate(async () => {
     const {violations} = await axe.run(document, {resultTypes: ['violations']});
-    return violations.map(v => ({id: v.id, impact: v.impact, count: v.nodes.length, first: v.nodes[0].html.slice(0, 200), why: v.nodes[0].failureSummary}));
+    return violations.map(({id, impact, nodes}) => ({
+      id, impact, count: nodes.length, first: nodes[0].html.slice(0, 200), why: nodes[0].failureSummary,
+    }));
   });
   for (const one of found) {
     if (!SERIOUS.has(one.impact)) console.log(`note: ${name}: ${one.impact} ${one.id} × ${one.count}: ${one.first}`);
   }
   const bad = found.filter(one => SERIOUS.has(one.impact));
-  check(bad.length === 0, `${name}: axe finds ${bad.map(one => `${one.impact} ${one.id} × ${one.count} (${one.first}: ${one.why})`).join('; ')}`);
+  const words = bad.map(one => `${one.impact} ${one.id} × ${one.count} (${one.first}: ${one.why})`);
+  check(bad.length === 0, `${name}: axe finds ${words.join('; ')}`);
 }
 
 // What one does with a page: links, filters, sorting by mouse and by keyboard, colours.
 async function use(file) {
   const name = path.basename(file, '.html');
-  const context = await browser.newContext({viewport: {width: 1280, height: 900}, colorScheme: 'light', reducedMotion: 'reduce', offline: true});
+  const context = await browser.newContext({
+    viewport: {width: 1280, height: 900}, colorScheme: 'light', reducedMotion: 'reduce', offline: true,
+  });
   const page = await context.newPage();
   const said = [];
   page.on('pageerror', error => said.push(String(error)));
@@ -101,12 +109,13 @@ async function use(file) {
     const count = sheet => sheet.querySelectorAll('tbody tr').length + (sheet.querySelector('template')?.content.children.length ?? 0);
     return [...document.querySelectorAll('.sheet')].map((sheet, index) => {
       sheet.dataset.index = index;
-      return {index, lines: count(sheet), tools: !!sheet.querySelector('.tools input'), sorted: sheet.querySelectorAll('thead button').length};
+      const sorted = sheet.querySelectorAll('thead button').length;
+      return {index, lines: count(sheet), tools: !!sheet.querySelector('.tools input'), sorted};
     });
   });
-  const biggest = tables.filter(t => t.tools).sort((a, b) => b.lines - a.lines).slice(0, 3);
+  const biggest = tables.filter(t => t.tools).sort((a, b) => b.lines - a.lines).slice(0, 2);
   for (const table of biggest) await filters(page, `${name}, table ${table.index}`, table);
-  for (const table of tables.filter(t => t.sorted).slice(0, 4)) await sorts(page, `${name}, table ${table.index}`, table);
+  for (const table of tables.filter(t => t.sorted).slice(0, 3)) await sorts(page, `${name}, table ${table.index}`, table);
   check(said.length === 0, `${name}, used: ${said.join(' | ')}`);
   await context.close();
   return biggest.length;
@@ -119,7 +128,8 @@ async function structure(page, name) {
     return {
       levels, twice: ids.filter((id, i) => ids.indexOf(id) !== i).slice(0, 5),
       landmarks: ['header', 'main', 'footer'].filter(tag => document.querySelectorAll(`body > ${tag}`).length !== 1),
-      unnamed: [...document.querySelectorAll('svg[role=img]')].filter(s => !s.querySelector('title')?.textContent && !s.getAttribute('aria-label')).length,
+      unnamed: [...document.querySelectorAll('svg[role=img]')]
+        .filter(s => !s.querySelector('title')?.textContent && !s.getAttribute('aria-label')).length,
       heads: [...document.querySelectorAll('th:not([scope])')].length,
     };
   });
@@ -167,8 +177,8 @@ async function colours(page, name) {
   check(await paper() === system, `${name}: back to the system's colours`);
 }
 
-const visible = (page, index) => page.evaluate(i => [...document.querySelectorAll(`.sheet[data-index="${i}"] tbody tr`)].filter(r => !r.hidden)
-  .map(r => r.textContent), index);
+const visible = (page, index) => page.evaluate(
+  i => [...document.querySelectorAll(`.sheet[data-index="${i}"] tbody tr`)].filter(r => !r.hidden).length, index);
 
 async function filters(page, name, table) {
   const field = page.locator(`.sheet[data-index="${table.index}"] .tools input`);
@@ -179,18 +189,19 @@ async function filters(page, name, table) {
   const word = before.at(-1).trim().split(/\s+/)[0].slice(0, 12).toLowerCase();
   await field.fill(word);
   const wanted = before.filter(line => line.toLowerCase().includes(word)).length;
-  check((await visible(page, table.index)).length === wanted, `${name}: the filter "${word}" shows ${(await visible(page, table.index)).length} of ${wanted}`);
+  const shown = await visible(page, table.index);
+  check(shown === wanted, `${name}: the filter "${word}" shows ${shown} of ${wanted}`);
   const told = await page.locator(`.sheet[data-index="${table.index}"] .tools output`).textContent();
   check(told.startsWith(`${wanted} of ${before.length}`), `${name}: it tells "${told}"`);
   await field.fill('no line holds this');
-  check((await visible(page, table.index)).length === 0, `${name}: a filter that matches nothing`);
+  check(await visible(page, table.index) === 0, `${name}: a filter that matches nothing`);
   await field.fill('');
-  check((await visible(page, table.index)).length === before.length, `${name}: an empty filter shows all`);
+  check(await visible(page, table.index) === before.length, `${name}: an empty filter shows all`);
 }
 
 async function sorts(page, name, table) {
   const buttons = page.locator(`.sheet[data-index="${table.index}"] thead button`);
-  for (let column = 0; column < Math.min(table.sorted, 4); column += 1) {
+  for (let column = 0; column < Math.min(table.sorted, 3); column += 1) {
     const button = buttons.nth(column);
     await button.focus();
     await page.keyboard.press(column % 2 ? 'Space' : 'Enter');
@@ -219,11 +230,15 @@ async function order(page, index, [cell, said], name, column, wanted) {
 
 try {
   let filtered = 0;
-  for (const file of pages) {
-    await look(file);
-    filtered += await use(file);
-  }
-  check(filtered > 0, 'no page had a table with a filter');
+  const left = [...pages];
+  const work = async () => {
+    for (let file = left.shift(); file; file = left.shift()) {
+      await look(file);
+      filtered += await use(file);
+    }
+  };
+  await Promise.all([work(), work()]);
+  check(pages.length === 0 || filtered > 0, 'no page had a table with a filter');
 } finally {
   await browser.close();
 }

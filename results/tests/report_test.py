@@ -58,7 +58,8 @@ class ReportTest(unittest.TestCase):
         return path
 
     def report(self, *files, exit_code=0):
-        done = subprocess.run([sys.executable, "-B", RESULTS / "skidproof", "report", "--out", self.out, *files], capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-B", RESULTS / "skidproof", "report", "--out", self.out, *files], capture_output=True,
+                              text=True)
         self.assertEqual(done.returncode, exit_code, done.stderr)
         page = self.out / "report.html"
         return page.read_text() if page.exists() else "", done
@@ -77,7 +78,8 @@ class TwoRuns(ReportTest):
         cls.shared = pathlib.Path(folder.name)
         sample_runs.write(cls.shared / "m.jsonl", sample_runs.model_run())
         sample_runs.write(cls.shared / "n.jsonl", sample_runs.native_run())
-        command = [sys.executable, "-B", RESULTS / "skidproof", "report", "--out", cls.shared / "out", cls.shared / "m.jsonl", cls.shared / "n.jsonl"]
+        command = [sys.executable, "-B", RESULTS / "skidproof", "report", "--out", cls.shared / "out", cls.shared / "m.jsonl",
+                   cls.shared / "n.jsonl"]
         cls.done = subprocess.run(command, capture_output=True, text=True)
 
     def setUp(self):
@@ -126,7 +128,8 @@ class TwoRuns(ReportTest):
             "PebsReload.KnownAndHeld", "Observed, where nothing is promised (1)", "past the maximum", ">Figures</h3>")]
         self.assertEqual(places, sorted(places))
         for status in ("xfail", "xpass", "observed", "disturbed"):
-            self.assertRegex(self.page, f'<li class="card {status}"[^>]*><b>1</b> <span><span aria-hidden="true">.</span> {status}</span></li>')
+            self.assertRegex(self.page, f'<li class="card {status}"[^>]*><b>1</b> <span><span aria-hidden="true">.</span> {status}'
+                                        f'</span></li>')
 
     def test_skips_show_category_and_reason(self):
         self.assertIn("needs-sibling", self.page)
@@ -189,7 +192,8 @@ class Pages(ReportTest):
 
     def test_errata_stand_first_with_contradictions_at_their_head(self):
         machine = "model:haswell"
-        rows = [{"type": "erratum", "machine": machine, "id": name, "listed": listed, "observed": observed, "contradiction": odd, "title": f"<{name}>"}
+        rows = [{"type": "erratum", "machine": machine, "id": name, "listed": listed, "observed": observed, "contradiction": odd,
+                 "title": f"<{name}>"}
                 for name, listed, observed, odd in (("A1", "affected", "not-reproduced", False), ("B2", "not-affected", "reproduced", True),
                                                     ("C3", "not-affected", "not-run", False))]
         page, _ = self.report(self.file("e.jsonl", [sample_runs.run_row(machine, "e"), *rows]))
@@ -271,7 +275,8 @@ class WhatRunsLeaveBehind(ReportTest):
     def test_corrupt_lines_are_reported_on_the_page_and_on_stderr(self):
         path = self.file("n.jsonl", sample_runs.small_run())
         lines = path.read_bytes().splitlines()
-        lines[2:2] = [b"\0\0\0", b"[1]", b'{"type":"test","machine":"native","id":"A.B"}', b'{"type":"measurement","machine":"native","name":"m","value":true,"unit":"ns"}']
+        lines[2:2] = [b"\0\0\0", b"[1]", b'{"type":"test","machine":"native","id":"A.B"}',
+                      b'{"type":"measurement","machine":"native","name":"m","value":true,"unit":"ns"}']
         path.write_bytes(b"\n".join(lines) + b'\n{"type":"te')
         page, done = self.report(path)
         for number in (3, 4, 5, 6, len(lines) + 1):
@@ -310,7 +315,8 @@ class WhatRunsLeaveBehind(ReportTest):
 
     def test_a_repeated_test_shows_its_worst_repetition(self):
         machine = "model:x"
-        rows = (sample_runs.test_rows(machine, "A.B", "fail", failures=["f.cc:1: no"]) + sample_runs.test_rows(machine, "A.B", repetition=1))
+        rows = (sample_runs.test_rows(machine, "A.B", "fail", failures=["f.cc:1: no"])
+                + sample_runs.test_rows(machine, "A.B", repetition=1))
         page, _ = self.report(self.file("r.jsonl", rows))
         self.assertIn("✗ fail 1", (self.out / "model-x-tests.svg").read_text())
         self.assertNotIn("No test failed", page)
@@ -367,7 +373,8 @@ class Structure(ReportTest):
 
     def test_hostile_text_in_every_field_stays_text(self):
         files = []
-        for name, rows in (("m", sample_runs.model_run()), ("n", sample_runs.native_run()), ("e", sample_pages.errata_run()), ("q", sample_pages.qualification(20))):
+        for name, rows in (("m", sample_runs.model_run()), ("n", sample_runs.native_run()), ("e", sample_pages.errata_run()),
+                           ("q", sample_pages.qualification(20))):
             files.append(self.file(f"{name}.jsonl", hostile(rows)))
         page, _ = self.report(*files)
         self.assert_sound(page)
@@ -380,8 +387,10 @@ class Structure(ReportTest):
         odd = (None, True, -1, 1e308, 10**400, "", [], {}, [[]], {"kind": "histogram"}, "x" * 5000)
         for index, value in enumerate(odd):
             rows = [sample_runs.run_row("model:x", "odd")]
-            for row in (sample_runs.machine_row("model:x", "model"), *sample_runs.test_rows("model:x", "A.B", "fail", failures=["no"], evidence={"a": value}),
-                        sample_runs.measurement("model:x", "memory.latency", 1.5, "ns", 1, 2, bytes=64), *sample_pages.errata_run("model:x")[2:4],
+            for row in (sample_runs.machine_row("model:x", "model"),
+                        *sample_runs.test_rows("model:x", "A.B", "fail", failures=["no"], evidence={"a": value}),
+                        sample_runs.measurement("model:x", "memory.latency", 1.5, "ns", 1, 2, bytes=64),
+                        *sample_pages.errata_run("model:x")[2:4],
                         sample_pages.qualification(1)[2]):
                 rows += [{**row, field: value} for field in row if field not in ("type", "machine")]
             with self.subTest(value=str(value)[:20]):
@@ -409,8 +418,10 @@ class Structure(ReportTest):
     def test_ten_thousand_tests_fit_on_a_page(self):
         rows = [sample_runs.run_row("model:x", "huge"), sample_runs.machine_row("model:x", "model")]
         for index in range(10_000):
-            rows += sample_runs.test_rows("model:x", f"Suite{index % 40}.Promise/{index}", ("pass", "fail", "skip")[index % 3], clauses=[f"R{index % 300}"],
-                                          failures=["1 is not 2"] * (index % 3 == 1), skip_category="machine-limit" if index % 3 == 2 else None,
+            rows += sample_runs.test_rows("model:x", f"Suite{index % 40}.Promise/{index}", ("pass", "fail", "skip")[index % 3],
+                                          clauses=[f"R{index % 300}"],
+                                          failures=["1 is not 2"] * (index % 3 == 1), skip_category="machine-limit" if index % 3 == 2
+                                          else None,
                                           reason=f"for reason {index % 5}" if index % 3 == 2 else "")
         page, _ = self.report(self.file("h.jsonl", rows))
         self.assertLess(len(page), 8_000_000)
@@ -436,7 +447,8 @@ class Structure(ReportTest):
 
     def test_several_runs_show_clause_and_errata_by_machine(self):
         second = [{**row, "machine": "model:haswell"} for row in sample_runs.small_model_run()]
-        page, _ = self.report(self.file("a.jsonl", sample_runs.small_model_run()), self.file("b.jsonl", second), self.file("e.jsonl", sample_pages.errata_run()))
+        page, _ = self.report(self.file("a.jsonl", sample_runs.small_model_run()), self.file("b.jsonl", second),
+                              self.file("e.jsonl", sample_pages.errata_run()))
         self.assertIn("Clause by machine", page)
         self.assertIn("Errata by machine", page)
         self.assertEqual(self.stems(".png") & {"all-machines", "all-errata-1", "all-errata"}, {"all-machines", "all-errata"})
@@ -475,7 +487,8 @@ class Stored(unittest.TestCase):
         page = history.page_of(*sample_pages.history_frames(), written="now")
         markup = self.assert_sound(page)
         self.assertGreater(markup.tags["svg"], 60)
-        for words in ("3 figures of 60 changed", "together with microcode 0xf0 to 0xf4", "+5 %", "Last night not every promise held: 1 test failed",
+        for words in ("3 figures of 60 changed", "together with microcode 0xf0 to 0xf4", "+5 %",
+                      "Last night not every promise held: 1 test failed",
                       "3 tests did not always end the same", "Tests that fail now and then", "10 %", ">M</text>", ">K</text>", "SILICON"):
             self.assertIn(words, page)
         self.assertLess(page.index('href="#figure-memory-latency'), page.index("no change found"))
@@ -501,7 +514,8 @@ class Stored(unittest.TestCase):
         frame["name"], frame["unit"], frame["parameters"] = HOSTILE, HOSTILE, json.dumps({HOSTILE: HOSTILE})
         verdicts["id"], flaky["id"] = verdicts["id"] + HOSTILE, HOSTILE
         changes["attributed"] = [[HOSTILE, HOSTILE, [HOSTILE]]] * len(changes)
-        page = history.page_of(about | {"host": HOSTILE, "machine": HOSTILE, "core_type": HOSTILE, "microarch": HOSTILE}, facts, frame, changes, verdicts,
+        page = history.page_of(about | {"host": HOSTILE, "machine": HOSTILE, "core_type": HOSTILE, "microarch": HOSTILE}, facts, frame,
+                               changes, verdicts,
                                flaky, written="now")
         self.assert_sound(page)
         subjects, bad, clauses, errata, changed, tests = sample_pages.fleet_data(200)
@@ -510,7 +524,8 @@ class Stored(unittest.TestCase):
                 if isinstance(value, str) and key not in ("provenance", "listed", "observed", "last_started"):
                     row[key] = value + HOSTILE
         bad = {subject: [(test + HOSTILE, status) for test, status in found] for subject, found in bad.items()}
-        self.assert_sound(fleet.page_of(subjects, bad, {test + HOSTILE: [c + HOSTILE for c in found] for test, found in clauses.items()}, errata, changed, tests,
+        self.assert_sound(fleet.page_of(subjects, bad, {test + HOSTILE: [c + HOSTILE for c in found] for test, found in clauses.items()},
+                                        errata, changed, tests,
                                         "now"))
 
     def test_a_fleet_shows_the_worst_first_and_pages_its_machines(self):
@@ -520,7 +535,8 @@ class Stored(unittest.TestCase):
         self.assertLess(len(page), 2_000_000)
         self.assertIn("On 11 of 1,000 machines a promise was broken", page)
         self.assertLess(page.index("lab0005/direct"), page.index("lab0001/direct"))
-        for words in ("Show all 1,000", "not seen since 2 days before", "R60", "HSD143", "Clause by machine", "Errata by machine", "Tests that fail now and then"):
+        for words in ("Show all 1,000", "not seen since 2 days before", "R60", "HSD143", "Clause by machine", "Errata by machine",
+                      "Tests that fail now and then"):
             self.assertIn(words, page)
         self.assertGreater(markup.tags["template"], 0)
 
@@ -533,7 +549,8 @@ class Stored(unittest.TestCase):
         found = sample_pages.comparison()
         page = comparison.comparison_page(found, "now")
         self.assert_sound(page)
-        for words in ("They differ, and not only for the better", "pass 3 → fail 3", "+5 %", "would have shown a change of 1.2 %", "0xf0", "4 figures called"):
+        for words in ("They differ, and not only for the better", "pass 3 → fail 3", "+5 %", "would have shown a change of 1.2 %", "0xf0",
+                      "4 figures called"):
             self.assertIn(words, page)
         found.a.machine, found.a.provenance = "model:skylake", "model"
         found.b.name = HOSTILE
@@ -555,7 +572,8 @@ class Courses(unittest.TestCase):
         self.assertIsNone(history.last_turn(["", ""]))
 
     def test_clauses_stand_in_the_order_of_their_numbers(self):
-        self.assertEqual(sorted(["R10", "R9", "D13a", "D13", "R", "", "R" + "9" * 30], key=tests.clause_order)[:4], ["", "D13", "D13a", "R"])
+        self.assertEqual(sorted(["R10", "R9", "D13a", "D13", "R", "", "R" + "9" * 30], key=tests.clause_order)[:4],
+                         ["", "D13", "D13a", "R"])
 
     def test_a_line_breaks_where_nights_are_missing(self):
         drawn = spark.sparkline([1.0, 2.0, None, 3.0, float("nan"), 2.0, 2.5], [3], "x")

@@ -19,12 +19,14 @@ HOSTILE = """<script>alert(1)</script>'" onload=x ${x} =1+1 \u202e"""
 
 def qualification(defects=3000, missed=3):
     """A qualification over many microarchs, with a few defects missed."""
-    machine, microarchs = "model:*", sorted("core2 nehalem westmere sandy-bridge ivy-bridge haswell broadwell skylake ice-lake alder-lake-p".split())
+    machine, microarchs = "model:*", sorted("core2 nehalem westmere sandy-bridge ivy-bridge haswell broadwell skylake ice-lake "
+                                            "alder-lake-p".split())
     rows = [sample_runs.run_row(machine, "sample-qualify"), sample_runs.machine_row(machine, "model")]
     for index in range(defects):
         microarch = microarchs[index % len(microarchs)]
         caught = index >= missed
-        rows.append({"type": "defect", "machine": f"model:{microarch}+defect-{index // 10}", "microarch": microarch, "id": f"defect-{index // 10}",
+        rows.append({"type": "defect", "machine": f"model:{microarch}+defect-{index // 10}", "microarch": microarch,
+                     "id": f"defect-{index // 10}",
                      "clause": f"{'RDPMB'[index % 5]}{index // 10 % 45}", "brief": "does what the clause forbids", "caught": caught,
                      "caught_by": [f"PebsSkid.Promise{index % 7}"] * caught, "tests_run": 25, "duration_s": 0.02})
     rows.append({"type": "qualification", "machine": machine, "held": not missed, "defects": defects, "caught": defects - missed,
@@ -36,8 +38,10 @@ def errata_run(machine="model:haswell", reproduced="HSD143"):
     rows = [sample_runs.run_row(machine, f"sample-errata-{machine}"), sample_runs.machine_row(machine, "model")]
     for index in range(30):
         name = f"HSD{140 + index}"
-        rows.append({"type": "erratum", "machine": machine, "microarch": "haswell", "id": name, "listed": ("affected", "unknown", "not-affected")[index % 3],
-                     "observed": "reproduced" if name == reproduced else ("not-reproduced", "not-run")[index % 2], "contradiction": name == "HSD141",
+        rows.append({"type": "erratum", "machine": machine, "microarch": "haswell", "id": name,
+                     "listed": ("affected", "unknown", "not-affected")[index % 3],
+                     "observed": "reproduced" if name == reproduced else ("not-reproduced", "not-run")[index % 2],
+                     "contradiction": name == "HSD141",
                      "exposure": "exposed", "title": "a counter is wrong now and then", "core_type": ""})
     return rows + [sample_runs.end_row(machine, rows, 2)]
 
@@ -47,9 +51,11 @@ def history_frames(seed=1, nights=90, figures=60, tests=40):
     rng = random.Random(seed)
     started = pd.date_range("2026-08-01 02:00", periods=nights, freq="D", tz="UTC")
     about = {"subject": 1, "host": "lab7", "machine": "direct", "core_type": "", "provenance": "silicon", "microarch": "skylake"}
-    facts = pd.DataFrame({"run": range(1, nights + 1), "run_id": [f"run-{i}" for i in range(nights)], "started": started, "version": "0.1.0",
+    facts = pd.DataFrame({"run": range(1, nights + 1), "run_id": [f"run-{i}" for i in range(nights)], "started": started,
+                          "version": "0.1.0",
                           "microcode": ["0xf0" if i < nights // 2 else "0xf4" for i in range(nights)],
-                          "os": ["Linux 6.1.0-20" if i < nights // 3 else "Linux 6.1.0-21" for i in range(nights)], "bios": "Sample 1.2", "hypervisor": ""})
+                          "os": ["Linux 6.1.0-20" if i < nights // 3 else "Linux 6.1.0-21" for i in range(nights)], "bios": "Sample 1.2",
+                          "hypervisor": ""})
     lines, changes = [], []
     for figure in range(1, figures + 1):
         level, steps = rng.uniform(2, 90), figure in (7, 30, 31)
@@ -57,14 +63,18 @@ def history_frames(seed=1, nights=90, figures=60, tests=40):
             if rng.random() < 0.02:
                 continue
             value = level * rng.gauss(1, 0.006) * (1.05 if steps and night >= nights // 2 else 1)
-            lines.append((figure, "memory.latency", "ns", "median", json.dumps({"bytes": 1 << (8 + figure % 24), "page": "4KiB"}, sort_keys=True), night + 1,
+            lines.append((figure, "memory.latency", "ns", "median",
+                          json.dumps({"bytes": 1 << (8 + figure % 24), "page": "4KiB"}, sort_keys=True), night + 1,
                           f"run-{night}", started[night], value, value * 0.99, value * 1.012, 21))
         if steps:
-            changes.append({"subject": 1, "figure": figure, "before_run": nights // 2, "after_run": nights // 2 + 1, "before": level, "after": level * 1.05,
-                            "effect": level * 0.05, "low": level * 0.048, "high": level * 0.052, "p": 1e-9, "attributed": [["microcode", "0xf0", "0xf4"]],
+            changes.append({"subject": 1, "figure": figure, "before_run": nights // 2, "after_run": nights // 2 + 1, "before": level,
+                            "after": level * 1.05,
+                            "effect": level * 0.05, "low": level * 0.048, "high": level * 0.052, "p": 1e-9,
+                            "attributed": [["microcode", "0xf0", "0xf4"]],
                             "host": "lab7", "machine": "direct", "name": "memory.latency", "unit": "ns", "statistic": "median",
                             "parameters": json.dumps({"bytes": 1 << (8 + figure % 24), "page": "4KiB"}), "started": started[nights // 2]})
-    history = pd.DataFrame(lines, columns=["figure", "name", "unit", "statistic", "parameters", "run", "run_id", "started", "value", "low", "high", "n"])
+    history = pd.DataFrame(lines, columns=["figure", "name", "unit", "statistic", "parameters", "run", "run_id", "started", "value", "low",
+                                           "high", "n"])
     seen = []
     for test in range(tests):
         for night in range(nights):
@@ -86,17 +96,23 @@ def fleet_data(machines=1000):
     subjects, bad, errata = [], {}, []
     for index in range(machines):
         failing, odd = index % 97 == 5, index % 61 == 3
-        subject = {"subject": index, "host": f"lab{index:04d}", "machine": "model:skylake" if index % 250 == 9 else "direct", "core_type": "",
-                   "provenance": "model" if index % 250 == 9 else "silicon", "microarch": ("skylake", "haswell")[index % 2], "microcode": hex(0xf0 + index % 5),
-                   "os": "Linux 6.1.0-21-amd64", "bios": "", "last_run": f"run-{index}", "last_started": "2026-11-20 02:00:00+00:00" if odd else
-                   "2026-11-25 02:00:00+00:00", "runs": 90, "pass": 970 - 3 * failing, "fail": 3 * failing, "error": 0, "skip": 300, "xfail": 0, "xpass": 2,
+        subject = {"subject": index, "host": f"lab{index:04d}", "machine": "model:skylake" if index % 250 == 9 else "direct",
+                   "core_type": "",
+                   "provenance": "model" if index % 250 == 9 else "silicon", "microarch": ("skylake", "haswell")[index % 2],
+                   "microcode": hex(0xf0 + index % 5),
+                   "os": "Linux 6.1.0-21-amd64", "bios": "", "last_run": f"run-{index}", "last_started": "2026-11-20 02:00:00+00:00" if odd
+                   else
+                   "2026-11-25 02:00:00+00:00", "runs": 90, "pass": 970 - 3 * failing, "fail": 3 * failing, "error": 0, "skip": 300,
+                   "xfail": 0, "xpass": 2,
                    "observed": 9, "disturbed": int(odd), "change_points": index % 13 == 0, "errata_reproduced": int(index % 50 == 0)}
         subjects.append(subject)
         if failing or odd:
             bad[index] = [(f"PebsSkid.Promise{n}", "fail") for n in range(3 * failing)] + [("PebsReload.Once", "disturbed")] * odd
         for name in ("HSD143", "SKL117"):
-            errata.append({"host": subject["host"], "machine": subject["machine"], "id": name, "listed": "affected" if index % 2 else "unknown",
-                           "observed": "reproduced" if index % 50 == 0 else "not-run", "contradiction": index % 100 == 0, "title": "counts too much"})
+            errata.append({"host": subject["host"], "machine": subject["machine"], "id": name, "listed": "affected" if index % 2
+                           else "unknown",
+                           "observed": "reproduced" if index % 50 == 0 else "not-run", "contradiction": index % 100 == 0,
+                           "title": "counts too much"})
     clauses = {f"PebsSkid.Promise{n}": ["R12", f"R{60 + n}"] for n in range(3)} | {"PebsReload.Once": ["R19"]}
     _, _, _, changes, _, flaky = history_frames(nights=20, figures=40, tests=1)
     return subjects, bad, clauses, errata, changes.to_dict("records"), [(subjects[5], row) for row in flaky.to_dict("records")]
@@ -110,18 +126,27 @@ def comparison(figures=60):
         a = rng.uniform(2, 90)
         differs = index < 4
         relative = (0.05, -0.03, 0.11, 0.02)[index] if differs else rng.gauss(0, 0.004)
-        lines.append({"name": "memory.latency", "unit": "ns", "statistic": "median", "parameters": json.dumps({"bytes": 1 << (10 + index % 24), "page": "4KiB"}),
-                      "a": a, "b": a * (1 + relative), "runs_a": 1, "runs_b": 3, "effect": a * relative, "low": 0.0, "high": 0.0, "relative": relative,
-                      "relative_low": relative - 0.008, "relative_high": relative + 0.008, "p": 0.001, "q": 0.002 if differs else 0.7, "differs": differs,
-                      "direction": ("better" if relative < 0 else "worse") if differs else "", "detectable": 0.012, "noise": 0.004, "test": "rank"})
-    verdicts = pd.DataFrame([{"id": "PebsSkid.Promise1", "a": "pass 3", "b": "fail 3", "failed_a": 0, "tried_a": 3, "failed_b": 3, "tried_b": 3, "p": 0.001,
+        lines.append({"name": "memory.latency", "unit": "ns", "statistic": "median",
+                      "parameters": json.dumps({"bytes": 1 << (10 + index % 24), "page": "4KiB"}),
+                      "a": a, "b": a * (1 + relative), "runs_a": 1, "runs_b": 3, "effect": a * relative, "low": 0.0, "high": 0.0,
+                      "relative": relative,
+                      "relative_low": relative - 0.008, "relative_high": relative + 0.008, "p": 0.001, "q": 0.002 if differs else 0.7,
+                      "differs": differs,
+                      "direction": ("better" if relative < 0 else "worse") if differs else "", "detectable": 0.012, "noise": 0.004,
+                      "test": "rank"})
+    verdicts = pd.DataFrame([{"id": "PebsSkid.Promise1", "a": "pass 3", "b": "fail 3", "failed_a": 0, "tried_a": 3, "failed_b": 3,
+                              "tried_b": 3, "p": 0.001,
                               "q": 0.01, "kind": "worse", "erratum": "", "clauses": ["R12"]},
-                             {"id": "PebsSkid.Promise2", "a": "xfail 1", "b": "xpass 1", "failed_a": 0, "tried_a": 1, "failed_b": 0, "tried_b": 1, "p": 1.0,
+                             {"id": "PebsSkid.Promise2", "a": "xfail 1", "b": "xpass 1", "failed_a": 0, "tried_a": 1, "failed_b": 0,
+                              "tried_b": 1, "p": 1.0,
                               "q": 1.0, "kind": "erratum", "erratum": "HSD143", "clauses": ["R13"]}])
     sides = [types.SimpleNamespace(name=name, machine="native", provenance="native", runs=[f"run-{name}"], started=["2026-11-25T02:00:00Z"],
-                                   facts={"host": ["lab7"], "microcode": [code]}, problems=[]) for name, code in (("before", "0xf0"), ("after", "0xf4"))]
-    return types.SimpleNamespace(a=sides[0], b=sides[1], figures=pd.DataFrame(lines), verdicts=verdicts, notes=["Only one run stands on one side."], rate=0.01,
-                                 worse=True, common={"shift": 0.0, "clock": None, "words": "", "corrected": False, "differs": False, "direction": ""})
+                                   facts={"host": ["lab7"], "microcode": [code]}, problems=[]) for name,
+             code in (("before", "0xf0"), ("after", "0xf4"))]
+    return types.SimpleNamespace(a=sides[0], b=sides[1], figures=pd.DataFrame(lines), verdicts=verdicts,
+                                 notes=["Only one run stands on one side."], rate=0.01,
+                                 worse=True, common={"shift": 0.0, "clock": None, "words": "", "corrected": False, "differs": False,
+                                                     "direction": ""})
 
 
 def report(folder, name, *runs):
@@ -131,7 +156,8 @@ def report(folder, name, *runs):
         for index, rows in enumerate(runs):
             files.append(pathlib.Path(scratch) / f"{index}.jsonl")
             sample_runs.write(files[-1], rows)
-        subprocess.run([sys.executable, "-B", RESULTS / "skidproof", "report", "--out", f"{scratch}/out", *files], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, "-B", RESULTS / "skidproof", "report", "--out", f"{scratch}/out", *files], check=True,
+                       stdout=subprocess.DEVNULL)
         (folder / f"{name}.html").write_text((pathlib.Path(scratch) / "out" / "report.html").read_text(encoding="utf-8"), encoding="utf-8")
 
 

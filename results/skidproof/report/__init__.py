@@ -21,13 +21,16 @@ Exit codes: 0 written; 2 nothing could be read, or the folder cannot be written;
 
 
 def parse(arguments):
-    parser = Parser("report", description="One HTML page with plots: of results files, or of the store's history of a machine or the fleet.", epilog=EXAMPLES)
+    parser = Parser("report", description="One HTML page with plots: of results files, or of the store's history of a machine or the "
+                                          "fleet.", epilog=EXAMPLES)
     parser.add_argument("files", nargs="*", metavar="FILE",
                         help='results files (*.jsonl), folders of them, or "-" for standard input (default: the newest of each kind)')
-    parser.add_argument("--out", metavar="DIR", default=f"{OUTPUTS}/report", help="folder for report.html and the plots (default: %(default)s)")
+    parser.add_argument("--out", metavar="DIR", default=f"{OUTPUTS}/report",
+                        help="folder for report.html and the plots (default: %(default)s)")
     parser.add_argument("--fleet", action="store_true", help="the page of all machines in the store")
     parser.add_argument("--machine", metavar="HOST[/NAME[/CORE]]",
-                        help="the page of this machine's history in the store; NAME is direct, native, model:skylake …, CORE a type of core")
+                        help="the page of this machine's history in the store; NAME is direct, native, model:skylake …, CORE a type of "
+                             "core")
     parser.add_argument("--store", metavar="STORE", help="an SQLite file, or postgresql://USER@HOST/DATABASE "
                         "(default: $SKIDPROOF_STORE, then skidproof.db here)")
     parser.add_argument("--json", metavar="FILE", help='where the page stands, as JSON; "-" is standard output')
@@ -82,7 +85,8 @@ def subject_of(store, words):
     shown = [f"{row.host}/{row.machine}" + (f"/{row.core_type}" if row.core_type else "") for row in found]
     if not found:
         near = [f"{row.host}/{row.machine}" for row in subjects[:5]]
-        raise usage(f"the store has no machine '{words}'", f"it has {', '.join(near)}{' …' if len(subjects) > 5 else ''}; --fleet lists all" if near
+        raise usage(f"the store has no machine '{words}'", f"it has {', '.join(near)}{' …' if len(subjects) > 5 else ''}; --fleet lists all"
+                    if near
                     else "fill it: skidproof store add FILE")
     if len(found) > 1:
         raise usage(f"'{words}' is {len(found)} machines", f"name one of {', '.join(shown[:8])}")

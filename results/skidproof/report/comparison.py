@@ -3,12 +3,14 @@
 import datetime
 
 from skidproof.report import spark
-from skidproof.report.parts import (REAL, Cell, Ids, badge, bullets, card, cards, clipped, code, contents, date, details, document, figure, number, plural,
+from skidproof.report.parts import (REAL, Cell, Ids, badge, bullets, card, cards, clipped, code, contents, date, details, document, figure,
+                                    number, plural,
                                     section, status_cell, table, text, warning)
 from skidproof.report.stored import figure_words, json_of, kind_of, moment, parameters_words, records, value
 
 MOST_DRAWN = 40
-KINDS = {"worse": ("fail", "worse"), "better": ("pass", "better"), "erratum": ("xfail", "an erratum's"), "disturbed": ("disturbed", "disturbed"),
+KINDS = {"worse": ("fail", "worse"), "better": ("pass", "better"), "erratum": ("xfail", "an erratum's"),
+         "disturbed": ("disturbed", "disturbed"),
          "coverage": ("skip", "run on one side only"), "other": ("observed", "differs")}
 
 
@@ -59,18 +61,22 @@ def lead(comparison, figures, verdicts):
         said.append(f"Half of the figures would have shown a change of {100 * seen[len(seen) // 2]:.2g} %; "
                     f"one of ten needs {100 * seen[min(len(seen) * 9 // 10, len(seen) - 1)]:.2g} % or more.")
     said.append(f"Of the figures called different, {100 * comparison.rate:.2g} % may be chance.")
-    top = [f"{status_cell('fail' if row.get('direction') != 'better' else 'pass', row.get('direction') or 'differs')} {code(figure_words(row))}: "
+    top = [f"{status_cell('fail' if row.get('direction') != 'better' else 'pass', row.get('direction') or 'differs')} "
+           f"{code(figure_words(row))}: "
            f"{text(relative_words(row))}" for row in differing[:5]]
-    top += [f"{status_cell(*KINDS.get(row.get('kind'), KINDS['other']))} {code(clipped(row['id'], 200))}: {text(row['a'])} → {text(row['b'])}" for row in weighty[:5]]
+    top += [f"{status_cell(*KINDS.get(row.get('kind'), KINDS['other']))} {code(clipped(row['id'], 200))}: {text(row['a'])} → "
+            f"{text(row['b'])}" for row in weighty[:5]]
     left = len(differing) + len(weighty) - len(top)
     if left > 0:
         top.append(f"and {left:,} more, below")
     problems = [f"{code(clipped(side.name, 200))}: {text(clipped(p, 300))}" for side in (comparison.a, comparison.b) for p in side.problems]
-    shown = [card(words, f"{n:,}") for words, n in (("figures compared", len(figures)), ("differ", len(differing)), ("worse", moved["worse"]),
+    shown = [card(words, f"{n:,}") for words, n in (("figures compared", len(figures)), ("differ", len(differing)),
+                                                    ("worse", moved["worse"]),
              ("better", moved["better"]), ("verdicts that differ", len(verdicts)))]
     what = f"<h2>What differs</h2>{bullets(top)}" if top else ""
     return ((warning("<b>Not everything could be read.</b>" + bullets(problems[:50])) if problems else "")
-            + f'<div class="verdict {status}"><p>{status_cell(status, sentence)}</p><p>A: {side_words(comparison.a)} · B: {side_words(comparison.b)}</p>'
+            + f'<div class="verdict {status}"><p>{status_cell(status, sentence)}</p><p>A: {side_words(comparison.a)} · B: '
+              f'{side_words(comparison.b)}</p>'
             f"{''.join(f'<p>{words}</p>' for words in said)}{what}</div>{cards(shown)}")
 
 
@@ -91,11 +97,14 @@ def forest(comparison, figures, ids):
     called = [row for row in shown if row["differs"]]
     called.sort(key=lambda row: -abs(row["relative"]))
     chosen = (called + [row for row in shown if not row["differs"]])[:MOST_DRAWN]
-    lines = [(figure_words(row), *(100 * v if (v := value(row, name, None)) is not None else None for name in ("relative", "relative_low", "relative_high")),
+    lines = [(figure_words(row), *(100 * v if (v := value(row, name, None)) is not None else None
+                                   for name in ("relative", "relative_low", "relative_high")),
               bool(row["differs"])) for row in chosen]
     kinds = " / ".join(dict.fromkeys(kind_of({"machine": s.machine, "provenance": s.provenance}) for s in (comparison.a, comparison.b)))
-    caption = (f"B against A ({kinds}), with 95 % intervals. Orange-red with ●: called different, after a correction for looking at {len(figures):,} figures. "
-               f"{plural(len(called), 'figure')} called" + (f"; the {len(chosen)} shown are the largest of these, then the nearest to being called."
+    caption = (f"B against A ({kinds}), with 95 % intervals. Orange-red with ●: called different, after a correction for looking at "
+               f"{len(figures):,} figures. "
+               f"{plural(len(called), 'figure')} called"
+               + (f"; the {len(chosen)} shown are the largest of these, then the nearest to being called."
                                                              if len(shown) > len(chosen) else "."))
     return figure(spark.forest(lines), "Effects", caption, figure_data(chosen), ids)
 
@@ -107,12 +116,16 @@ def figure_data(figures):
     lines = []
     for row in figures:
         way = row.get("direction") or "differs"
-        said = status_cell("pass" if way == "better" else "fail", way) if row["differs"] else '<span class="soft">no difference found</span>'
+        said = status_cell("pass" if way == "better" else "fail",
+                           way) if row["differs"] else '<span class="soft">no difference found</span>'
         detectable = value(row, "detectable", None)
         lines.append((code(clipped(row["name"], 200)), text(clipped(parameters_words(value(row, "parameters")), 200)),
-                      Cell(text(relative_words(row)), value(row, "relative", None)), Cell(said, 0 if row["differs"] else 1), number(value(row, "a", None), 5),
-                      number(value(row, "b", None), 5), text(clipped(row["unit"], 40)), f"{number(value(row, 'runs_a', None))} / {number(value(row, 'runs_b', None))}",
-                      Cell(number(value(row, "q", None), 2), value(row, "q", None)), f"{100 * detectable:.2g} %" if detectable is not None else ""))
+                      Cell(text(relative_words(row)), value(row, "relative", None)), Cell(said, 0 if row["differs"] else 1),
+                      number(value(row, "a", None), 5),
+                      number(value(row, "b", None), 5), text(clipped(row["unit"], 40)),
+                      f"{number(value(row, 'runs_a', None))} / {number(value(row, 'runs_b', None))}",
+                      Cell(number(value(row, "q", None), 2), value(row, "q", None)), f"{100 * detectable:.2g} %" if detectable is not None
+                      else ""))
     return HEADS, lines, (2, 4, 5, 8, 9)
 
 
@@ -128,8 +141,10 @@ def verdict_table(verdicts):
         clauses = json_of(row.get("clauses"))
         clauses = " ".join(map(str, clauses)) if isinstance(clauses, (list, tuple)) else str(clauses or "")
         lines.append((code(clipped(row["id"], 300)), status_cell(status, words), text(clipped(row["a"], 200)), text(clipped(row["b"], 200)),
-                      Cell(number(value(row, "q", None), 2), value(row, "q", None)), text(clipped(value(row, "erratum"), 60)), text(clipped(clauses, 200))))
-    return table("Tests whose verdicts differ", ("test", "what", "A", "B", "q", "erratum", "clauses"), lines, (4,), wide=True) if lines else ""
+                      Cell(number(value(row, "q", None), 2), value(row, "q", None)), text(clipped(value(row, "erratum"), 60)),
+                      text(clipped(clauses, 200))))
+    return table("Tests whose verdicts differ", ("test", "what", "A", "B", "q", "erratum", "clauses"), lines, (4,),
+                 wide=True) if lines else ""
 
 
 def sides(comparison):
@@ -138,9 +153,11 @@ def sides(comparison):
     for fact in dict.fromkeys([*a.facts, *b.facts]):
         here, there = (", ".join(str(v) for v in side.facts.get(fact, []) if v not in (None, "")) for side in (a, b))
         if here or there:
-            lines.append((text(fact), text(clipped(here, 300)), text(clipped(there, 300)), status_cell("observed", "differs") if here != there else ""))
+            lines.append((text(fact), text(clipped(here, 300)), text(clipped(there, 300)), status_cell("observed", "differs")
+                          if here != there else ""))
     shown = table("What is known of both", ("", "A", "B", "differs"), lines, sortable=False)
     for name, side in (("A", a), ("B", b)):
         runs = [(code(clipped(run, 200)), date(moment(when))) for run, when in zip(side.runs, side.started)]
-        shown += details(f"Runs of {name}, {text(clipped(side.name, 200))} ({len(runs):,})", table(f"Runs of {name}", ("run", "started"), runs))
+        shown += details(f"Runs of {name}, {text(clipped(side.name, 200))} ({len(runs):,})",
+                         table(f"Runs of {name}", ("run", "started"), runs))
     return shown

@@ -24,9 +24,11 @@ def qualification(run):
                 parts.append(f"<p>{label}: {shown}</p>" if len(names) < 20 else details(f"{label} ({len(names):,})", f"<p>{shown}</p>"))
     if run.defects:
         lines = [(code(d["id"]), Cell(status_cell("pass", "caught") if d["caught"] else status_cell("fail", "missed"), int(d["caught"])),
-                  text(clipped(d.get("brief", ""), 400)), text(d.get("clause", "")), text(d.get("microarch", "")), number(d.get("tests_run")),
+                  text(clipped(d.get("brief", ""), 400)), text(d.get("clause", "")), text(d.get("microarch", "")),
+                  number(d.get("tests_run")),
                   ids_cell(d.get("caught_by", []))) for d in sorted(run.defects, key=lambda d: d["caught"])]
-        shown = table("Defects, those that were missed first", ("defect", "outcome", "what it does", "clause", "microarch", "tests", "caught by"),
+        shown = table("Defects, those that were missed first",
+                      ("defect", "outcome", "what it does", "clause", "microarch", "tests", "caught by"),
                       lines, (5,), tools=True, first=100, wide=True)
         parts.append(details(f"All defects ({len(lines):,})", shown, is_open=len(lines) <= 40))
     return "".join(parts)
@@ -78,7 +80,8 @@ def fuzz(run):
 def metadata(run):
     pairs = [("file", run.path)]
     for row in (run.run, *run.machines, run.end or {}):
-        pairs += [(f"{row['type']}.{k}" if row.get("type") else k, metadata_value(v)) for k, v in row.items() if k not in ("type", "machine")]
+        pairs += [(f"{row['type']}.{k}" if row.get("type") else k, metadata_value(v)) for k, v in row.items()
+                  if k not in ("type", "machine")]
     shown = "".join(f"<dt>{text(clipped(k, 200))}</dt><dd>{text(clipped(v))}</dd>" for k, v in pairs if v not in ("", None))
     return details("Run and machine", f"<dl>{shown}</dl>")
 
@@ -102,7 +105,8 @@ def measurements(run):
     for m in run.measurements:
         noise = ", ".join(f"{k} {number(v)}" for k, v in m.get("noise", {}).items() if v)
         spread = f"{number(m.get('low'))} … {number(m.get('high'))}" if m.get("low") is not None else ""
-        lines.append((code(clipped(m["name"], 300)), text(clipped(metadata_value(m.get("parameters", {})), 400)), Cell(number(m["value"]), m["value"]),
+        lines.append((code(clipped(m["name"], 300)), text(clipped(metadata_value(m.get("parameters", {})), 400)),
+                      Cell(number(m["value"]), m["value"]),
                       text(clipped(m["unit"], 100)), spread, text(clipped(m.get("statistic", ""), 100)), number(m.get("n")),
                       text(clipped(m["machine"], 200)), text(clipped(noise, 300))))
     heads = ("measurement", "parameters", "value", "unit", "spread", "statistic", "n", "machine", "noise")

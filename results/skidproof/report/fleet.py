@@ -5,9 +5,11 @@ import glob
 
 from skidproof import rows
 from skidproof.report.history import flaky_of
-from skidproof.report.parts import (BADGES, SHOWN_STATUSES, Cell, Ids, badge, bullets, card, cards, clipped, code, contents, date, details, document, number,
+from skidproof.report.parts import (BADGES, SHOWN_STATUSES, Cell, Ids, badge, bullets, card, cards, clipped, code, contents, date, details,
+                                    document, number,
                                     plural, section, status_cell, table, text)
-from skidproof.report.stored import (RANK, attributed_words, effect_words, figure_words, json_of, kind_of, machine_words, moment, night, records, value)
+from skidproof.report.stored import (RANK, attributed_words, effect_words, figure_words, json_of, kind_of, machine_words, moment, night,
+                                     records, value)
 from skidproof.report.tests import clause_order
 
 WEIGHTY = ("fail", "error", "disturbed", "xfail")  # what the clause matrix shows
@@ -23,7 +25,8 @@ def fleet_page(store):
     """The HTML of all subjects of an open store."""
     subjects = records(store.fleet())
     bad = last_verdicts(store, sorted((s for s in subjects if weight(s)), key=lambda s: -weight(s))[:MOST_MACHINES])
-    return page_of(subjects, bad, clauses_of(store) if bad else {}, latest_errata(store.errata()), records(store.change_points()), flaky_tests(store, subjects))
+    return page_of(subjects, bad, clauses_of(store) if bad else {}, latest_errata(store.errata()), records(store.change_points()),
+                   flaky_tests(store, subjects))
 
 
 def page_of(subjects, bad, clauses, errata, changes, flaky, written=None):
@@ -68,7 +71,8 @@ def last_verdicts(store, subjects):
         seen = []
         for status in WEIGHTY:
             if value(subject, status, 0):
-                frame, _ = store.query("tests", machine=glob.escape(str(subject["host"])), run=subject["last_run"], status=status, limit=2000)
+                frame, _ = store.query("tests", machine=glob.escape(str(subject["host"])), run=subject["last_run"], status=status,
+                                       limit=2000)
                 seen += [(row["test"], status) for row in records(frame) if row["machine"] == subject["machine"]
                          and value(row, "core_type") == value(subject, "core_type")]
         found[subject["subject"]] = seen
@@ -121,12 +125,14 @@ def machines(subjects):
     lines = []
     for subject in sorted(subjects, key=lambda s: (-weight(s), str(value(s, "host")), str(value(s, "machine")))):
         verdict, kind = verdict_of(subject), kind_of(subject)
-        lines.append((machine_cell(subject), Cell(status_cell(verdict), RANK[verdict]), badge(kind), text(clipped(value(subject, "microarch"), 60)),
+        lines.append((machine_cell(subject), Cell(status_cell(verdict), RANK[verdict]), badge(kind),
+                      text(clipped(value(subject, "microarch"), 60)),
                       text(clipped(value(subject, "microcode"), 60)), text(clipped(value(subject, "os"), 80)),
                       Cell(date(moment(value(subject, "last_started", None))), moment(value(subject, "last_started", None))),
                       *(number(value(subject, s, None)) for s in there), number(value(subject, "change_points", None)),
                       number(value(subject, "errata_reproduced", None)), number(value(subject, "runs", None))))
-    heads = ("machine", "last night", "what it is", "microarch", "microcode", "kernel", "started", *there, "changes", "errata shown", "nights")
+    heads = ("machine", "last night", "what it is", "microarch", "microcode", "kernel", "started", *there, "changes", "errata shown",
+             "nights")
     return table("Machines, those whose last night did not hold first", heads, lines, range(7, 10 + len(there)), wide=True) if lines else ""
 
 
@@ -140,7 +146,8 @@ def clause_matrix(subjects, bad, clauses):
                 seen[subject][clause] = min(before, status, key=RANK.get)
                 machines_of_clause.setdefault(clause, set()).add(subject)
     if not seen:
-        return f"<p>{status_cell('pass', 'Every clause held in the last night of every machine, as far as it could be tested.')}</p>" if subjects else ""
+        held = status_cell("pass", "Every clause held in the last night of every machine, as far as it could be tested.")
+        return f"<p>{held}</p>" if subjects else ""
     chosen = sorted(sorted(machines_of_clause, key=lambda c: -len(machines_of_clause[c]))[:MOST_CLAUSES], key=clause_order)
     named = {subject["subject"]: subject for subject in subjects}
     lines = [(machine_cell(named[subject]), *(Cell(status_cell(found[c]), RANK[found[c]]) if c in found else "" for c in chosen))
@@ -168,8 +175,10 @@ def errata_summary(errata):
         where = reproduced or odd
         hosts = ", ".join(dict.fromkeys(machine_words(row) for row in where[:200]))
         shown = text(hosts) if len(where) < 3 else details(plural(len(where), "machine"), f"<p>{text(hosts)}</p>")
-        lines.append((code(clipped(name, 60)), number(listed), Cell(status_cell("fail", f"{len(reproduced):,}") if reproduced else "0", len(reproduced)),
-                      number(sum(row["observed"] == "not-reproduced" for row in found)), number(len(odd)), text(clipped(value(found[0], "title"), 300)), shown))
+        lines.append((code(clipped(name, 60)), number(listed),
+                      Cell(status_cell("fail", f"{len(reproduced):,}") if reproduced else "0", len(reproduced)),
+                      number(sum(row["observed"] == "not-reproduced" for row in found)), number(len(odd)),
+                      text(clipped(value(found[0], "title"), 300)), shown))
     lines.sort(key=lambda line: -line[2].order)
     heads = ("erratum", "listed on", "reproduced on", "tried in vain on", "contradictions", "what it is", "where it shows")
     return table("Errata over the fleet", heads, lines, (1, 2, 3, 4), wide=True) if lines else ""
@@ -198,12 +207,14 @@ def erratum_cell(row):
     status = SIGNS.get(row["observed"], "skip")
     listed = " L" if row["listed"] == "affected" else ""
     odd = " <b>!</b>" if value(row, "contradiction", False) else ""
-    return Cell(status_cell(status, row["observed"]) + (f'<abbr title="listed as affected">{listed}</abbr>' if listed else "") + odd, RANK.get(status, 9))
+    return Cell(status_cell(status, row["observed"]) + (f'<abbr title="listed as affected">{listed}</abbr>' if listed else "") + odd,
+                RANK.get(status, 9))
 
 
 def newest(changes):
     found = sorted(changes, key=lambda row: str(value(row, "started")), reverse=True)[:MOST_CHANGES]
-    lines = [(code(machine_words(row)), code(figure_words(row)), date(night(value(row, "started", None))), number(value(row, "before", None), 5),
+    lines = [(code(machine_words(row)), code(figure_words(row)), date(night(value(row, "started", None))),
+              number(value(row, "before", None), 5),
               number(value(row, "after", None), 5), text(clipped(value(row, "unit"), 40)), text(effect_words(row)),
               text(clipped(attributed_words(row.get("attributed")), 300))) for row in found]
     heads = ("machine", "figure", "since", "before", "after", "unit", "effect", "together with")
@@ -214,14 +225,16 @@ def flaky_table(flaky):
     lines = []
     for subject, row in flaky[:1000]:
         rate = value(row, "rate", None)
-        lines.append((code(clipped(value(row, "id", "?"), 300)), machine_cell(subject), Cell(f"{100 * rate:.3g} %", rate) if rate is not None else "",
+        lines.append((code(clipped(value(row, "id", "?"), 300)), machine_cell(subject), Cell(f"{100 * rate:.3g} %", rate)
+                      if rate is not None else "",
                       number(value(row, "nights", None))))
     return table("Tests that fail now and then", ("test", "machine", "fails in", "nights"), lines, (2, 3)) if lines else ""
 
 
 def lead(subjects, errata, changes, flaky):
     if not subjects:
-        return f'<div class="verdict skip"><p>{status_cell("skip", "The store holds no machine.")}</p><p>Fill it: {code("skidproof store add FILE")}.</p></div>'
+        return (f'<div class="verdict skip"><p>{status_cell("skip", "The store holds no machine.")}</p><p>Fill it: '
+                f'{code("skidproof store add FILE")}.</p></div>')
     verdicts = [verdict_of(subject) for subject in subjects]
     count = {status: verdicts.count(status) for status in rows.STATUSES}
     newest_night = max(night(value(s, "last_started", None)) for s in subjects)
@@ -234,7 +247,8 @@ def lead(subjects, errata, changes, flaky):
     steps = [f"{plural(len(late), 'machine')} not seen since {LATE_DAYS} days before the newest night ({text(newest_night)}): "
              + ", ".join(code(machine_words(s)) for s in late[:5]) + (" …" if len(late) > 5 else "")] if late else []
     worst = sorted((s for s in subjects if verdict_of(s) in ("fail", "error")), key=lambda s: -weight(s))[:5]
-    steps += [f"{status_cell(verdict_of(s))} {machine_cell(s)}: {code('skidproof report --store … --machine ' + machine_words(s).split(' ')[0])}" for s in worst]
+    steps += [f"{status_cell(verdict_of(s))} {machine_cell(s)}: "
+              f"{code('skidproof report --store … --machine ' + machine_words(s).split(' ')[0])}" for s in worst]
     shown = [card("machines", f"{len(subjects):,}")] + [card(f"machines: {s}", f"{count[s]:,}", s) for s in SHOWN_STATUSES if count[s]]
     shown += [card(words, f"{n:,}") for words, n in (("changes of figures", len(changes)), ("flaky tests", len(flaky)),
               ("errata reproduced", len({r["id"] for r in errata if r["observed"] == "reproduced"}))) if n]

@@ -4,9 +4,11 @@ import datetime
 
 from skidproof import rows
 from skidproof.report import spark
-from skidproof.report.parts import (REAL, SHOWN_STATUSES, Cell, Ids, badge, bullets, card, cards, clipped, code, contents, date, details, document, figure,
+from skidproof.report.parts import (REAL, SHOWN_STATUSES, Cell, Ids, badge, bullets, card, cards, clipped, code, contents, date, details,
+                                    document, figure,
                                     number, plural, section, status_cell, table, text)
-from skidproof.report.stored import (RANK, attributed_words, effect_words, figure_words, kind_of, machine_words, moment, night, parameters_words, plain,
+from skidproof.report.stored import (RANK, attributed_words, effect_words, figure_words, kind_of, machine_words, moment, night,
+                                     parameters_words, plain,
                                      records, value)
 
 FACTS = ("microcode", "os", "bios", "version", "hypervisor")
@@ -78,7 +80,8 @@ def slug_of(ids, one):
 
 
 def badge_words(about):
-    return {"MODEL": "MODEL — not silicon", "VIRTUAL LAB": "VIRTUAL LAB — not silicon", "NATIVE": "NATIVE — silicon, by its TSC"}.get(kind_of(about), "UNKNOWN")
+    return {"MODEL": "MODEL — not silicon", "VIRTUAL LAB": "VIRTUAL LAB — not silicon",
+            "NATIVE": "NATIVE — silicon, by its TSC"}.get(kind_of(about), "UNKNOWN")
 
 
 class Nights:
@@ -156,7 +159,8 @@ def trends_part(changed, nights, banner, ids):
         points = [(nights.labels[i], *one.points[i]) for i in range(len(nights))]
         changes = [(i, value(c, "before", None), value(c, "after", None), effect_words(c)) for i, c in one.changes]
         svg = spark.trend(points, changes, nights.marks[-40:], one.unit, banner)
-        said = "; ".join(f"{nights.labels[i]}: {effect_words(c)}" + (f", together with {w}" if (w := attributed_words(c.get('attributed'))) else "")
+        said = "; ".join(f"{nights.labels[i]}: {effect_words(c)}"
+                         + (f", together with {w}" if (w := attributed_words(c.get('attributed'))) else "")
                          for i, c in one.changes)
         data = (("night", "value", "low", "high", "version", "microcode"),
                 [(date(label), *(Cell(number(v, 6), v) if v is not None else "" for v in point),
@@ -209,7 +213,8 @@ class Verdicts:
             last = next((s for s in reversed(course) if s), "")
             drawn = spark.strip(course, clipped(f"{name} over {len(course)} nights: {said}", 250)) if len(lines) < MOST_STRIPS else ""
             since = last_turn(course)
-            lines.append((code(clipped(name, 300)), Cell(status_cell(last), RANK.get(last, 9)), date(self.nights.labels[since]) if since is not None else "",
+            lines.append((code(clipped(name, 300)), Cell(status_cell(last), RANK.get(last, 9)), date(self.nights.labels[since])
+                          if since is not None else "",
                           number(turns(course)), text(said), drawn))
         heads = ("test", "now", "since", "turns", "nights by verdict", "course, oldest night first")
         return table("Tests whose verdict was not always the same", heads, lines, (3,), wide=True) if lines else ""
@@ -236,13 +241,16 @@ def flaky_part(flaky):
     for row in records(flaky)[:500]:
         rate, low, high = (value(row, name, None) for name in ("rate", "low", "high"))
         interval = f"{100 * low:.3g} to {100 * high:.3g} %" if low is not None and high is not None else ""
-        lines.append((code(clipped(value(row, "id", "?"), 300)), Cell(f"{100 * rate:.3g} %", rate) if rate is not None else "", text(interval),
+        lines.append((code(clipped(value(row, "id", "?"), 300)), Cell(f"{100 * rate:.3g} %", rate) if rate is not None else "",
+                      text(interval),
                       number(value(row, "nights", None))))
-    return table("Tests that fail now and then, with their rate", ("test", "fails in", "95 % interval", "nights"), lines, (1, 3)) if lines else ""
+    return table("Tests that fail now and then, with their rate", ("test", "fails in", "95 % interval", "nights"), lines,
+                 (1, 3)) if lines else ""
 
 
 def facts_part(nights):
-    lines = [(date(nights.labels[i]), text(spark.WORDS[fact]), code(clipped(before or "not known", 200)), code(clipped(after or "not known", 200)))
+    lines = [(date(nights.labels[i]), text(spark.WORDS[fact]), code(clipped(before or "not known", 200)),
+              code(clipped(after or "not known", 200)))
              for i, fact, before, after in reversed(nights.marks)]
     return table("What became another, newest first", ("night", "what", "before", "after"), lines) if lines else ""
 
@@ -253,7 +261,8 @@ def every_value(figures, nights):
         head, unit = f'<tr><th scope="row">{code(one.words)}</th><td>', f"</td><td>{text(one.unit)}</td></tr>"
         for label, (middle, low, high) in zip(nights.labels, one.points):
             if middle is not None:
-                lines.append(f'{head}{text(label)}</td><td class="n">{middle:.6g}</td><td class="n">{number(low, 6)}</td><td class="n">{number(high, 6)}{unit}')
+                lines.append(f'{head}{text(label)}</td><td class="n">{middle:.6g}</td><td class="n">{number(low, 6)}</td><td '
+                             f'class="n">{number(high, 6)}{unit}')
     heads = ("figure", "night", "value", "low", "high", "unit")
     return details(f"All values ({len(lines):,})", table("All values", heads, lines, (2, 3, 4), first=50)) if lines else ""
 
@@ -277,7 +286,8 @@ def lead(about, nights, figures, changed, tests, flaky, title):
     elif tests.last.get("pass") or tests.last.get("xpass"):
         status, sentence = "pass", "Last night every promise that could be tested held."
     else:
-        status, sentence = "observed", f"{plural(len(figures), 'figure')} over {plural(len(nights), 'night')}; no test was judged last night."
+        status, sentence = "observed", (f"{plural(len(figures), 'figure')} over {plural(len(nights), 'night')}; no test was judged last "
+                                        f"night.")
     said = []
     if changed:
         newest = changed[0].changes[-1]
@@ -290,7 +300,8 @@ def lead(about, nights, figures, changed, tests, flaky, title):
                       + ([f"and {len(tests.bad) - 5:,} more"] if len(tests.bad) > 5 else []))
     steps = []
     if tests.bad and len(nights):
-        steps.append(f"Read last night's failures: {code('skidproof report --store … ' + clipped(value(nights.rows[-1], 'run_id'), 80))} or the run's own report.")
+        steps.append(f"Read last night's failures: {code('skidproof report --store … ' + clipped(value(nights.rows[-1], 'run_id'), 80))} "
+                     f"or the run's own report.")
     if changed:
         steps.append("Read the figures that changed below: what else became another that night stands beside each.")
     if not steps:

@@ -8,7 +8,8 @@ from matplotlib.patches import Rectangle
 
 from skidproof import rows
 from skidproof.report import parts
-from skidproof.report.drawing import (BLUE, CYCLE, INK, MARKERS, VERMILLION, bytes_text, finish, new_figure, plain, plain_log_ticks, shorten)
+from skidproof.report.drawing import (BLUE, CYCLE, INK, MARKERS, VERMILLION, bytes_text, finish, new_figure, plain, plain_log_ticks,
+                                      shorten)
 
 MOST_BARS = 60
 
@@ -111,7 +112,8 @@ def draw_latency(subject):
 
 def draw_bandwidth(subject):
     plots = []
-    for what, caption in (("load", "Streams of loads over a buffer."), ("store", "Streams of stores over a buffer, regular and non-temporal.")):
+    for what, caption in (("load", "Streams of loads over a buffer."),
+                          ("store", "Streams of stores over a buffer, regular and non-temporal.")):
         plots += draw_curves(subject, f"{what}.bandwidth", "kind", {
             "x": "buffer", "y": f"{what} bandwidth", "file": f"{what}-bandwidth", "title": f"{what.capitalize()} bandwidth",
             "caption": caption, "legend": "upper right"})

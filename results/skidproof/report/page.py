@@ -2,8 +2,10 @@
 
 from skidproof import rows
 from skidproof.report import facts, tests
-from skidproof.report.parts import (MEANINGS, REAL, SHOWN_STATUSES, Cell, Ids, badge, bullets, card, cards, clipped, code, contents, details,
-                                    document, figure, machines_of, number, plural, provenance_kind, section, status_cell, table, text, warning)
+from skidproof.report.parts import (MEANINGS, REAL, SHOWN_STATUSES, Cell, Ids, badge, bullets, card, cards, clipped, code, contents,
+                                    details,
+                                    document, figure, machines_of, number, plural, provenance_kind, section, status_cell, table, text,
+                                    warning)
 
 MOST_RUNS = 24  # shown in full
 FIRST_FAILURES = 5
@@ -24,7 +26,8 @@ def page(sources, plots, written, overview=()):
     if len(runs) == 1:
         lead = at_a_glance(runs[0], ids) + contents(parts[id(runs[0])][1])
     else:
-        lead = over_runs(runs, anchors, ids) + contents([*several_entries(several), *((anchors[id(run)], f"Run {run.name}") for run in shown)])
+        lead = over_runs(runs, anchors, ids) + contents([*several_entries(several),
+                                                         *((anchors[id(run)], f"Run {run.name}") for run in shown)])
     body = [several]
     for run in shown:
         glance = at_a_glance(run, ids, 3) if len(runs) > 1 else ""
@@ -61,11 +64,13 @@ def judge(run):
     if run.qualification:
         q = run.qualification
         if q["held"]:
-            return "pass", f"The suites held: every one of {number(q.get('defects', 0))} defects was caught, and no conforming model accused."
+            return "pass", (f"The suites held: every one of {number(q.get('defects', 0))} defects was caught, and no conforming model "
+                            f"accused.")
         return "fail", f"The suites did not hold: {number(q.get('caught', 0))} of {number(q.get('defects', 0))} defects were caught."
     reproduced = [row["id"] for row in run.errata if row["observed"] == "reproduced"]
     if reproduced and not counts["fail"]:
-        return "xfail", f"{plural(len(reproduced), 'erratum', 'errata')} of {len(run.errata):,} reproduced: {', '.join(map(str, reproduced[:6]))}."
+        return "xfail", (f"{plural(len(reproduced), 'erratum', 'errata')} of {len(run.errata):,} reproduced: "
+                         f"{', '.join(map(str, reproduced[:6]))}.")
     if run.fuzz:
         return ("pass", "No random case broke a promise.") if run.fuzz["held"] else ("fail", "A random case broke a promise.")
     if counts["fail"]:
@@ -80,7 +85,8 @@ def judge(run):
     if run.errata:
         return "observed", f"{plural(len(run.errata), 'erratum', 'errata')} looked up, none reproduced."
     if run.measurements:
-        return "observed", f"Characterized: {plural(len(run.measurements), 'figure')} measured. Figures are no verdict; compare them over time."
+        return "observed", (f"Characterized: {plural(len(run.measurements), 'figure')} measured. Figures are no verdict; compare them "
+                            f"over time.")
     return "skip", "The run holds no result."
 
 
@@ -103,7 +109,8 @@ def at_a_glance(run, ids, level=2):
     if len(bad) > FIRST_FAILURES:
         items.append(f"and {len(bad) - FIRST_FAILURES:,} more, below")
     missed = [defect for defect in run.defects if not defect["caught"]]
-    items += [f"{status_cell('fail', 'missed')} {code(clipped(d['id'], 200))} {text(clipped(d.get('microarch', ''), 60))}" for d in missed[:FIRST_FAILURES]]
+    items += [f"{status_cell('fail', 'missed')} {code(clipped(d['id'], 200))} {text(clipped(d.get('microarch', ''), 60))}"
+              for d in missed[:FIRST_FAILURES]]
     if len(missed) > FIRST_FAILURES:
         items.append(f"and {len(missed) - FIRST_FAILURES:,} more, below")
     what = f"<h{level}>What did not hold</h{level}>" + bullets(items) if items else ""
@@ -166,7 +173,8 @@ def badges(run):
         if row.get("tape"):
             found.append(f'<span class="badge model">replay of {text(clipped(row["tape"], 200))}, not measured anew</span>')
         if row.get("defects"):
-            found.append(f'<span class="badge broken">broken on purpose: {text(clipped(", ".join(map(str, defect_list(row))), 200))}</span>')
+            found.append(f'<span class="badge broken">broken on purpose: {text(clipped(", ".join(map(str, defect_list(row))), 200))}'
+                         f'</span>')
     return found
 
 
@@ -178,7 +186,8 @@ def in_one_line(run):
     """What identifies the run and its machine."""
     words = []
     for row in run.machines[:4]:
-        words += [row.get("brand") or row.get("vendor"), f"family {row.get('family', '?')} model {row.get('model', '?')} stepping {row.get('stepping', '?')}",
+        words += [row.get("brand") or row.get("vendor"),
+                  f"family {row.get('family', '?')} model {row.get('model', '?')} stepping {row.get('stepping', '?')}",
                   f"microcode {row.get('microcode') or 'not readable'}", row.get("microarch"),
                   f"under {row['hypervisor']}" if row.get("hypervisor") else "", row.get("host")]
     for label, field in (("seed", "seed"), ("version", "version"), ("started", "started")):
@@ -194,7 +203,8 @@ def cut_short(run):
         return ""
     said = ("<b>This run was cut short:</b> it has no <code>end</code> row. What follows is what was on the disk."
             if run.end is None else f"<b>The run ended: {text(clipped(run.end['reason']))}.</b>")
-    opened = [f"{code(clipped(s.get('id') or s['name'], 300))} had started and never finished" for s in run.open_tests + run.open_measurements]
+    opened = [f"{code(clipped(s.get('id') or s['name'], 300))} had started and never finished" for s in run.open_tests
+              + run.open_measurements]
     return warning(said + bullets(opened[:50]))
 
 
@@ -218,7 +228,8 @@ def over_runs(runs, anchors, ids):
     judged = [(run, *judge(run)) for run in runs]
     bad = sum(status in ("fail", "error") for _, status, _ in judged)
     status = next((s for s in ("fail", "error", "pass", "observed", "skip") if any(j[1] == s for j in judged)), "skip")
-    sentence = (f"{bad:,} of {len(runs):,} runs did not hold." if bad else f"All {len(runs):,} runs held, as far as they judge anything.") if runs else \
+    sentence = (f"{bad:,} of {len(runs):,} runs did not hold." if bad
+                else f"All {len(runs):,} runs held, as far as they judge anything.") if runs else \
         "The files hold no run."
     lines = []
     for run, verdict, words in judged:
@@ -276,7 +287,8 @@ def clause_by_machine(runs):
 def run_section(run, name, body):
     kinds = [provenance_kind(n, run.machine_row(n)) for n in machines_of(run)]
     silicon = kinds and all(kind in REAL for kind in kinds)
-    return (f'<section class="run {"" if silicon else "model"}" aria-labelledby="{name}"><h2 id="{name}">Run {text(clipped(run.name, 200))}</h2>'
+    return (f'<section class="run {"" if silicon else "model"}" aria-labelledby="{name}"><h2 id="{name}">Run '
+            f'{text(clipped(run.name, 200))}</h2>'
             f"{body}</section>")
 
 

@@ -65,7 +65,8 @@ def date(value):
 def status_cell(status, words=None):
     """A status by sign and word, so that its colour says nothing alone."""
     long = " long" if len(words or "") > 24 else ""
-    return f'<span class="s{long} {text(status)}"><span aria-hidden="true">{text(SIGNS.get(status, "?"))}</span> {text(words or status)}</span>'
+    return (f'<span class="s{long} {text(status)}"><span aria-hidden="true">{text(SIGNS.get(status, "?"))}</span> {text(words or status)}'
+            f'</span>')
 
 
 def badge(provenance):
@@ -139,8 +140,8 @@ def line_html(line, numeric, row_head):
 
 def table(caption, heads, lines, numeric=(), row_head=0, tools=None, sortable=True, first=FIRST_LINES, wide=False):
     """HTML of a table in a region of its own that scrolls. `caption` and `heads` are text, cells are HTML or Cell; `row_head`
-    is the column that names the line; a line may also be its HTML. From a dozen lines on it has a filter (`tools` decides otherwise). Lines beyond `first`
-    wait in a template until they are asked for."""
+    is the column that names the line; a line may also be its HTML. From a dozen lines on it has a filter (`tools` decides
+    otherwise). Lines beyond `first` wait in a template until they are asked for."""
     numeric = set(numeric)
     lines = list(lines)
     tools = len(lines) > 11 if tools is None else tools
@@ -152,7 +153,8 @@ def table(caption, heads, lines, numeric=(), row_head=0, tools=None, sortable=Tr
     body = "".join(line_html(line, numeric, row_head) for line in lines[:first])
     parts = [f'<div class="sheet{" wide" if wide else ""}">']
     if tools:
-        parts.append(f'<p class="tools"><label>Filter <span class="away">{text(caption)}</span> <input type="search" autocomplete="off"></label> '
+        parts.append(f'<p class="tools"><label>Filter <span class="away">{text(caption)}</span> <input type="search" autocomplete="off">'
+                     f'</label> '
                      f'<output class="soft">{plural(len(lines), "line")}</output></p>')
     parts.append(f'<div class="scroll" role="region" tabindex="0" aria-label="{text(caption)}"><table><caption>{text(caption)}</caption>'
                  f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>")
@@ -207,7 +209,8 @@ def accessible(svg, name, title, description):
     svg = re.sub(r'\bid="([^"]*)"', lambda m: f'id="{name}-{m[1]}"', svg)
     svg = re.sub(r'(xlink:href="|href="|url\()#', lambda m: f"{m[1]}#{name}-", svg)
     words = f"<title id={name}-title>{text(title)}</title><desc id={name}-desc>{text(clipped(description, 600))}</desc>"
-    return re.sub(r"<svg\b([^>]*)>", lambda m: f'<svg{m[1]} role="img" aria-labelledby="{name}-title" aria-describedby="{name}-desc">{words}',
+    return re.sub(r"<svg\b([^>]*)>", lambda m: f'<svg{m[1]} role="img" aria-labelledby="{name}-title" '
+                                               f'aria-describedby="{name}-desc">{words}',
                   svg, count=1)
 
 

@@ -5,7 +5,8 @@ import math
 from matplotlib.patches import Rectangle
 
 from skidproof import rows
-from skidproof.report.drawing import (BLUE, GREEN, GREY, INK, ORANGE, STATUS_COLOURS, STATUS_SIGNS, VERMILLION, chunks, finish, new_figure, plain,
+from skidproof.report.drawing import (BLUE, GREEN, GREY, INK, ORANGE, STATUS_COLOURS, STATUS_SIGNS, VERMILLION, chunks, finish, new_figure,
+                                      plain,
                                       shorten)
 from skidproof.report.facts import errata_order, worth_showing
 from skidproof.report.parts import Cell, clipped, code, machines_of, number, text
@@ -55,7 +56,8 @@ def draw_limits(subject):
     lines = [(Cell(code(clause), place), number(passed[clause]), number(n), Cell(percent_words(excluded_share(n)), excluded_share(n)))
              for place, (clause, n) in enumerate(sorted(compared.items(), key=lambda item: clause_order(item[0])))]
     return [finish(figure, subject, "limits", "Detection limits of this run",
-                   "A dot for each clause of which values were compared, by how rarely it could be broken and still have shown. It supposes that "
+                   "A dot for each clause of which values were compared, by how rarely it could be broken and still have shown. It "
+                   "supposes that "
                    "values break independently; a defect that needs a rare circumstance hides better.",
                    (("clause", "tests that held", "values compared", "excluded above"), lines, (1, 2, 3)))]
 
@@ -97,16 +99,19 @@ def draw_defect_blocks(subject, name, clauses, microarchs, cells):
                 axes.add_patch(Rectangle((x - 0.46, y - 0.44), 0.92, 0.88, color=GREEN if good else VERMILLION, alpha=0.85 if good else 1,
                                          linewidth=0))
                 axes.text(x, y, str(total) if good else f"✗{total - caught}/{total}", ha="center", va="center", fontsize=6, color="#000000")
-                lines.append((code(clipped(clause, 60)), text(clipped(microarch, 60)), number(caught), number(total), number(total - caught)))
+                lines.append((code(clipped(clause, 60)), text(clipped(microarch, 60)), number(caught), number(total),
+                              number(total - caught)))
         axes.set_xlim(-0.6, PER_BLOCK - 0.4)
         axes.set_ylim(len(microarchs) - 0.4, -0.6)
         axes.set_xticks(range(len(block)), [plain(shorten(clause, 6)) for clause in block], fontsize=6.5)
         axes.set_yticks(range(len(microarchs)), [plain(shorten(m, 18)) for m in microarchs], fontsize=7)
         axes.xaxis.tick_top()
         bare(axes)
-    caption = ("Each cell is a clause on a microarch: how many defects break it there, all of them caught (green); orange-red with ✗ says how many of "
+    caption = ("Each cell is a clause on a microarch: how many defects break it there, all of them caught (green); orange-red with ✗ "
+               "says how many of "
                "them were missed. No cell: no such defect applies.")
-    return finish(figure, subject, name, "Defects matrix", caption, (("clause", "microarch", "caught", "defects", "missed"), lines, (2, 3, 4)))
+    return finish(figure, subject, name, "Defects matrix", caption,
+                  (("clause", "microarch", "caught", "defects", "missed"), lines, (2, 3, 4)))
 
 
 # --------------------------------------------------------------------------------------------------------
@@ -192,10 +197,12 @@ def draw_catches(everybody):
     axes.grid(axis="y", visible=False)
     lines = [(code(clipped(defect, 200)), number(share), number(k), number(n)) for (defect, share), (k, n) in sorted(seen.items())]
     return [finish(figure, everybody, "detection", "Detection of defects that show now and then",
-                   "Runs of machines that are broken on purpose in a share of the overflows.", (("defect", "share", "caught", "runs"), lines, (1, 2, 3)))]
+                   "Runs of machines that are broken on purpose in a share of the overflows.",
+                   (("defect", "share", "caught", "runs"), lines, (1, 2, 3)))]
 
 
-ERRATA_LOOK = {"reproduced": (VERMILLION, "✗"), "not-reproduced": (GREEN, "✓"), "error": (STATUS_COLOURS["error"], "!"), "not-run": (GREY, "–")}
+ERRATA_LOOK = {"reproduced": (VERMILLION, "✗"), "not-reproduced": (GREEN, "✓"), "error": (STATUS_COLOURS["error"], "!"),
+               "not-run": (GREY, "–")}
 
 
 def draw_errata(everybody):
@@ -240,5 +247,6 @@ def draw_errata_part(everybody, name, part, names, found):
         axes.xaxis.tick_top()
         bare(axes)
     return finish(figure, everybody, name, "Errata by machine",
-                  "✗ reproduced, ✓ tried and not reproduced, – not tried; L listed as affecting it, m listed as mended by microcode, ! what was "
+                  "✗ reproduced, ✓ tried and not reproduced, – not tried; L listed as affecting it, m listed as mended by microcode, ! "
+                  "what was "
                   "observed contradicts what is listed.", (("erratum", "machine", "listed", "observed", ""), lines, ()))

@@ -23,7 +23,8 @@ def scale(values, low, high, turned=True):
     span = most - least
     if not span or not math.isfinite(span):
         return lambda value: (low + high) / 2
-    return (lambda value: high - (value - least) / span * (high - low)) if turned else (lambda value: low + (value - least) / span * (high - low))
+    return (lambda value: high - (value - least) / span * (high - low)) if turned else (lambda value: low
+                                                                                        + (value - least) / span * (high - low))
 
 
 def pieces(points):
@@ -57,7 +58,8 @@ def sparkline(values, changes=(), words=""):
     points = [(4 + i * across, values[i]) for i in thinned(nights)]
     lines = "".join(f'<path d="M{4 + (i - 0.5) * across:.1f} 0V{height}" stroke="var(--fail)" stroke-width="1.5" stroke-dasharray="3 2"/>'
                     for i in changes)
-    alone = "".join(f'<circle cx="{run[0][0]:.1f}" cy="{y(run[0][1]):.1f}" r="1.3" fill="var(--mark)"/>' for run in pieces(points) if len(run) == 1)
+    alone = "".join(f'<circle cx="{run[0][0]:.1f}" cy="{y(run[0][1]):.1f}" r="1.3" fill="var(--mark)"/>' for run in pieces(points)
+                    if len(run) == 1)
     last = next(((x, v) for x, v in reversed(points) if finite(v)), None)
     dot = f'<circle cx="{last[0]:.1f}" cy="{y(last[1]):.1f}" r="2.2" fill="var(--mark)"/>' if last else ""
     return (f'<svg class="spark" viewBox="0 0 {width} {height}" role="img" aria-label="{text(words)}">{lines}'
@@ -76,7 +78,8 @@ def trend(points, changes, marks, unit, banner):
     def x(night):
         return left + night * across if nights > 1 else (left + width - right) / 2
 
-    out = [f'<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg" font-family="system-ui, DejaVu Sans, sans-serif" font-size="11">',
+    out = [f'<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg" font-family="system-ui, DejaVu Sans, sans-serif" '
+           f'font-size="11">',
            f'<text x="0" y="12" font-weight="700" fill="currentColor">{text(banner)}</text>', axis(spread, y, width, left, right, unit),
            nights_axis(points, x, height)]
     chosen = thinned(nights)
@@ -86,7 +89,8 @@ def trend(points, changes, marks, unit, banner):
         out.append(f'<path d="M{"L".join(lower + upper)}Z" fill="var(--mark)" fill-opacity=".22"/>')
     out.append(f'<path d="{path_of([(x(i), points[i][1]) for i in chosen], y)}" fill="none" stroke="var(--mark)" stroke-width="1.6"/>')
     if nights <= 150:
-        out += [f'<circle cx="{x(i):.1f}" cy="{y(points[i][1]):.1f}" r="2" fill="var(--mark)"/>' for i in range(nights) if finite(points[i][1])]
+        out += [f'<circle cx="{x(i):.1f}" cy="{y(points[i][1]):.1f}" r="2" fill="var(--mark)"/>' for i in range(nights)
+                if finite(points[i][1])]
     for index, fact, before, after in marks:
         out.append(f'<g><title>{text(WORDS.get(fact, fact))}: {text(before)} to {text(after)}</title>'
                    f'<path d="M{x(index) - across / 2:.1f} {top - 14}V{height - bottom}" stroke="var(--soft)" stroke-dasharray="1 3"/>'
@@ -122,7 +126,8 @@ def nice_ticks(low, high, count=4):
 
 def nights_axis(points, x, height):
     step = max(1, math.ceil(len(points) / 8))
-    return "".join(f'<text x="{x(i):.1f}" y="{height - 8}" text-anchor="{"start" if i == 0 else "middle"}" fill="currentColor">{text(points[i][0])}</text>'
+    return "".join(f'<text x="{x(i):.1f}" y="{height - 8}" text-anchor="{"start" if i == 0 else "middle"}" '
+                   f'fill="currentColor">{text(points[i][0])}</text>'
                    for i in range(0, len(points), step) if i == 0 or len(points) - i > step / 3)
 
 
@@ -132,12 +137,14 @@ def change_marks(changes, x, across, nights, y, top, bottom):
     for place, (index, before, after, words) in enumerate(changes):
         at = x(index) - across / 2
         start = ends[place - 1] if place else 0
-        out.append(f'<g><title>{text(words)}</title><path d="M{at:.1f} {top - 6}V{bottom}" stroke="var(--fail)" stroke-width="2" stroke-dasharray="6 3"/>')
+        out.append(f'<g><title>{text(words)}</title><path d="M{at:.1f} {top - 6}V{bottom}" stroke="var(--fail)" stroke-width="2" '
+                   f'stroke-dasharray="6 3"/>')
         for first, last, level in ((start, index - 1, before), (index, ends[place + 1] - 1, after)):
             if finite(level):
                 out.append(f'<path d="M{x(first):.1f} {y(level):.1f}H{x(max(last, first)):.1f}" stroke="var(--fail)" stroke-width="2"/>')
         anchor = "end" if index > nights * 0.7 else "start"
-        out.append(f'<text x="{at + (-5 if anchor == "end" else 5):.1f}" y="30" text-anchor="{anchor}" font-weight="700" fill="var(--fail)">'
+        out.append(f'<text x="{at + (-5 if anchor == "end" else 5):.1f}" y="30" text-anchor="{anchor}" font-weight="700" '
+                   f'fill="var(--fail)">'
                    f"{text(words) if place < 3 else ''}</text></g>")
     return out
 
@@ -146,7 +153,8 @@ def strip(statuses, words=""):
     """The verdicts of one test, a cell a night ("" where it did not run), each run of equal ones with its sign."""
     nights = len(statuses)
     cell = max(2.0, min(10.0, 560 / max(nights, 1)))
-    out = [f'<svg class="strip" width="{nights * cell:.0f}" height="18" viewBox="0 0 {nights * cell:.1f} 18" role="img" aria-label="{text(words)}">']
+    out = [f'<svg class="strip" width="{nights * cell:.0f}" height="18" viewBox="0 0 {nights * cell:.1f} 18" role="img" '
+           f'aria-label="{text(words)}">']
     start = 0
     for end in range(1, nights + 1):
         if end < nights and statuses[end] == statuses[start]:
@@ -170,9 +178,11 @@ def forest(lines, zero=0.0, unit="%", good=""):
     least, most = min(found), max(found)
     pad = (most - least) * 0.05 or 1.0
     x = scale([least - pad, most + pad], left + 10, width - 90, turned=False)
-    out = [f'<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg" font-family="system-ui, DejaVu Sans, sans-serif" font-size="11">']
+    out = [f'<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg" font-family="system-ui, DejaVu Sans, sans-serif" '
+           f'font-size="11">']
     for tick in nice_ticks(least, most, 5):
-        out.append(f'<path d="M{x(tick):.1f} 6V{height - 22}" stroke="var(--line)"/><text x="{x(tick):.1f}" y="{height - 6}" text-anchor="middle" '
+        out.append(f'<path d="M{x(tick):.1f} 6V{height - 22}" stroke="var(--line)"/><text x="{x(tick):.1f}" y="{height - 6}" '
+                   f'text-anchor="middle" '
                    f'fill="currentColor">{tick:+.4g} {text(unit)}</text>')
     out.append(f'<path d="M{x(zero):.1f} 6V{height - 22}" stroke="currentColor"/>')
     for place, (label, effect, low, high, called) in enumerate(lines):

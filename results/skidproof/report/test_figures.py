@@ -43,7 +43,8 @@ def draw_clauses(subject):
     data = (("clause", "worst", *seen), [(Cell(code(clause), place), text(verdict_of(found)), *(number(found.get(s)) for s in seen))
                                          for place, (clause, found) in enumerate(counts.items())], range(2, 2 + len(seen)))
     return [finish(figure, subject, "tests", "Verdict by clause",
-                   "A tile for each clause of the manual that a test cites, with the worst verdict of its tests; a skip shows only where nothing "
+                   "A tile for each clause of the manual that a test cites, with the worst verdict of its tests; a skip shows only where "
+                   "nothing "
                    "of the clause ran.", data)]
 
 

@@ -91,8 +91,10 @@ def listed(tests, ids, most):
     if rest:
         head += details(f"{len(rest)} more", "".join(failure(t, ids) for t in rest))
     if len(tests) > most:
-        lines = [(code(t["id"]), status_cell(t["status"]), text(clipped((t.get("failures") or [t.get("reason", "")])[0], 300))) for t in tests[most:]]
-        head += details(f"{len(tests) - most:,} more, in short", table("More that did not hold", ("test", "status", "what it said first"), lines))
+        lines = [(code(t["id"]), status_cell(t["status"]), text(clipped((t.get("failures") or [t.get("reason", "")])[0], 300)))
+                 for t in tests[most:]]
+        head += details(f"{len(tests) - most:,} more, in short",
+                        table("More that did not hold", ("test", "status", "what it said first"), lines))
     return head
 
 
@@ -131,7 +133,8 @@ def evidence_item(key, item):
     if isinstance(item, dict) and item.get("kind") == "series":
         xs, ys = (item.get(axis) if isinstance(item.get(axis), list) else [] for axis in "xy")
         shown = ", ".join(f"{number(x)}: {number(y)}" for x, y in list(zip(xs, ys))[:200])
-        return f"<p>{text(key)} ({text(clipped(item.get('unit', ''), 200))} over {text(clipped(item.get('x_label', 'x'), 200))}): {shown}</p>"
+        return (f"<p>{text(key)} ({text(clipped(item.get('unit', ''), 200))} over {text(clipped(item.get('x_label', 'x'), 200))}): "
+                f"{shown}</p>")
     shown = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
     return f"<p>{text(clipped(key, 200))}: {code(clipped(shown))}</p>"
 
@@ -181,11 +184,13 @@ def clause_table(run):
     counts = by_clause(run.tests)
     if not counts:
         return ""
-    there = [s for s in ("pass", "fail", "error", "skip", "xfail", "xpass", "observed", "disturbed") if any(c.get(s) for c in counts.values())]
+    there = [s for s in ("pass", "fail", "error", "skip", "xfail", "xpass", "observed", "disturbed")
+             if any(c.get(s) for c in counts.values())]
     lines = []
     for place, (clause, found) in enumerate(counts.items()):
         worst = verdict_of(found)
-        lines.append((Cell(code(clause), place), Cell(status_cell(worst), rows.STATUSES.index(worst)), *(number(found.get(s)) for s in there)))
+        lines.append((Cell(code(clause), place), Cell(status_cell(worst), rows.STATUSES.index(worst)),
+                      *(number(found.get(s)) for s in there)))
     caption = "Tests of each clause by status; a test of several clauses counts for each"
     return table(caption, ("clause", "verdict", *there), lines, range(2, 2 + len(there)))
 
@@ -194,8 +199,10 @@ def all_tests(run):
     if not run.tests:
         return ""
     lines = [(code(t["id"]), Cell(status_cell(t["status"]), rows.STATUSES.index(t["status"])), text(clipped(" ".join(clauses_of(t)), 300)),
-              number(t.get("iterations")), number(t.get("comparisons")), number(1000 * t.get("duration_s", 0), 3), scalars(t)) for t in run.tests]
-    shown = table("All tests", ("test", "status", "clauses", "executed", "compared", "ms", "evidence"), lines, (3, 4, 5), tools=True, wide=True)
+              number(t.get("iterations")), number(t.get("comparisons")), number(1000 * t.get("duration_s", 0), 3), scalars(t))
+             for t in run.tests]
+    shown = table("All tests", ("test", "status", "clauses", "executed", "compared", "ms", "evidence"), lines, (3, 4, 5), tools=True,
+                  wide=True)
     return details(f"All tests ({len(run.tests):,})", shown)
 
 
