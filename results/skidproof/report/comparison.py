@@ -27,7 +27,7 @@ def comparison_page(comparison, written=None):
             entries.append((name, words))
             body.append(section(name, text(words), inside))
 
-    add("Figures that differ", forest(comparison, figures, ids))
+    add("Figures side by side", forest(comparison, figures, ids))
     add("Verdicts that differ", verdict_table(verdicts))
     add("The two sides", sides(comparison))
     add("All figures", figure_table(figures))
@@ -155,7 +155,7 @@ def sides(comparison):
         if here or there:
             lines.append((text(fact), text(clipped(here, 300)), text(clipped(there, 300)), status_cell("observed", "differs")
                           if here != there else ""))
-    shown = table("What is known of both", ("", "A", "B", "differs"), lines, sortable=False)
+    shown = table("What is known of both", ("fact", "A", "B", "differs"), lines, sortable=False)
     for name, side in (("A", a), ("B", b)):
         runs = [(code(clipped(run, 200)), date(moment(when))) for run, when in zip(side.runs, side.started)]
         shown += details(f"Runs of {name}, {text(clipped(side.name, 200))} ({len(runs):,})",

@@ -10,13 +10,13 @@ import matplotlib
 
 matplotlib.use("Agg")
 warnings.filterwarnings("ignore", message="Glyph .* missing from current font")
-from matplotlib import colors, ticker  # noqa: E402
+from matplotlib import ticker  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.layout_engine import ConstrainedLayoutEngine  # noqa: E402
 from matplotlib.patches import Rectangle  # noqa: E402
 
 from skidproof import rows  # noqa: E402
-from skidproof.report.parts import FORBIDDEN, machines_of, SIGNS as STATUS_SIGNS  # noqa: E402,F401
+from skidproof.report.parts import FORBIDDEN, machines_of  # noqa: E402
 
 # Ink and paper are marked by colours that nothing else uses, so that the copy of the SVG inside the page
 # can take the page's own (light or dark).

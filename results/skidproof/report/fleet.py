@@ -21,15 +21,16 @@ MOST_WATCHED = 8      # machines whose verdicts are searched for flaky tests
 LATE_DAYS = 2         # a machine whose last night is so much older than the fleet's newest was not seen
 
 
-def fleet_page(store):
-    """The HTML of all subjects of an open store."""
+def fleet_page(store, link=None):
+    """The HTML of all subjects of an open store. `link`: a function from a subject's number to the address of its history, for who
+    serves the pages side by side."""
     subjects = records(store.fleet())
     bad = last_verdicts(store, sorted((s for s in subjects if weight(s)), key=lambda s: -weight(s))[:MOST_MACHINES])
     return page_of(subjects, bad, clauses_of(store) if bad else {}, latest_errata(store.errata()), records(store.change_points()),
-                   flaky_tests(store, subjects))
+                   flaky_tests(store, subjects), link=link)
 
 
-def page_of(subjects, bad, clauses, errata, changes, flaky, written=None):
+def page_of(subjects, bad, clauses, errata, changes, flaky, written=None, link=None):
     """The HTML. `bad`: {subject: [(test, status)]} of last nights; `clauses`: {test: [clause]}; the others are lists of mappings."""
     written = written or datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     ids = Ids()
@@ -41,7 +42,7 @@ def page_of(subjects, bad, clauses, errata, changes, flaky, written=None):
             entries.append((name, words))
             body.append(section(name, text(words), inside))
 
-    add("Machines", machines(subjects))
+    add("Machines", machines(subjects, link))
     add("Clauses that did not hold", clause_matrix(subjects, bad, clauses))
     add("Errata by machine", errata_summary(errata) + errata_matrix(errata))
     add("Newest changes", newest(changes))
@@ -101,7 +102,7 @@ def flaky_tests(store, subjects):
     from skidproof.store import schema
     from sqlalchemy import case, func, select
     nights = schema.run_subjects.c
-    odd = func.sum(case((nights.fail + nights.disturbed > 0, 1), else_=0))
+    odd = func.sum(case((nights.fail + nights.error > 0, 1), else_=0))
     question = select(nights.subject, odd.label("odd"), func.count().label("nights")).group_by(nights.subject).having(odd > 0)
     with store.engine.connect() as connection:
         found = sorted(connection.execute(question).all(), key=lambda row: (row.odd == row.nights, -row.odd))[:MOST_WATCHED]
@@ -109,7 +110,7 @@ def flaky_tests(store, subjects):
     lines = []
     for subject, _, _ in found:
         if subject in named:
-            lines += [(named[subject], row) for row in records(flaky_of(store.verdicts(subject)))]
+            lines += [(named[subject], row) for row in records(flaky_of(store.verdicts(subject), store.facts(subject)))]
     return lines
 
 
@@ -120,12 +121,15 @@ def machine_cell(subject):
     return code(machine_words(subject))
 
 
-def machines(subjects):
+def machines(subjects, link=None):
     there = [s for s in SHOWN_STATUSES if any(value(subject, s, 0) for subject in subjects)]
     lines = []
     for subject in sorted(subjects, key=lambda s: (-weight(s), str(value(s, "host")), str(value(s, "machine")))):
         verdict, kind = verdict_of(subject), kind_of(subject)
-        lines.append((machine_cell(subject), Cell(status_cell(verdict), RANK[verdict]), badge(kind),
+        named = machine_cell(subject)
+        if link:
+            named = f'<a href="{text(link(subject["subject"]))}">{named}</a>'
+        lines.append((named, Cell(status_cell(verdict), RANK[verdict]), badge(kind),
                       text(clipped(value(subject, "microarch"), 60)),
                       text(clipped(value(subject, "microcode"), 60)), text(clipped(value(subject, "os"), 80)),
                       Cell(date(moment(value(subject, "last_started", None))), moment(value(subject, "last_started", None))),

@@ -23,7 +23,7 @@ def history_page(store, subject):
     if len(facts):
         about |= {name: plain(facts[name].iloc[-1]) for name in ("provenance", "microarch")}
     verdicts = store.verdicts(subject)
-    return page_of(about, facts, store.history(subject), store.change_points(subject), verdicts, flaky_of(verdicts))
+    return page_of(about, facts, store.history(subject), store.change_points(subject), verdicts, flaky_of(verdicts, facts))
 
 
 def named(store, subject):
@@ -35,13 +35,14 @@ def named(store, subject):
     return dict(found._mapping) if found else {}
 
 
-def flaky_of(verdicts):
-    """The flaky tests among the verdicts (trends.flaky), as a frame; None where that cannot be said."""
-    try:
-        from skidproof import trends
-        return trends.flaky(verdicts) if len(verdicts) else None
-    except (ImportError, AttributeError):
+def flaky_of(verdicts, facts):
+    """The flaky tests among the verdicts of one machine (trends.flaky), as a frame; None where nothing ever failed."""
+    if not len(verdicts) or not verdicts["status"].isin(("fail", "error")).any():
         return None
+    from skidproof import trends  # scipy takes half a second to load
+    nights = [{"run": row["run"], **{fact: value(row, fact) for fact in FACTS}} for row in records(facts)]
+    found = trends.flaky(verdicts, nights)
+    return found[found.kind == "flaky"]
 
 
 def page_of(about, facts, history, changes, verdicts, flaky=None, written=None):

@@ -5,11 +5,11 @@ import math
 from matplotlib.patches import Rectangle
 
 from skidproof import rows
-from skidproof.report.drawing import (BLUE, GREEN, GREY, INK, ORANGE, STATUS_COLOURS, STATUS_SIGNS, VERMILLION, chunks, finish, new_figure,
+from skidproof.report.drawing import (BLUE, GREEN, GREY, INK, ORANGE, STATUS_COLOURS, VERMILLION, chunks, finish, new_figure,
                                       plain,
                                       shorten)
 from skidproof.report.facts import errata_order, worth_showing
-from skidproof.report.parts import Cell, clipped, code, machines_of, number, text
+from skidproof.report.parts import SIGNS, Cell, clipped, code, machines_of, number, text
 from skidproof.report.test_figures import bare, by_clause, clause_order, legend_of, tile, verdict_of
 
 MOST_MACHINES = 40
@@ -143,7 +143,7 @@ def draw_machine_blocks(everybody, name, clauses, names, counted):
             for y, machine in enumerate(names):
                 status = verdict_of(counted[machine].get(clause, {}))
                 if status:
-                    tile(axes, x, y, status, STATUS_SIGNS[status], 0.92, 0.88)
+                    tile(axes, x, y, status, SIGNS[status], 0.92, 0.88)
                     totals[status] = totals.get(status, 0) + 1
         axes.set_xlim(-0.6, PER_BLOCK - 0.4)
         axes.set_ylim(len(names) - 0.4, -0.6)

@@ -7,9 +7,9 @@ from matplotlib import colors, ticker
 from matplotlib.patches import Rectangle
 
 from skidproof import rows
-from skidproof.report.drawing import (BLUE, GREEN, INK, MAX_LINES, MAX_PANELS, STATUS_COLOURS, STATUS_SIGNS, VERMILLION, chunks,
+from skidproof.report.drawing import (BLUE, GREEN, INK, MAX_LINES, MAX_PANELS, STATUS_COLOURS, VERMILLION, chunks,
                                       finish, legend_room, new_figure, plain, shorten)
-from skidproof.report.parts import Cell, clipped, code, number, text
+from skidproof.report.parts import SIGNS, Cell, clipped, code, number, text
 from skidproof.report.tests import by_clause, clause_order, verdict_of
 
 PER_LINE = 24  # clauses
@@ -32,7 +32,7 @@ def draw_clauses(subject):
         for x, clause in enumerate(found):
             status = verdict_of(counts[clause])
             totals[status] = totals.get(status, 0) + 1
-            tile(axes, x, y, status, f"{shorten(clause, 6)} {STATUS_SIGNS[status]}", 0.96, 0.9)
+            tile(axes, x, y, status, f"{shorten(clause, 6)} {SIGNS[status]}", 0.96, 0.9)
     axes.set_xlim(-0.6, PER_LINE - 0.4)
     axes.set_ylim(len(lines) - 0.4, -0.6)
     axes.set_yticks([y for y, (letter, _) in enumerate(lines) if letter], [plain(shorten(letter, 12)) for letter, _ in lines if letter])
@@ -62,7 +62,7 @@ def bare(axes):
 
 def legend_of(figure, totals):
     there = [s for s in reversed(rows.STATUSES) if totals.get(s)]
-    figure.legend([Rectangle((0, 0), 1, 1, color=STATUS_COLOURS[s]) for s in there], [f"{STATUS_SIGNS[s]} {s} {totals[s]}" for s in there],
+    figure.legend([Rectangle((0, 0), 1, 1, color=STATUS_COLOURS[s]) for s in there], [f"{SIGNS[s]} {s} {totals[s]}" for s in there],
                   loc="lower left", ncol=len(rows.STATUSES))
     figure.get_layout_engine().set(rect=legend_room(figure))
 
