@@ -473,8 +473,8 @@ class Structure(ReportTest):
                    *sample_runs.test_rows(machine, "A.B", "fail" if index == 39 else "pass", failures=["no"] * (index == 39))]
             rows += [*run, sample_runs.end_row(machine, run)]
         page, _ = self.report(self.file("m.jsonl", rows))
-        self.assertEqual(page.count('<section class="run'), 24)
-        self.assertIn("16 runs that held are in this table alone", page)
+        self.assertEqual(page.count('<section class="run'), 12)
+        self.assertIn("28 runs that held are in this table alone", page)
         self.assertIn("Run many-39", page)
 
 

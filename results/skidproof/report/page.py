@@ -1,5 +1,7 @@
 """The page of one run or several: first what a newcomer must know, then everything that the rows hold."""
 
+import re
+
 from skidproof import rows
 from skidproof.report import facts, tests
 from skidproof.report.parts import (MEANINGS, REAL, SHOWN_STATUSES, Cell, Ids, badge, bullets, card, cards, clipped, code, contents,
@@ -7,7 +9,7 @@ from skidproof.report.parts import (MEANINGS, REAL, SHOWN_STATUSES, Cell, Ids, b
                                     document, figure, machines_of, number, plural, provenance_kind, section, status_cell, table, text,
                                     warning)
 
-MOST_RUNS = 24  # shown in full
+MOST_RUNS = 12  # shown in full
 FIRST_FAILURES = 5
 
 
@@ -128,7 +130,7 @@ def link_to(test, ids):
 
 def next_steps(run, bad):
     steps = []
-    machine = (machines_of(run) or ["auto"])[0].split("+")[0]
+    machine = re.split("[+~]", (machines_of(run) or ["auto"])[0])[0]  # without its defect, its roughness
     if run.end is None or run.open_tests:
         steps.append(f"Look at what was running when it stopped, then go on: {code('skidproof run --resume DIR')}.")
     broken = [t for t in bad if t["status"] == "fail"]
