@@ -20,7 +20,7 @@ struct PythonVerb {
 };
 constexpr PythonVerb kVerbs[] = {
     {"compare", "which figures and verdicts of two runs, or sets of runs, differ"},
-    {"report", "one HTML page with plots from result files"},
+    {"report", "one HTML page: of result files, of a machine's history, of the fleet"},
     {"store", "the history of many runs in SQLite or PostgreSQL: add, query, prune, migrate"},
     {"serve", "a read-only HTTP service over a store: pages, JSON, metrics"},
     {"export", "result files as JUnit XML, TAP, CSV, Prometheus text or OCP JSON Lines"},

@@ -468,6 +468,7 @@ def parse(arguments):
     parser.add_argument("--across", action="store_true", help="compare a model with silicon all the same")
     parser.add_argument("--all", action="store_true", help="list the figures that do not differ too, with what could have been seen")
     parser.add_argument("--plot", metavar="FILE", help="draw the effects with their intervals (.svg, .png, .pdf)")
+    parser.add_argument("--html", metavar="FILE", help="the same as a page that opens from disk")
     parser.add_argument("--json", metavar="FILE", help='everything as one JSON object; "-" is standard output')
     return parser.parse_args(arguments)
 
@@ -488,6 +489,10 @@ def main(arguments):
                     across=options.across)
     if options.plot:
         plot(found, options.plot)
+    if options.html:
+        from skidproof.report.comparison import comparison_page
+        with cli.whole_file(options.html) as stream:
+            stream.write(comparison_page(found))
     if options.json == "-":
         json.dump(as_json(found), sys.stdout)
         print()

@@ -158,7 +158,7 @@ def pages(app, store, kept):
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     def fleet_page():
         from skidproof.report import fleet
-        return HTMLResponse(kept.get("fleet", lambda: fleet.fleet_page(store)))
+        return HTMLResponse(kept.get("fleet", lambda: fleet.fleet_page(store, link=lambda key: f"/machines/{key}")))
 
     @app.get("/machines/{subject}", response_class=HTMLResponse, include_in_schema=False)
     def machine_page(subject: int = KEY):
