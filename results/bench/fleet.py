@@ -67,7 +67,7 @@ def simulate(seed, machines=1000, nights=90, figures=60):
     planted = []
     count = min(PLANTED, machines * figures)
     with_microcode = AT_MICROCODE * count // PLANTED
-    hosts = random.permutation(machines)[:count] if machines >= count else random.integers(0, machines, count)
+    hosts = random.permutation(machines)[:count] if machines >= count else np.arange(count) % machines
     taken = set()
     for number, machine in enumerate(map(int, hosts)):
         figure = int(random.integers(figures))

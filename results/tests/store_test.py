@@ -38,8 +38,9 @@ HOSTILE = ["'; DROP TABLE runs; --", "<script>alert(1)</script>", "=cmd|'/c calc
 
 def run_of(run_id="r1", machine="native", seed=1, **fields):
     """A run with a measurement, a test and an end."""
+    fields = {"host": "lab1"} | fields
     rows = [sample_runs.run_row(machine, run_id) | {"seed": seed, "started": "2026-11-01T01:00:00.000Z"},
-            sample_runs.machine_row(machine, "silicon", host="lab1", **fields),
+            sample_runs.machine_row(machine, "silicon", **fields),
             sample_runs.measurement(machine, "memory.latency", 1.5, "ns", 1.4, 1.6, bytes=4096, page="4KiB"),
             sample_runs.measurement(machine, "memory.latency", 2.5, "ns", None, None, bytes=8192, page="4KiB")]
     for index in range(4):
@@ -61,7 +62,10 @@ def invented_files():
         yield fleet.machine_file(3, machine, values[machine], facts[machine], fleet.figure_list(6))
     program = os.environ.get("SKIDPROOF_RESULTS_SAMPLES")
     if program:
-        yield subprocess.run([program], check=True, capture_output=True, text=True).stdout
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "samples.jsonl"
+            subprocess.run([program, path], check=True)
+            yield path.read_text(encoding="utf-8")
 
 
 def rows_in(text):

@@ -11,6 +11,11 @@ _r, _s, _rs, _f, _t = (table.c for table in (schema.runs, schema.subjects, schem
 STATUSES = schema.STATUSES
 
 
+def _python(value):
+    """numpy's numbers are foreign to the databases' drivers."""
+    return value.item() if hasattr(value, "item") else value
+
+
 class Store:
     """A store that is open for reading. Each question opens its own connection, so threads may share it."""
 
@@ -71,8 +76,8 @@ class Store:
         started, version, provenance, microcode, os, bios, value, low, high, n."""
         m = schema.measurements.c
         figures = self._frame(select(schema.figures).where(_f.figure.in_(
-            select(m.figure).where(m.subject == subject).distinct())))
-        values = self._frame(select(m.figure, m.run, m.value, m.low, m.high, m.n).where(m.subject == subject))
+            select(m.figure).where(m.subject == int(subject)).distinct())))
+        values = self._frame(select(m.figure, m.run, m.value, m.low, m.high, m.n).where(m.subject == int(subject)))
         nights = self.facts(subject)[["run", "run_id", "started", "version", "provenance", "microcode", "os", "bios"]].reset_index(names="night")
         frame = values.merge(nights, on="run").merge(figures, on="figure").sort_values(["night", "figure"], ignore_index=True)
         return frame[["figure", "name", "unit", "statistic", "parameters", "run", "run_id", "started", "version", "provenance", "microcode",
@@ -82,7 +87,7 @@ class Store:
         """One row a night of the subject, by `started`: run, run_id, started, version, provenance, microcode, os, bios, hypervisor …"""
         rest = [column for column in _rs if column.name not in ("run", "subject")]
         return self._frame(select(_rs.run, _r.id.label("run_id"), _r.started, _r.finished, _r.version, _r.whole, *rest)
-                           .join(schema.runs, _r.run == _rs.run).where(_rs.subject == subject).order_by(_r.started, _rs.run))
+                           .join(schema.runs, _r.run == _rs.run).where(_rs.subject == int(subject)).order_by(_r.started, _rs.run))
 
     def verdicts(self, subject):
         """One row a verdict on the subject, by `started`: test, id, run, run_id, started, repetition, status, skip_category, reason,
@@ -93,7 +98,7 @@ class Store:
         return self._frame(select(v.test, _t.id, v.run, _r.id.label("run_id"), _r.started, *rest, schema.texts.c.words.label("reason"))
                            .join(schema.tests, _t.test == v.test).join(schema.runs, _r.run == v.run)
                            .outerjoin(schema.texts, schema.texts.c.text == v.reason)
-                           .where(v.subject == subject).order_by(_r.started, v.run, v.test, v.repetition))
+                           .where(v.subject == int(subject)).order_by(_r.started, v.run, v.test, v.repetition))
 
     def errata(self, subject=None):
         """One row an errata row, by `started`: the columns of the table `errata`, host, machine, run_id, started, provenance."""
@@ -101,7 +106,7 @@ class Store:
         question = (select(_s.host, _s.machine, _r.id.label("run_id"), _r.started, _rs.provenance, schema.errata)
                     .join(schema.subjects, _s.subject == e.subject).join(schema.runs, _r.run == e.run)
                     .join(schema.run_subjects, (_rs.run == e.run) & (_rs.subject == e.subject)).order_by(_r.started, e.run, e.id, e.core_type))
-        return self._frame(question if subject is None else question.where(e.subject == subject))
+        return self._frame(question if subject is None else question.where(e.subject == int(subject)))
 
     def change_points(self, subject=None):
         """One row a step that was found in a history: the columns of the table, and of the figure name, unit, statistic, parameters; host,
@@ -113,7 +118,7 @@ class Store:
                     .join(schema.subjects, _s.subject == points.subject).join(schema.figures, _f.figure == points.figure)
                     .join(schema.runs, _r.run == points.after_run).outerjoin(before, before.c.run == points.before_run)
                     .order_by(_r.started, points.subject, points.figure))
-        return self._frame(question if subject is None else question.where(points.subject == subject))
+        return self._frame(question if subject is None else question.where(points.subject == int(subject)))
 
     def run_rows(self, run_id):
         """The rows of a run exactly as its file held them, in their order. Complaint where there is no such run."""
@@ -160,7 +165,7 @@ class Store:
         engine = database.engine_of(self.url)
         table = schema.change_points
         with database.plain_words(self.url), engine.begin() as connection:
-            where = sqlalchemy.true() if subjects is None else table.c.subject.in_(list(subjects))
+            where = sqlalchemy.true() if subjects is None else table.c.subject.in_(list(map(int, subjects)))
             connection.execute(sqlalchemy.delete(table).where(where))
             if points:
-                connection.execute(sqlalchemy.insert(table), list(points))
+                connection.execute(sqlalchemy.insert(table), [{name: _python(value) for name, value in point.items()} for point in points])

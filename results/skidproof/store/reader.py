@@ -186,6 +186,7 @@ class RunRows:
         self.end = None
         self.damaged = False      # lines of it are missing, or those of another run mixed in
         self.counts = {}          # of verdicts, by subject, in the order of STATUSES
+        self.test_rows = 0
         self.seen = set()         # verdicts, figures … that may be there once
         self.open_test = None
         self.numbers = dict.fromkeys(("unmeasured", "other_rows"), 0)
@@ -329,6 +330,7 @@ class Reader:
             return False
         run.once("test", subject, test_id, repetition)
         run.open_test = None
+        run.test_rows += 1
         test, erratum = test
         run.count_verdict(subject, status)
         run.add("verdicts", subject, test, repetition, status, *before, erratum, float(duration), seed.decode(), int(iterations),
@@ -503,7 +505,7 @@ class Reader:
 
     def _test_start(self, run, number, row, raw):
         key = (row["machine"], row["id"], row.get("repetition"))
-        if run.open_test and run.open_test != key and self._rivals(run, row["machine"]):
+        if run.open_test and self._rivals(run, row["machine"]):
             return self._mixed(run, number, row["machine"])
         run.open_test = key
         return None
@@ -528,6 +530,7 @@ class Reader:
             self.problem(number, "a `test` row with an unusable `repetition`: kept, but not among the verdicts", lost=False)
             return None
         run.open_test = None
+        run.test_rows += 1
         clauses = [clause for clause in row.get("clauses", ()) if isinstance(clause, str)]
         test = dictionaries.number("tests", (key_text(row["id"]), json_or_none(clauses), text_or_none(row.get("stage")) or ""))
         if not run.once("test", subject, row["id"], repetition):
@@ -663,7 +666,7 @@ class Reader:
         if began and ended and ended < began:
             self.problem(number, f"run {run.id} ends before it starts: the machine's clock went backwards", lost=False)
         counts = row.get("counts")
-        here = sum(map(sum, run.counts.values()))
+        here = run.test_rows
         if counts and here:
             said = sum(count for count in counts.values() if int_or_none(count) is not None)
             if said != here:
