@@ -1,6 +1,7 @@
 """Opens databases: SQLite by path, PostgreSQL by URL; their version; what their errors mean in plain words."""
 
 import contextlib
+import logging
 import os
 import pathlib
 import re
@@ -51,6 +52,7 @@ def is_sqlite(engine):
 
 def engine_of(url, read_only=False):
     """An engine whose connections are ready to use. It opens none itself."""
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # what went wrong is said once, as a Complaint
     if url.get_backend_name() == "sqlite":
         engine = sqlalchemy.create_engine(url, poolclass=NullPool, connect_args={"timeout": BUSY_MS / 1000})
         event.listen(engine, "connect", lambda connection, record: _prepare_sqlite(connection, read_only))
