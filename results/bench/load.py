@@ -13,6 +13,7 @@ import argparse
 import json
 import pathlib
 import random
+import resource
 import subprocess
 import sys
 import tempfile
@@ -31,11 +32,12 @@ FIRST_OF_ALL = ("subjects", "figures", "tests", "texts", "clauses")  # tables th
 
 
 def add(store, files):
-    """Seconds that `skidproof store add` takes."""
-    began = time.monotonic()
+    """(seconds, seconds of its processors) that `skidproof store add` takes; the database server's are not in it."""
+    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-B", str(RESULTS / "skidproof"), "store", "add", "--store", store, *map(str, files)], check=True,
                    stdout=subprocess.DEVNULL)
-    return time.monotonic() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.monotonic() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def tables():
@@ -115,7 +117,7 @@ def measure(kind, count, files, asked, folder, server):
     runs = count * asked.nights
     if kind == "postgresql":
         url = server.create("ours")
-        ours = add(url, files)
+        ours, processor = add(url, files)
         bare = bare_copy(server, "ours", folder)
         history, whole = waits(url, asked.seed)
         with database.engine_of(database.location(url)).connect() as connection:
@@ -123,14 +125,14 @@ def measure(kind, count, files, asked, folder, server):
         server.drop("ours")
     else:
         path = folder / "ours.db"
-        ours = add(str(path), files)
+        ours, processor = add(str(path), files)
         bare = bare_executemany(str(path), str(folder / "bare.db"))
         history, whole = waits(str(path), asked.seed)
         size = path.stat().st_size
         for name in ("ours", "bare"):
             for extra in ("", "-wal", "-shm"):
                 (folder / f"{name}.db{extra}").unlink(missing_ok=True)
-    line = {"database": kind, "machines": count, "runs": runs, "measurements": runs * asked.figures, "load_s": round(ours, 2),
+    line = {"database": kind, "machines": count, "runs": runs, "measurements": runs * asked.figures, "load_s": round(ours, 2), "load_cpu_s": round(processor, 2),
             "bare_s": round(bare, 2), "ratio": round(bare / ours, 3), "measurements_per_s": round(runs * asked.figures / ours),
             "history_s": round(history, 3), "fleet_s": round(whole, 3), "megabytes": round(size / 1e6)}
     print("  ".join(f"{name} {value}" for name, value in line.items()), flush=True)

@@ -467,6 +467,15 @@ class StoreCases:
             sizes = [len(rows) for _, rows, _ in store.pages("measurements", limit=None)]
         self.assertEqual((max(sizes), sum(sizes)), (8, 60))
 
+    def test_the_sql_of_the_documentation_runs(self):
+        self.add(*map(str, fleet.write(self.folder / "fleet", 5, 1, 5, 6, jobs=1)))
+        page = (ROOT / "docs" / "store.md").read_text(encoding="utf-8")
+        examples = [block.split("```")[0] for block in page.split("```sql\n")[1:]]
+        self.assertEqual(len(examples), 3)
+        with self.engine().connect() as connection:
+            answers = [connection.exec_driver_sql(sql.replace("lab0042", "lab0000")).fetchall() for sql in examples]
+        self.assertEqual(len(answers[0]), 5)
+
     # Old runs.
 
     def test_prune_removes_whole_runs_and_nothing_else(self):
