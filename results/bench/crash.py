@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Ends loading at random moments, loads again, and compares what is there with a clean load, by counts and checksums of all tables.
 
-usage: results/bench/crash.py [--kills 50] [--server-kills 5] [--full-disks 3] [--machines 24] [--nights 40] [--figures 40] [--seed 1]
+usage: results/bench/crash.py [--kills 50] [--server-kills 5] [--full-disks 3] [--machines 12] [--nights 40] [--figures 40] [--seed 1]
 
 kill -9 of the loader (half of the times into SQLite, half into PostgreSQL), kill -9 of the PostgreSQL server, a disk that fills up (a
 small tmpfs under the SQLite file, and under PostgreSQL's data; this needs root). Exit code 1 where anything differs.
@@ -156,7 +156,7 @@ def fill_server_disk(series, folder, files, kilobytes):
 
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    for name, default in (("kills", 50), ("server-kills", 5), ("full-disks", 3), ("machines", 24), ("nights", 40), ("figures", 40), ("seed", 1)):
+    for name, default in (("kills", 50), ("server-kills", 5), ("full-disks", 3), ("machines", 12), ("nights", 40), ("figures", 40), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     asked = parser.parse_args(arguments)
     chance = random.Random(asked.seed)

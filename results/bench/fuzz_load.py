@@ -87,8 +87,8 @@ def make_file(chance, runs, number):
 
 
 def good_rows(data):
-    """id -> rows of the runs of a file, by the plainest reading of its rules; [] where a rule for mixed files may have cut it."""
-    found, current, ended, cut = {}, None, False, False
+    """(id -> rows of the runs of a file, by the plainest reading of its rules; whether a rule for mixed files may have cut it)."""
+    found, current, ended, cut, unended = {}, None, False, False, set()
     for raw in data.split(b"\n"):
         try:
             row = json.loads(raw.decode("utf-8"), parse_constant=rows_module.refuse_constant)
@@ -101,16 +101,19 @@ def good_rows(data):
                 current = None
             continue
         if row["type"] == "run":
-            cut |= current is not None and not ended  # the run before is open: rows may be taken as its own
+            cut |= bool(unended)  # a run before is open: rows may be taken for its own
             current, ended = reader.key_text(row["id"]), False
             if current in found:
                 cut = True
             found[current] = []
+            unended.add(current)
         elif current is None or ended:
             continue
         if current is not None:
             found[current].append(row)
             ended = row["type"] == "end"
+            if ended:
+                unended.discard(current)
     return found, cut
 
 
@@ -127,7 +130,7 @@ def check(store, data, report):
             assert _same(stored, rows), f"run {run}: {len(rows)} good rows, {len(stored)} in the store"
         if run in runs:
             assert runs[run].row_count == len(stored), f"run {run}: row_count {runs[run].row_count}, {len(stored)} rows"
-    return total
+    return total, cut
 
 
 def _same(left, right):
@@ -153,7 +156,7 @@ def fuzz(seed, folder, seconds=None, files=None, name=None):
     name = name or str(pathlib.Path(folder) / "fuzz.db")
     engine, url = database.open_engine(name, create=True)
     loader, store = load.Loader(engine, url), api.Store(engine, url)
-    tally = {"seed": seed, "files": 0, "rows": 0, "bytes": 0, "problems": 0}
+    tally = {"seed": seed, "files": 0, "rows": 0, "bytes": 0, "problems": 0, "ambiguous": 0}
     piece = reader.PIECE
     try:
         while (seconds is None or time.monotonic() - began < seconds) and (files is None or tally["files"] < files):
@@ -165,7 +168,9 @@ def fuzz(seed, folder, seconds=None, files=None, name=None):
                 if chance.random() < 0.1:
                     loader.load("again", io.BytesIO(data))
                     loader.flush()
-                tally["rows"] += check(store, data, report)
+                rows, cut = check(store, data, report)
+                tally["rows"] += rows
+                tally["ambiguous"] += cut
                 if tally["files"] % 50 == 49:
                     consistent(engine)
                     _empty(engine)
