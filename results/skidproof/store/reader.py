@@ -18,7 +18,8 @@ LONGEST_LINE = 64 << 20
 OPEN_RUNS = 16         # runs of one file without an end row that further rows are looked up in
 PROBLEMS_KEPT = 100    # of one file
 KEY_BYTES = 400        # of a text that is part of an index
-SHAPES_KEPT = 100_000
+SHAPES_KEPT = 20_000   # heads of lines that are known
+NAMES_KEPT = 200_000   # of the dictionaries, between files
 STATUSES = ("pass", "fail", "error", "skip", "xfail", "xpass", "observed", "disturbed")  # of verdicts, as the store counts them
 INT32, INT64 = (1 << 31) - 1, (1 << 63) - 1
 
@@ -161,7 +162,13 @@ class Dictionaries:
         return number
 
     def large(self):
-        return sum(map(len, self.numbers.values())) > SHAPES_KEPT or len(self.shapes) > SHAPES_KEPT
+        return sum(map(len, self.numbers.values())) > NAMES_KEPT
+
+    def remember(self, key, shape):
+        """Keeps the shape of a line; the shape that is kept."""
+        if len(self.shapes) >= SHAPES_KEPT:
+            self.shapes.clear()
+        return self.shapes.setdefault(key, shape)
 
 
 @dataclasses.dataclass
@@ -353,7 +360,7 @@ class Reader:
             return
         if head.keys() == TEST_HEAD_KEYS and all(head[name] == row[name] for name in TEST_HEAD_KEYS):
             reason = row["reason"]
-            shape = self.dictionaries.shapes.setdefault((run.place, raw[:at]), (
+            shape = self.dictionaries.remember((run.place, raw[:at]), (
                 subject, {}, row["id"], row["status"], text_or_none(row["skip_category"]), self._text(reason) if reason else None))
             shape[1][match.group(7)] = (test, text_or_none(row["erratum"]) or None)
 
@@ -603,7 +610,7 @@ class Reader:
         if match and self._is_plain(row, figure_key):
             shape = Shape(subject, figure, interval, json.dumps(row["microarch"]) + "," + json.dumps(row["machine"]), key)
             value, unit, n, low, high, tail, switches, migrations, smi, steal = match.groups()
-            self.dictionaries.shapes[(run.place, raw[:at], unit, tail)] = shape
+            self.dictionaries.remember((run.place, raw[:at], unit, tail), shape)
             run.plain.append((shape, value, n, low, high, switches, migrations, smi, steal))
             run.lines.append(shape)
             self._count(run, raw)
