@@ -89,7 +89,7 @@ def compare(ask, job, runs):
         for row in run.measurements:
             host = run.machine_row(row["machine"]).get("host") or "unknown"
             place = (host, row["machine"], row["name"], row.get("statistic", ""), row["unit"])
-            plain = {key: value for key, value in row.get("parameters", {}).items() if key not in prometheus.NO_LABELS}
+            plain = rows.figure_parameters(row) or {}
             figures[(*place, json.dumps(plain, sort_keys=True))] = row["value"]
         if run.tests or run.open_tests:
             for machine in common.machine_names(run):

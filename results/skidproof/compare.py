@@ -22,8 +22,6 @@ PRIOR_NOISE = 0.003   # how far a quiet figure moves from one run to the next be
 PRIOR_WEIGHT = 6      # … which counts as much as so many figures
 RESIDENT_BYTES = 32 << 10  # a working set in the first-level cache is found by virtual address: where its pages lie does not matter
 FACTS = ("host", "brand", "microarch", "microcode", "os", "bios", "hypervisor", "core_type", "family", "model", "stepping")
-# Parameters that are results themselves: with them, no figure would meet itself again.
-MEASURED_PARAMETERS = {"slot_cycles", "verdict"}
 FAILED = {"fail", "error"}
 KINDS = ("worse", "better", "erratum", "disturbed", "coverage", "other")
 
@@ -75,9 +73,9 @@ class Comparison:
 # ---- What rows say ----
 
 def figure_key(row):
-    """(name, unit, statistic, parameters as canonical JSON) of a measurement row, without what the row measured itself."""
-    parameters = {key: value for key, value in (row.get("parameters") or {}).items() if key not in MEASURED_PARAMETERS}
-    return row["name"], row["unit"], str(row.get("statistic", "")), json.dumps(parameters, sort_keys=True, ensure_ascii=False)
+    """(name, unit, statistic, parameters as canonical JSON) of a measurement row, as rows.figure_parameters gives them."""
+    parameters = json.dumps(rows.figure_parameters(row) or {}, sort_keys=True, ensure_ascii=False)
+    return row["name"], row["unit"], str(row.get("statistic", "")), parameters
 
 
 def standard_error(row):

@@ -174,6 +174,18 @@ def add_row(source, row):
         run.end = row
 
 
+# Parameters that are results themselves: with them, no figure would meet itself again on another night.
+MEASURED_PARAMETERS = {"slot_cycles", "verdict"}
+
+
+def figure_parameters(row):
+    """What a measurement's figure was measured at, which is part of the figure's identity."""
+    parameters = row.get("parameters")
+    if not isinstance(parameters, dict) or not MEASURED_PARAMETERS & parameters.keys():
+        return parameters
+    return {key: value for key, value in parameters.items() if key not in MEASURED_PARAMETERS}
+
+
 def key_of(row):
     return (row["machine"], row["id"], row.get("repetition", 0))
 

@@ -30,8 +30,6 @@ UNITS = {
     "%": ("ratio", -2), "bool": ("bool", 0),
     **{unit: (unit, 0) for unit in ("cycles", "instructions", "loads", "stores", "uops", "records", "branches")},
 }
-# Results that stand among a figure's parameters: as labels each night would be another series.
-NO_LABELS = {"slot_cycles", "verdict"}
 TAKEN = {"host", "machine", "core", "provenance", "name", "statistic", "unit", "job", "instance", "le", "quantile"}
 
 HELP = {
@@ -160,7 +158,7 @@ def _add_measurements(series, run, machine, labels):
         suffix, exponent = UNITS.get(row["unit"], ("", 0))
         unit = {} if suffix else {"unit": row["unit"]}
         figure = {"name": row["name"], "statistic": common.text(row.get("statistic", "")), **unit}
-        figure |= parameter_labels(row.get("parameters", {}))
+        figure |= parameter_labels(rows.figure_parameters(row) or {})
         series.add(f"measurement_{suffix}" if suffix else "measurement", _number(row["value"], exponent), **labels, **figure)
     if len(measured) > MOST_FIGURES:
         series.notices.append(f"run {run.name} on {machine}: {len(measured) - MOST_FIGURES} figures over {MOST_FIGURES} are left out")
@@ -170,8 +168,6 @@ def parameter_labels(parameters):
     """Labels of a figure's parameters: names that a label may have, none twice."""
     labels = {}
     for name in sorted(parameters):
-        if name in NO_LABELS:
-            continue
         safe = re.sub(r"[^a-z0-9_]", "_", name.lower())
         if safe in TAKEN or not re.match(r"[a-z]", safe):
             safe = f"parameter_{safe}"

@@ -593,7 +593,7 @@ class Reader:
         subject = self._subject(run, row)
         statistic = row.get("statistic")
         figure_key = (key_text(row["name"]), key_text(row["unit"]), key_text(statistic if isinstance(statistic, str) else ""),
-                      key_text(json_or_none(row.get("parameters", {})) or ""))
+                      key_text(json_or_none(rows_module.figure_parameters(row) or {}) or ""))
         value = real_or_none(row["value"])
         if value is None:
             self.problem(number, "a `measurement` row whose value is beyond a double: kept, but not among the measurements", lost=False)
