@@ -200,7 +200,7 @@ class Doctor(CliTest):
 
     def test_it_knows_when_the_report_cannot_be_drawn(self):
         # A Python that cannot find matplotlib: -S would do, but only the environment is ours.
-        (self.folder / "matplotlib.py").write_text("raise ImportError('hidden by the test')\n", encoding="utf-8")
+        (self.folder / "matplotlib.py").write_text("raise ImportError('hidden by the test', name='matplotlib')\n", encoding="utf-8")
         done = self.skidproof("doctor", "--json", "-", environment={"PYTHONPATH": str(self.folder)})
         report = [one for one in json.loads(done.out)["findings"] if one["name"] == "report"]
         self.assertEqual(report[0]["health"], "bad")
@@ -1492,7 +1492,7 @@ class Report(CliTest):
 
     def test_without_matplotlib(self):
         (self.folder / "rows.jsonl").write_text("{}\n", encoding="utf-8")
-        (self.folder / "matplotlib.py").write_text("raise ImportError('hidden by the test')\n", encoding="utf-8")
+        (self.folder / "matplotlib.py").write_text("raise ImportError('hidden by the test', name='matplotlib')\n", encoding="utf-8")
         done = self.skidproof("report", "rows.jsonl", environment={"PYTHONPATH": str(self.folder)})
         self.assertEqual(done.exit, 2)
         self.assertIn("apt-get install python3-matplotlib", done.err)
