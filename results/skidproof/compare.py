@@ -109,12 +109,12 @@ def values_of(runs, machine):
             for key, these in found.items()}
 
 
-def noise_class(name, parameters):
+def noise_class(parameters):
     """What kind of noise a figure has from run to run. Beyond the first-level cache, and for what goes past the caches, it matters where
     the pages lie and what the neighbours do: no single run shows that."""
     size = parameters.get("bytes")
     past = rows.is_a(size, (int, float)) and size > RESIDENT_BYTES or str(parameters.get("kind", "")).startswith("non-temporal")
-    return "placed" if past else f"core {name}"
+    return "placed" if past else "core"
 
 
 # ---- Figures ----
@@ -129,7 +129,7 @@ def compare_figures(a, b, rate=RATE):
         (va, ea, na), (vb, eb, nb) = a[key], b[key]
         line = {"name": name, "unit": unit, "statistic": statistic, "parameters": parameters, "a": float(np.median(va)),
                 "b": float(np.median(vb)), "runs_a": len(va), "runs_b": len(vb), "log": key[:2] not in absolute,
-                "class": noise_class(name, json.loads(parameters)), "verdict": unit == "bool"}
+                "class": noise_class(json.loads(parameters)), "verdict": unit == "bool"}
         if line["log"]:
             ea, eb, va, vb = ea / va, eb / vb, np.log(va), np.log(vb)
         line |= {"va": va, "vb": vb, "shift": ranks.hodges_lehmann(va, vb).effect, "n": min(na, nb),
@@ -188,24 +188,19 @@ def _noise(lines):
     between the runs of a set and, for single runs, in how far other figures of the same kind moved (as moderated variances: Smyth 2004)."""
     groups = collections.defaultdict(list)
     for line in lines:
-        line["unit_noise"] = 1.0
-        groups[line["class"], line["log"], "" if line["log"] else line["unit"]].append(line)
-    for (kind, log, _), group in groups.items():
+        groups[line["class"], line["log"], "" if line["log"] else (line["name"], line["unit"])].append(line)
+    for (_, log, _), group in groups.items():
         size = 1.0 if log else float(np.median([max(abs(line["a"]), abs(line["b"])) for line in group])) or 1.0
         for line in group:
             weight = 1 / line["runs_a"] + 1 / line["runs_b"]
             # The same quantity in another unit, or on other pages, would move with it: it says nothing about noise.
             others = [other for other in group if not _same(line, other)]
-            moved = np.sort([abs(other["shift"]) / math.sqrt(1 / other["runs_a"] + 1 / other["runs_b"]) for other in others])
+            moved = np.array([_unexplained(other) for other in others])
             prior = (PRIOR_NOISE * size) ** 2
-            tails = math.inf
-            if kind == "placed":  # scale and tails by what half of the others and nine of ten of them keep within
-                tails = _tails(moved)
-                between = (np.quantile(moved, 0.9) / stats.t.ppf(0.95, tails)) ** 2 if len(moved) else 0.0
-            else:  # without the fifth that moved most, among which a real change may be
-                kept = moved[:math.ceil(0.8 * len(moved))]
-                between = float((kept ** 2).mean()) / 0.44 if len(kept) else 0.0  # what normal values have left without that fifth
-            between = max((len(moved) * between + PRIOR_WEIGHT * prior) / (len(moved) + PRIOR_WEIGHT), prior / 9)
+            # Scale and tails by what half of the others and nine of ten of them keep within: among the rest may be a real change.
+            tails = _tails(np.maximum(moved, math.sqrt(prior)))
+            between = (np.quantile(moved, 0.9) / stats.t.ppf(0.95, tails)) ** 2 if len(moved) else 0.0
+            between = max((len(moved) * between + PRIOR_WEIGHT * prior) / (len(moved) + PRIOR_WEIGHT), prior)
             own = line["freedom"]
             by_class = line["error"] ** 2 + between * weight
             line["own"] = own
@@ -222,16 +217,23 @@ def _noise(lines):
             line["noise"] = line["spread"] * line["excess"]
 
 
-TAILS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, math.inf)  # degrees of freedom of Student's t, from Cauchy's to the normal
+TAILS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # degrees of freedom of Student's t, from Cauchy's: figures of one kind are not equally noisy
+FEW_TAILS = 3.0
 
 
 def _tails(moved):
     """The degrees of freedom of a t distribution of which half and nine of ten lie as these sizes do. A few sizes say little: those get
     heavy tails."""
-    if len(moved) < 10 or not np.median(moved):
-        return 2.0
+    if len(moved) < 10:
+        return FEW_TAILS
     ratio = np.quantile(moved, 0.9) / np.median(moved)
     return next((freedom for freedom in TAILS[::-1] if stats.t.ppf(0.95, freedom) / stats.t.ppf(0.75, freedom) >= ratio), TAILS[0])
+
+
+def _unexplained(line):
+    """How far a figure moved beyond its own interval, for single runs on both sides."""
+    beyond = max(0.0, line["shift"] ** 2 - (1.96 * line["error"]) ** 2)
+    return math.sqrt(beyond / (1 / line["runs_a"] + 1 / line["runs_b"]))
 
 
 def _same(one, other):
