@@ -106,7 +106,8 @@ def kill_server(series, server, files, moment, number):
     partly = whole(store) if _exists(store) else 0
     again, said, _ = add(store, files)
     assert again == 0, said
-    series.compare(f"kill -9 of PostgreSQL after {moment:.2f} s (the loader said: {words.splitlines()[0] if words else 'done'})", store, partly)
+    said = words.splitlines()[0] if words else "done"
+    series.compare(f"kill -9 of PostgreSQL after {moment:.2f} s (the loader said: {said})", store, partly)
     server.drop(f"crash{number}")
 
 
@@ -156,7 +157,8 @@ def fill_server_disk(series, folder, files, kilobytes):
 
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    for name, default in (("kills", 50), ("server-kills", 5), ("full-disks", 3), ("machines", 12), ("nights", 40), ("figures", 40), ("seed", 1)):
+    for name, default in (("kills", 50), ("server-kills", 5), ("full-disks", 3), ("machines", 12), ("nights", 40),
+                          ("figures", 40), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     asked = parser.parse_args(arguments)
     chance = random.Random(asked.seed)
@@ -170,7 +172,8 @@ def main(arguments):
         assert code == 0, words
         series = Series(held(clean_store))
         size = pathlib.Path(clean_store).stat().st_size // 1024
-        print(f"a clean load takes {seconds:.1f} s: {series.clean['runs'][0]} runs, {series.clean['measurements'][0]} measurements", flush=True)
+        print(f"a clean load takes {seconds:.1f} s: {series.clean['runs'][0]} runs, {series.clean['measurements'][0]} measurements",
+              flush=True)
         server.start()
         for number in range(asked.kills):
             postgres = number % 2 == 1

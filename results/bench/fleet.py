@@ -137,7 +137,8 @@ def _test_rows(random, common, index, test_id, clause, when):
         failures = [f"suites/sample.cc:{80 + index}: record {records % 40}: 2 is not 1"]
     evidence = {"records": records, "compared": {"records >= kRecordsExpected": {"times": 1, "seen": records, "expected": 150}}}
     if index < 2:
-        evidence["skid"] = {"kind": "histogram", "name": "skid", "unit": "instructions", "bins": [[1, records - k], [2, k]], "expected": [1]}
+        evidence["skid"] = {"kind": "histogram", "name": "skid", "unit": "instructions", "bins": [[1, records - k], [2, k]],
+                            "expected": [1]}
     high = 0.975 if n == 1 else 0.385
     row = (f'{{"type":"test",{common},"id":"{test_id}","clauses":["{clause}"],"citations":{{"{clause}":"The words of the clause, and where '
            f'they stand."}},"status":"{status}","skip_category":null,"reason":"{reason}","duration_s":{random.random() * 0.05:.9f},'
@@ -172,14 +173,16 @@ def machine_file(seed, machine, values, fact, listed, tests=TESTS):
                    f'"sibling_thread":true,"capabilities":["pebs","ds"],"defects":[],"host":"{fact["host"]}","os":"{fact["os"][night]}",'
                    f'"bios":"{fact["bios"][night]}","tape":""}}\n')
         for figure, head in enumerate(heads):
-            out.append(f"{head}{values[figure][night]!r}{middles[figure]}{low[figure][night]!r},\"high\":{high[figure][night]!r}{tails[figure]}"
+            out.append(f'{head}{values[figure][night]!r}{middles[figure]}{low[figure][night]!r},'
+                       f'"high":{high[figure][night]!r}{tails[figure]}'
                        f'{switches[figure][night]},"migrations":0,"smi":0,"steal_s":0.0}}}}\n')
         counts = dict.fromkeys(("pass", "fail", "error", "skip", "xfail", "xpass", "observed", "disturbed"), 0)
         for index, (test_id, clause) in enumerate(zip(tests, CLAUSES)):
             text, status = _test_rows(random, common, index, test_id, clause, when)
             out.append(text)
             counts[status] += 1
-        out.append(f'{{"type":"end","machine":"{MACHINE}","finished":"{stamp(begin + datetime.timedelta(seconds=95))}","counts":{_text(counts)},'
+        finished = stamp(begin + datetime.timedelta(seconds=95))
+        out.append(f'{{"type":"end","machine":"{MACHINE}","finished":"{finished}","counts":{_text(counts)},'
                    f'"exit":0,"reason":"completed","duration_s":95.0}}\n')
     return "".join(out)
 
@@ -218,7 +221,8 @@ def main(arguments):
     asked = parser.parse_args(arguments)
     paths = write(asked.out, asked.seed, asked.machines, asked.nights, asked.figures)
     size = sum(path.stat().st_size for path in paths)
-    print(f"{len(paths)} files, {len(paths) * asked.nights} runs, {len(paths) * asked.nights * asked.figures} measurements, {size / 1e6:.0f} MB")
+    runs = len(paths) * asked.nights
+    print(f"{len(paths)} files, {runs} runs, {runs * asked.figures} measurements, {size / 1e6:.0f} MB")
     return 0
 
 

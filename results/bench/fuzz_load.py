@@ -25,7 +25,8 @@ from skidproof import rows as rows_module  # noqa: E402
 from skidproof.store import api, database, load, reader  # noqa: E402
 
 WORDS = ("", "\\u0000", "\\ud800", "x" * 700, "'; DROP TABLE runs; --", "\\n", "{", '\\"', "é", "=1+1", "null")
-VALUES = ("null", "true", "-1", "1e999", "99999999999999999999999999", "0.1e-9", "[]", "{}", '""', '"x"', "[[[[]]]]", "NaN", "-0", "1E5", "01", "4294967296")
+VALUES = ("null", "true", "-1", "1e999", "99999999999999999999999999", "0.1e-9", "[]", "{}", '""', '"x"', "[[[[]]]]", "NaN", "-0",
+          "1E5", "01", "4294967296")
 MACHINE = "direct"  # every run of these files; runs of several machines are the unit tests'
 
 
@@ -140,9 +141,11 @@ def _same(left, right):
 def consistent(engine):
     """No fact without its run, subject or name."""
     with engine.connect() as connection:
-        for table in ("measurements", "verdicts", "evidence", "failures", "errata", "defects", "unmeasured", "other_rows", "qualifications"):
+        for table in ("measurements", "verdicts", "evidence", "failures", "errata", "defects", "unmeasured", "other_rows",
+                      "qualifications"):
             lost = connection.exec_driver_sql(
-                f"SELECT count(*) FROM {table} f LEFT JOIN run_subjects r ON r.run = f.run AND r.subject = f.subject WHERE r.run IS NULL").scalar()
+                f"SELECT count(*) FROM {table} f LEFT JOIN run_subjects r ON r.run = f.run AND r.subject = f.subject "
+                "WHERE r.run IS NULL").scalar()
             assert lost == 0, f"{lost} rows of {table} without their run"
         counted = connection.exec_driver_sql(
             'SELECT sum(pass + fail + error + skip + xfail + xpass + observed + disturbed) FROM run_subjects').scalar() or 0

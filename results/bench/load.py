@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """Measures the store on a simulated fleet: loading against what the databases can do alone, and what people wait for.
 
-usage: results/bench/load.py [--machines 1000] [--nights 90] [--figures 60] [--seed 1] [--fleet DIR] [--only sqlite|postgresql] [--json FILE]
+usage: results/bench/load.py [--machines 1000] [--nights 90] [--figures 60] [--seed 1] [--fleet DIR]
+                             [--only sqlite|postgresql] [--sizes 10,3,1] [--json FILE]
 
 At 1/10, 1/3 and the full number of machines it loads the fleet with `skidproof store add` and, in the same run, the rows that this
 made into empty tables of the same kind, with the same indexes: by bare COPY through one connection into PostgreSQL (Debian's, which it
@@ -132,7 +133,8 @@ def measure(kind, count, files, asked, folder, server):
         for name in ("ours", "bare"):
             for extra in ("", "-wal", "-shm"):
                 (folder / f"{name}.db{extra}").unlink(missing_ok=True)
-    line = {"database": kind, "machines": count, "runs": runs, "measurements": runs * asked.figures, "load_s": round(ours, 2), "load_cpu_s": round(processor, 2),
+    line = {"database": kind, "machines": count, "runs": runs, "measurements": runs * asked.figures, "load_s": round(ours, 2),
+            "load_cpu_s": round(processor, 2),
             "bare_s": round(bare, 2), "ratio": round(bare / ours, 3), "measurements_per_s": round(runs * asked.figures / ours),
             "history_s": round(history, 3), "fleet_s": round(whole, 3), "megabytes": round(size / 1e6)}
     print("  ".join(f"{name} {value}" for name, value in line.items()), flush=True)

@@ -21,7 +21,7 @@ class Server:
     """start() makes and starts it, stop() ends it and removes its folder. It refuses root, so root runs it as postgres or nobody."""
 
     def __init__(self, settings=(), folder=None):
-        self.settings = {"fsync": "on", "shared_buffers": "256MB", "max_wal_size": "4GB", "listen_addresses": "''", "max_connections": "50",
+        self.settings = {"fsync": "on", "shared_buffers": "256MB", "max_wal_size": "4GB", "listen_addresses": "", "max_connections": "50",
                          "client_encoding": "UTF8", **dict(settings)}
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="skidproof-pg-", dir=folder))
         self.data, self.log, self.process, self.user = self.root / "data", self.root / "log", None, None
@@ -41,7 +41,8 @@ class Server:
                            check=True, stdout=subprocess.DEVNULL, **self._options())
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [programs() / "postgres", "-D", self.data, "-k", self.root, *(f"-c{k}={v.strip(chr(39))}" for k, v in self.settings.items())],
+                [programs() / "postgres", "-D", self.data, "-k", self.root,
+                 *(f"-c{name}={value}" for name, value in self.settings.items())],
                 stdout=log, stderr=log, **self._options())
         return self.wait()
 

@@ -22,9 +22,11 @@ def contents(engine, keep=False):
         found = {}
         for table in schema.metadata.sorted_tables:
             if table is schema.run_lines:
-                rows = ((names["run"][number], place, row) for number in names["run"] for place, row in enumerate(lines.rows(connection, number)))
+                rows = ((names["run"][number], place, row) for number in names["run"]
+                        for place, row in enumerate(lines.rows(connection, number)))
             else:
-                rows = (_spelled(table, row, names, texts) for row in connection.execution_options(stream_results=True).execute(select(table)))
+                found_rows = connection.execution_options(stream_results=True).execute(select(table))
+                rows = (_spelled(table, row, names, texts) for row in found_rows)
             found[table.name] = sorted(map(repr, rows)) if keep else _sum(rows)
     return found
 

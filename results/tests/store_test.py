@@ -29,11 +29,12 @@ import postgres_server  # noqa: E402
 import sample_runs  # noqa: E402
 import sqlalchemy  # noqa: E402
 from skidproof import cli, store as store_module  # noqa: E402
-from skidproof.store import api, database, load, parallel, reader, schema, verb  # noqa: E402
+from skidproof.store import database, load, reader, schema, verb  # noqa: E402
 from store_contents import contents  # noqa: E402
 
-HOSTILE = ["'; DROP TABLE runs; --", "<script>alert(1)</script>", "=cmd|'/c calc'!A1", "up{job=\"x\"} or vector(1)", "tab\there\nnew\r line \\N \\.",
-           "nul\0byte", "lone \ud800 surrogate", "Ünïcode 漢字 🙂", "%s %(x)s {0} $1 :name ?", "x" * 5000, "\x1b[2J", "-1+1", "@SUM(A1)"]
+HOSTILE = ["'; DROP TABLE runs; --", "<script>alert(1)</script>", "=cmd|'/c calc'!A1", "up{job=\"x\"} or vector(1)", 
+           "tab\there\nnew\r line \\N \\.", "nul\0byte", "lone \ud800 surrogate", "Ünïcode 漢字 🙂", "%s %(x)s {0} $1 :name ?",
+           "x" * 5000, "\x1b[2J", "-1+1", "@SUM(A1)"]
 
 
 def run_of(run_id="r1", machine="native", seed=1, **fields):
@@ -199,8 +200,8 @@ class StoreCases:
             rows = run_of(f"id {number} {words}", machine=f"m {words}")
             rows[2]["name"] = rows[3]["unit"] = rows[2]["interval"] = words
             rows[2]["parameters"] = {words: words}
-            rows[5] |= {"id": words, "clauses": [words], "evidence": {words: words, "compared": {words: {"seen": words}}}, "failures": [words],
-                        "status": "fail", "reason": words}
+            rows[5] |= {"id": words, "clauses": [words], "evidence": {words: words, "compared": {words: {"seen": words}}},
+                        "failures": [words], "status": "fail", "reason": words}
             self.add_text(text_of(rows))
             with self.open() as store:
                 self.assertEqual(store.run_rows(reader.key_text(rows[0]["id"])), rows)
@@ -374,8 +375,8 @@ class StoreCases:
                 "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss); sys.exit(code)")
         used = []
         for name in (self.file(text_of(run_of("small"))), str(path)):
-            done = subprocess.run([sys.executable, "-B", "-c", code, str(ROOT / "results"), "add", "--jobs", "1", "--store", self.store, name],
-                                  capture_output=True, text=True, check=False)
+            done = subprocess.run([sys.executable, "-B", "-c", code, str(ROOT / "results"), "add", "--jobs", "1", "--store", self.store,
+                                   name], capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
             used.append(int(done.stdout.split()[-1]))
         self.assertLess(used[1] - used[0], 60_000, "kB")
@@ -455,7 +456,8 @@ class StoreCases:
         out, said = self.verb("query", "tests", "--store", self.store, "--status", "pass", "--limit", 3, "--json", "-")
         page = json.loads(out)
         self.assertEqual((len(page["rows"]), page["rows"][0]["status"]), (3, "pass"))
-        out, _ = self.verb("query", "tests", "--store", self.store, "--status", "pass", "--limit", 3, "--json", "-", "--after", page["after"])
+        out, _ = self.verb("query", "tests", "--store", self.store, "--status", "pass", "--limit", 3, "--json", "-", "--after",
+                           page["after"])
         self.assertNotIn(page["rows"][-1], json.loads(out)["rows"])
         _, said = self.verb("query", "runs", "--store", self.store, "--limit", 2)
         self.assertIn("more: --after", said)
@@ -502,8 +504,8 @@ class StoreCases:
 
     def test_change_points_are_kept_and_go_with_their_runs(self):
         self.add_text(text_of(run_of("r1")) + text_of(run_of("r2")))
-        point = {"subject": 1, "figure": 1, "before_run": 1, "after_run": 2, "before": 1.5, "after": 2.0, "effect": 5.0, "low": 0.4, "high": 0.6,
-                 "p": 1e-6, "attributed": [["microcode", "0x1", "0x2"]], "computed": None}
+        point = {"subject": 1, "figure": 1, "before_run": 1, "after_run": 2, "before": 1.5, "after": 2.0, "effect": 5.0, "low": 0.4,
+                 "high": 0.6, "p": 1e-6, "attributed": [["microcode", "0x1", "0x2"]], "computed": None}
         with self.open() as store:
             store.replace_change_points([point])
             found = store.change_points(1).iloc[0]
@@ -669,8 +671,8 @@ class PostgresStoreTest(StoreCases, Case):
         loader = load.Loader(engine, url)
         loader.load("x", io.BytesIO(text.encode()))
         with self.engine().connect() as connection:
-            connection.exec_driver_sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'skidproof' AND pid <> "
-                                       "pg_backend_pid()")
+            connection.exec_driver_sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'skidproof' "
+                                       "AND pid <> pg_backend_pid()")
         with self.assertRaises(cli.Complaint) as raised, database.plain_words(url):
             loader.flush()
         self.assertIn("went away", raised.exception.message)

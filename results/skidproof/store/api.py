@@ -78,7 +78,8 @@ class Store:
         figures = self._frame(select(schema.figures).where(_f.figure.in_(
             select(m.figure).where(m.subject == int(subject)).distinct())))
         values = self._frame(select(m.figure, m.run, m.value, m.low, m.high, m.n).where(m.subject == int(subject)))
-        nights = self.facts(subject)[["run", "run_id", "started", "version", "provenance", "microcode", "os", "bios"]].reset_index(names="night")
+        nights = self.facts(subject)[["run", "run_id", "started", "version", "provenance", "microcode", "os", "bios"]]
+        nights = nights.reset_index(names="night")
         frame = values.merge(nights, on="run").merge(figures, on="figure").sort_values(["night", "figure"], ignore_index=True)
         return frame[["figure", "name", "unit", "statistic", "parameters", "run", "run_id", "started", "version", "provenance", "microcode",
                       "os", "bios", "value", "low", "high", "n"]]
@@ -93,8 +94,8 @@ class Store:
         """One row a verdict on the subject, by `started`: test, id, run, run_id, started, repetition, status, skip_category, reason,
         erratum, n, k, voided, rate, low, high, …"""
         v = schema.verdicts.c
-        rest = [v[name] for name in ("repetition", "status", "skip_category", "erratum", "duration_s", "seed", "iterations", "comparisons", "n",
-                                     "k", "voided", "rate", "low", "high")]
+        rest = [v[name] for name in ("repetition", "status", "skip_category", "erratum", "duration_s", "seed", "iterations", "comparisons",
+                                     "n", "k", "voided", "rate", "low", "high")]
         return self._frame(select(v.test, _t.id, v.run, _r.id.label("run_id"), _r.started, *rest, schema.texts.c.words.label("reason"))
                            .join(schema.tests, _t.test == v.test).join(schema.runs, _r.run == v.run)
                            .outerjoin(schema.texts, schema.texts.c.text == v.reason)
@@ -105,7 +106,8 @@ class Store:
         e = schema.errata.c
         question = (select(_s.host, _s.machine, _r.id.label("run_id"), _r.started, _rs.provenance, schema.errata)
                     .join(schema.subjects, _s.subject == e.subject).join(schema.runs, _r.run == e.run)
-                    .join(schema.run_subjects, (_rs.run == e.run) & (_rs.subject == e.subject)).order_by(_r.started, e.run, e.id, e.core_type))
+                    .join(schema.run_subjects, (_rs.run == e.run) & (_rs.subject == e.subject))
+                    .order_by(_r.started, e.run, e.id, e.core_type))
         return self._frame(question if subject is None else question.where(e.subject == int(subject)))
 
     def change_points(self, subject=None):

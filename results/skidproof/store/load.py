@@ -124,7 +124,8 @@ class SqliteTarget:
         subjects, figures, texts = (dictionaries.found[kind] for kind in ("subjects", "figures", "texts"))
         self.buffers["measurements"] += [
             (subjects[shape.subject], figures[shape.figure], number, float(value), None if low == b"null" else float(low),
-             None if high == b"null" else float(high), int(n), texts[shape.interval], int(switches), int(migrations), int(smi), float(steal))
+             None if high == b"null" else float(high), int(n), texts[shape.interval], int(switches), int(migrations), int(smi),
+             float(steal))
             for shape, value, n, low, high, switches, migrations, smi, steal in run.plain]
 
     def rows(self, table, rows):
@@ -278,12 +279,14 @@ def _quoted(columns):
     return [f'"{column}"' for column in columns]
 
 
-_DICTIONARIES = (("subjects", "subject", ("host", "machine", "core_type")), ("figures", "figure", ("name", "unit", "statistic", "parameters")),
+_DICTIONARIES = (("subjects", "subject", ("host", "machine", "core_type")),
+                 ("figures", "figure", ("name", "unit", "statistic", "parameters")),
                  ("tests", "test", ("id",)), ("texts", "text", ("digest",)))
 
 
 def _all_columns(kind):
-    return {"tests": ("id", "clauses", "stage"), "texts": ("digest", "words")}.get(kind) or next(c for k, _, c in _DICTIONARIES if k == kind)
+    more = {"tests": ("id", "clauses", "stage"), "texts": ("digest", "words")}
+    return more.get(kind) or next(columns for name, _, columns in _DICTIONARIES if name == kind)
 
 
 def _key_of(kind, name):
@@ -453,7 +456,8 @@ class Loader:
                 rows = [(subjects[s], tests[t], number, repetition, status, skip, None if reason is None else texts[reason], *rest)
                         for s, t, repetition, status, skip, reason, *rest in rows]
             elif table == "evidence":
-                rows = [(subjects[s], tests[t], number, repetition, texts[name], value, text) for s, t, repetition, name, value, text in rows]
+                rows = [(subjects[s], tests[t], number, repetition, texts[name], value, text)
+                        for s, t, repetition, name, value, text in rows]
             elif table == "failures":
                 rows = [(subjects[s], tests[t], number, *rest) for s, t, *rest in rows]
             else:

@@ -127,8 +127,8 @@ def _who(c, table, *more):
 
 
 def _runs(c, table):
-    return select(*(c[name] for name in ("id", "started", "finished", "version", "exit", "reason", "whole", "row_count", "duration_s", "seed",
-                                         "command", "source", "loaded"))).select_from(table)
+    return select(*(c[name] for name in ("id", "started", "finished", "version", "exit", "reason", "whole", "row_count", "duration_s",
+                                         "seed", "command", "source", "loaded"))).select_from(table)
 
 
 def _machines(c, table):
@@ -146,7 +146,8 @@ def _measurements(c, table):
 
 def _tests(c, table):
     rest = [c[name] for name in ("erratum", "duration_s", "seed", "iterations", "comparisons", "n", "k", "voided", "rate", "low", "high")]
-    columns, joined = _who(c, table, _t.id.label("test"), c.repetition, c.status, c.skip_category, schema.texts.c.words.label("reason"), *rest)
+    columns, joined = _who(c, table, _t.id.label("test"), c.repetition, c.status, c.skip_category,
+                           schema.texts.c.words.label("reason"), *rest)
     return select(*columns).select_from(joined.join(schema.tests, _t.test == c.test)
                                         .outerjoin(schema.texts, schema.texts.c.text == c.reason))
 

@@ -43,8 +43,9 @@ PLAIN_TEST = re.compile(
     _NUMBER + rb'),"high":(null|' + _NUMBER + rb')\}\}\r?\n?').fullmatch
 TEST_START, TEST_SPLIT = b'{"type":"test",', b',"duration_s":'
 PLAIN_BEGIN = re.compile(
-    rb'\{"type":"test-start","machine":(' + _SIMPLE + rb'),"microarch":' + _SIMPLE + rb',"id":(' + _SIMPLE + rb'),"clauses":\[(?:' + _SIMPLE +
-    rb'(?:,' + _SIMPLE + rb')*)?\],"seed":' + _LONG_COUNT + rb',"repetition":' + _COUNT + rb',"started":' + _SIMPLE + rb'\}\r?\n?').fullmatch
+    rb'\{"type":"test-start","machine":(' + _SIMPLE + rb'),"microarch":' + _SIMPLE + rb',"id":(' + _SIMPLE +
+    rb'),"clauses":\[(?:' + _SIMPLE + rb'(?:,' + _SIMPLE + rb')*)?\],"seed":' + _LONG_COUNT + rb',"repetition":' + _COUNT +
+    rb',"started":' + _SIMPLE + rb'\}\r?\n?').fullmatch
 BEGIN_START = b'{"type":"test-start",'
 TEST_HEAD_KEYS = {"type", "machine", "microarch", "id", "clauses", "citations", "status", "skip_category", "reason"}
 PLAIN_KEYS = {"type", "machine", "microarch", "name", "value", "unit", "statistic", "n", "low", "high", "interval", "parameters", "noise"}
@@ -240,7 +241,8 @@ class RunRows:
         """Of the table `runs`, without `run`, `source` and `loaded`."""
         row, end = self.row, self.end or {}
         return {"id": self.id, "started": time_or_none(row.get("started")), "finished": time_or_none(end.get("finished")),
-                "version": text_or_none(row.get("version")), "command": json_or_none(row.get("command")), "seed": seed_text(row.get("seed")),
+                "version": text_or_none(row.get("version")), "command": json_or_none(row.get("command")),
+                "seed": seed_text(row.get("seed")),
                 "schema": row.get("schema"), "reason": text_or_none(end.get("reason")), "exit": int_or_none(end.get("exit"), INT32),
                 "duration_s": real_or_none(end.get("duration_s")), "tape": text_or_none(row.get("tape")),
                 "whole": self.end is not None and not self.damaged, "row_count": self.count, "digest": self.hasher.hexdigest(),
@@ -457,7 +459,8 @@ class Reader:
                 run.damaged = True
                 self.problem(number, f"a row of run {run.id} among those of another: two programs wrote this file at once", lost=False)
             return run
-        why = self.lost_run or ("no `run` row stands before it" if not self.runs else "its run had ended: two programs may have written this file")
+        why = self.lost_run or ("its run had ended: two programs may have written this file" if self.runs else
+                                "no `run` row stands before it")
         if self.stray and self.stray[3] != why:
             self._say_stray()
         self.stray = (self.stray[0], number, self.stray[2] + 1, why) if self.stray else (number, number, 1, why)
@@ -583,8 +586,8 @@ class Reader:
             text = clean(value)
         elif isinstance(value, dict):
             text = json_or_none(value)
-            figure = float(sum(rows_module.bins_of(value).values())) if value.get("kind") == "histogram" else real_or_none(value.get("seen"))
-            figure = figure if figure is not None and math.isfinite(figure) else None
+            counted = sum(rows_module.bins_of(value).values()) if value.get("kind") == "histogram" else value.get("seen")
+            figure = real_or_none(counted)
         elif figure is None or isinstance(value, int) and int(figure) != value:
             text = json_or_none(value)
         run.add("evidence", subject, test, repetition, name, figure, text)

@@ -62,7 +62,8 @@ class _ActionParser(cli.Parser):
 def _action(actions, name, brief):
     parser = actions.add_parser(name, help=brief, description=brief[0].upper() + brief[1:] + ".")
     parser.add_argument("--store", metavar="STORE", help=STORE_HELP)
-    parser.add_argument("--json", metavar="FILE", help="write the result as JSON to FILE; - is standard output, which then carries nothing else")
+    parser.add_argument("--json", metavar="FILE", help="write the result as JSON to FILE; - is standard output, which then "
+                        "carries nothing else")
     return parser
 
 
@@ -160,7 +161,8 @@ def _summary(counts, reports, store, seconds):
     words = {"loaded": "loaded", "extended": "extended by what had been cut off", "there": "there already",
              "shorter": "there already, and longer", "refused": "refused"}
     said = [f"{count} {words[outcome]}" for outcome, count in counts.items() if count] or ["0 loaded"]
-    return f"runs: {', '.join(said)}; {_plural(sum(report.rows for report in reports), 'row')} read in {seconds:.1f} s; store: {cli.printable(store)}"
+    rows = _plural(sum(report.rows for report in reports), "row")
+    return f"runs: {', '.join(said)}; {rows} read in {seconds:.1f} s; store: {cli.printable(store)}"
 
 
 def _say_problems(report):
@@ -170,7 +172,8 @@ def _say_problems(report):
     if report.problem_count > len(report.problems):
         print(cli.printable(f"{report.path}: and {report.problem_count - len(report.problems)} more"), file=sys.stderr)
     for run in report.runs["refused"]:
-        print(cli.printable(f"{report.path}: run {run} is not loaded: another run of this id is in the store, with other rows"), file=sys.stderr)
+        print(cli.printable(f"{report.path}: run {run} is not loaded: another run of this id is in the store, with other rows"),
+              file=sys.stderr)
 
 
 def _plain(value):
@@ -219,7 +222,8 @@ def _query_json(pages, asked):
         stream.write(f'{{"kind": {json.dumps(asked.kind)}, "rows": [')
         for names, rows, cursor in pages:
             for row in rows:
-                stream.write(("\n " if first else ",\n ") + json.dumps(dict(zip(names, map(_plain, row))), ensure_ascii=stream is sys.stdout))
+                line = json.dumps(dict(zip(names, map(_plain, row))), ensure_ascii=stream is sys.stdout)
+                stream.write(("\n " if first else ",\n ") + line)
                 first = False
         stream.write(f'\n], "after": {json.dumps(cursor)}}}\n')
     return cursor
@@ -256,7 +260,9 @@ def _query_table(pages):
 
 def _cell(value):
     value = _plain(value)
-    words = "" if value is None else f"{value:.6g}" if isinstance(value, float) else json.dumps(value) if isinstance(value, (dict, list)) else str(value)
+    if isinstance(value, (dict, list)):
+        value = json.dumps(value)
+    words = "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
     words = cli.printable(words).replace("\n", " ")
     return words if len(words) <= 60 else words[:59] + "…"
 
