@@ -133,10 +133,8 @@ def compare_figures(a, b, rate=RATE):
         if line["log"]:
             ea, eb, va, vb = ea / va, eb / vb, np.log(va), np.log(vb)
         line |= {"va": va, "vb": vb, "shift": ranks.hodges_lehmann(va, vb).effect, "n": min(na, nb),
-                 "error": float(np.sqrt((np.nan_to_num(ea) ** 2).sum() / len(ea) ** 2 + (np.nan_to_num(eb) ** 2).sum() / len(eb) ** 2))}
-        freedom = len(va) + len(vb) - 2
-        line["freedom"] = freedom
-        line["between"] = (((va - va.mean()) ** 2).sum() + ((vb - vb.mean()) ** 2).sum()) / freedom if freedom else math.nan
+                 "error": math.sqrt(sum(np.median(np.nan_to_num(e) ** 2) / len(e) for e in (ea, eb)))}  # that of a usual run
+        line["freedom"], line["between"] = _spread(va, vb)
         lines.append(line)
     judged = [line for line in lines if not line["verdict"]]
     common = _common_shift(judged)
@@ -156,6 +154,16 @@ def compare_figures(a, b, rate=RATE):
     frame = pd.DataFrame(lines, columns=columns)
     frame["differs"] = frame.differs.astype(bool)
     return frame.sort_values(["differs", "p"], ascending=[False, True], kind="stable", ignore_index=True), common
+
+
+def _spread(a, b):
+    """(degrees of freedom, variance from run to run within the sides). Of enough runs the median deviation, because a run now and then is
+    far off; it is worth fewer degrees."""
+    freedom = len(a) + len(b) - 2
+    left = np.concatenate([a - np.median(a), b - np.median(b)])
+    if freedom >= 6:
+        return 0.4 * freedom, (1.4826 * np.median(np.abs(left))) ** 2 * len(left) / freedom
+    return freedom, float((left ** 2).sum() / freedom) if freedom else math.nan
 
 
 TIME_SIGN = {"ns": 1, "us": 1, "ms": 1, "s": 1, "GB/s": -1, "MB/s": -1}  # a slower clock moves them this way
