@@ -328,6 +328,17 @@ class StoreCases:
             self.assertEqual(store.run_rows("r1"), rows)
             self.assertEqual(list(store.history(1).value), [1.5, 2.5])
 
+    def test_results_among_the_parameters_are_no_part_of_a_figure(self):
+        nights = [run_of("r1"), run_of("r2")]
+        for rows, cycles, verdict in zip(nights, (1.01, 0.97), ("fused", "unclear")):
+            rows[2]["parameters"] = {"pair": "cmp + je", "slot_cycles": cycles, "verdict": verdict}
+        self.add_text(text_of(nights[0] + nights[1]))
+        with self.open() as store:
+            self.assertEqual([store.run_rows("r1"), store.run_rows("r2")], nights)
+            history = store.history(1)
+            one = history[history.parameters.str.contains("pair")]
+            self.assertEqual((len(one), one.figure.nunique(), set(one.parameters)), (2, 1, {'{"pair":"cmp + je"}'}))
+
     def test_packed_files_and_standard_input(self):
         text = text_of(run_of()).encode()
         packed = self.file(gzip.compress(text), "a.jsonl.gz")
