@@ -84,9 +84,9 @@ def standard_error(row):
     if not all(rows.is_a(v, (int, float)) and math.isfinite(v) for v in (low, high)) or high < low or n < 2:
         return math.nan
     width, words = high - low, str(row.get("interval", ""))
-    share = re.match(r"(\d+(?:\.\d+)?) ?%", words)
-    if share and 0 < float(share[1]) < 100:
-        return width / 2 / float(special.ndtri(0.5 + float(share[1]) / 200))
+    covered = re.match(r"(\d+(?:\.\d+)?) ?%", words)
+    if covered and 0 < float(covered[1]) < 100:
+        return width / 2 / float(special.ndtri(0.5 + float(covered[1]) / 200))
     if words == "quartiles":
         return math.sqrt(math.pi / 2) * width / 1.349 / math.sqrt(n)
     if words == "range":  # the expected range of n normal values, by Blom's approximation of the largest
@@ -132,7 +132,8 @@ def compare_figures(a, b, rate=RATE):
                 "class": noise_class(json.loads(parameters)), "verdict": unit == "bool"}
         if line["log"]:
             ea, eb, va, vb = ea / va, eb / vb, np.log(va), np.log(vb)
-        line |= {"va": va, "vb": vb, "shift": ranks.hodges_lehmann(va, vb).effect, "n": min(na, nb),
+        moved = ranks.hodges_lehmann(va, vb)
+        line |= {"va": va, "vb": vb, "shift": moved.effect, "span": (moved.low - moved.effect, moved.high - moved.effect), "n": min(na, nb),
                  "error": math.sqrt(sum(np.median(np.nan_to_num(e) ** 2) / len(e) for e in (ea, eb)))}  # that of a usual run
         line["freedom"], line["between"] = _spread(va, vb)
         lines.append(line)
@@ -141,6 +142,7 @@ def compare_figures(a, b, rate=RATE):
     for line in judged:
         if common["corrected"] and line["unit"] in TIME_SIGN and line["log"] and not line["name"].startswith("clock."):
             line["shift"] -= TIME_SIGN[line["unit"]] * common["shift"]
+            line["vb"] = line["vb"] - TIME_SIGN[line["unit"]] * common["shift"]
     _noise(judged)
     _test(judged, rate)
     for line in lines:
@@ -212,11 +214,12 @@ def _noise(lines):
             own = line["freedom"]
             by_class = line["error"] ** 2 + between * weight
             line["own"] = own
-            line["spread"] = math.sqrt((own * line["between"] * weight + PRIOR_WEIGHT * by_class) / (own + PRIOR_WEIGHT) if own else by_class)
+            believed = min(PRIOR_WEIGHT, tails)  # the more the others differ among themselves, the less they say of this one
+            line["spread"] = math.sqrt((own * line["between"] * weight + believed * by_class) / (own + believed) if own else by_class)
             # Welch and Satterthwaite: who is judged by a wide interval of few repetitions is judged by heavier tails.
             parts = ((line["error"] ** 2, max(line["n"] - 1, 2)), (between * weight, min(len(moved) + PRIOR_WEIGHT, tails)))
-            line["freedom"] = own + PRIOR_WEIGHT if own else by_class**2 / sum(part**2 / freedom for part, freedom in parts)
-            line["freedom"] = min(line["freedom"], tails)
+            alone = by_class**2 / sum(part**2 / freedom for part, freedom in parts)
+            line["freedom"] = own + believed if own else min(alone, tails)
     for group in groups.values():
         for line in group:  # intervals promise too much on a machine with neighbours: by how much, the others of the kind say
             others = np.sort([abs(other["shift"]) / other["spread"] for other in group if not _same(line, other)])
@@ -268,10 +271,11 @@ def _test(lines, rate):
         line["q"], line["differs"] = float(adjusted), bool(adjusted <= rate)
         half = float(stats.t.ppf(0.975, line["freedom"])) * line["noise"]
         needed = float(stats.t.ppf(1 - rate / len(lines) / 2, line["freedom"])) * line["noise"]
-        ends = (line["shift"], line["shift"] - half, line["shift"] + half)
+        span = line["span"] if line["test"] == "rank sum" else (-half, half)
+        ends = (line["shift"], line["shift"] + span[0], line["shift"] + span[1])
         if line["log"]:
             relative = [math.expm1(min(end, 700)) for end in ends]
-            absolute = [share * line["a"] for share in relative]
+            absolute = [part * line["a"] for part in relative]
             line["detectable"] = math.expm1(min(needed, 700))
         else:
             absolute = ends
@@ -471,7 +475,7 @@ def parse(arguments):
     parser.add_argument("b", metavar="B", help="what is now")
     parser.add_argument("--store", metavar="STORE", help="where run: and host: are looked up (default: $SKIDPROOF_STORE, then skidproof.db here)")
     parser.add_argument("--machine", metavar="NAME", help="of this machine of the rows (default: the one with most results on both sides)")
-    parser.add_argument("--rate", type=_rate, default=RATE, metavar="SHARE",
+    parser.add_argument("--rate", type=share, default=RATE, metavar="SHARE",
                         help="of the figures called different, how much may be chance (default: %(default)s)")
     parser.add_argument("--across", action="store_true", help="compare a model with silicon all the same")
     parser.add_argument("--all", action="store_true", help="list the figures that do not differ too, with what could have been seen")
@@ -481,7 +485,7 @@ def parse(arguments):
     return parser.parse_args(arguments)
 
 
-def _rate(words):
+def share(words):
     value = float(words)
     if not 0 < value < 1:
         raise ValueError(words)
@@ -528,10 +532,10 @@ def as_json(found):
                   "common": found.common, "worse": found.worse, "figures": figures, "verdicts": found.verdicts.to_dict("records")})
 
 
-def percent(share):
-    if not math.isfinite(share):
+def percent(part):
+    if not math.isfinite(part):
         return "?"
-    return f"{share:+.1%}" if abs(share) < 10 else f"×{1 + share:.3g}"
+    return f"{part:+.1%}" if abs(part) < 10 else f"×{1 + part:.3g}"
 
 
 def figure_words(name, parameters):

@@ -427,18 +427,18 @@ def parse(arguments):
     parser = cli.Parser("trends", description="What changed in the history of each machine, when, and together with what.", epilog=EPILOG)
     parser.add_argument("--store", metavar="STORE", help="an SQLite file or postgresql://… (default: $SKIDPROOF_STORE, then skidproof.db here)")
     parser.add_argument("--host", metavar="GLOB", help="only these hosts; nothing is written then")
-    parser.add_argument("--since", metavar="DATE", type=_date, help="only nights since then, such as 2026-11-01 (UTC); nothing is written then")
-    parser.add_argument("--rate", type=_share, default=RATE, metavar="SHARE", help="of the changes called, how much may be chance (default: %(default)s)")
+    parser.add_argument("--since", metavar="DATE", type=date, help="only nights since then, such as 2026-11-01 (UTC); nothing is written then")
+    parser.add_argument("--rate", type=share, default=RATE, metavar="SHARE", help="of the changes called, how much may be chance (default: %(default)s)")
     parser.add_argument("--dry-run", action="store_true", help="write nothing")
     parser.add_argument("--json", metavar="FILE", help='what was found as one JSON object; "-" is standard output')
     return parser.parse_args(arguments)
 
 
-def _date(words):
+def date(words):
     return pd.to_datetime(words, utc=True)
 
 
-def _share(words):
+def share(words):
     value = float(words)
     if not 0 < value < 1:
         raise ValueError(words)
