@@ -84,7 +84,8 @@ def main():
     result = {"comparisons": len(pairs), "clean": clean, "slow": options.slow, "classes": {}}
     for kind, found in [*sorted(tries.items()), ("all", sum(tries.values(), []))]:
         quiet = [hit for hit, could in found if could]
-        result["classes"][kind] = {"tried": len(found), "flagged": sum(hit for hit, _ in found), "could": len(quiet), "flagged_could": sum(quiet)}
+        result["classes"][kind] = {"tried": len(found), "flagged": sum(hit for hit, _ in found), "could": len(quiet),
+                                   "flagged_could": sum(quiet)}
         print(f"  {kind:32} {sum(hit for hit, _ in found):4} of {len(found):4} | {sum(quiet):4} of {len(quiet):4}")
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(result) + "\n", encoding="utf-8")

@@ -124,7 +124,8 @@ def main():
             lines.append({"noise": kind, "seed": seed, **judge(values, planted)})
         of_kind = lines[-options.seeds:]
         print(f"{kind:10} found {' '.join(str(line['found']) for line in of_kind)} of {PLANTED}   false "
-              f"{' '.join(str(line['false']) for line in of_kind)}   {np.mean([line['seconds'] for line in of_kind]):.1f} s each", flush=True)
+              f"{' '.join(str(line['false']) for line in of_kind)}   "
+              f"{np.mean([line['seconds'] for line in of_kind]):.1f} s each", flush=True)
     if options.json:
         pathlib.Path(options.json).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     missed = [line for line in lines if line["found"] < 0.95 * line["planted"] or line["false"] > 5]

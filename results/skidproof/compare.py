@@ -186,9 +186,12 @@ def _common_shift(lines):
         return nothing
     cycles = [line["shift"] for line in lines if line["unit"] == "cycles" and line["log"] and line["class"] != "placed"]
     slower = f"{abs(math.expm1(shift)):.1%} {'slower' if shift > 0 else 'faster'}"
-    by_clock = abs(clock + shift) <= max(PRIOR_NOISE, abs(shift) / 4) if clock is not None else not cycles or abs(np.median(cycles)) < PRIOR_NOISE
-    words = (f"everything that does not leave the core is {slower} in time: the core clock, which is not held against each figure" if by_clock
-             else f"everything that does not leave the core is {slower} in time, and its clock does not explain it")
+    if clock is not None:
+        by_clock = abs(clock + shift) <= max(PRIOR_NOISE, abs(shift) / 4)
+    else:
+        by_clock = not cycles or abs(np.median(cycles)) < PRIOR_NOISE
+    words = f"everything that does not leave the core is {slower} in time" + (
+        ": the core clock, which is not held against each figure" if by_clock else ", and its clock does not explain it")
     return {"shift": shift, "clock": clock, "words": words, "corrected": bool(by_clock), "differs": True,
             "direction": "worse" if shift > 0 else "better"}
 
@@ -436,8 +439,8 @@ def _nights(store, words):
     host, _, when = words.partition("@")
     first, dots, last = when.partition("..")
     try:
-        first = pd.Timestamp(first, tz="UTC") if first else pd.Timestamp.min.tz_localize("UTC")
-        last = (pd.Timestamp(last, tz="UTC") if last else pd.Timestamp.max.tz_localize("UTC") - pd.Timedelta(days=1)) if dots or not when else first
+        first = pd.Timestamp(first or "1970-01-01", tz="UTC")
+        last = pd.Timestamp(last or "2200-01-01", tz="UTC") if dots or not when else first
     except ValueError as error:
         raise cli.usage(f"'{when}' is no span of days", "write host:NAME@2026-11-01..2026-11-25") from error
     if last == last.normalize():
@@ -473,7 +476,8 @@ def parse(arguments):
     parser = cli.Parser("compare", description="Which figures and verdicts of two runs, or of two sets of runs, differ.", epilog=EPILOG)
     parser.add_argument("a", metavar="A", help="what was before")
     parser.add_argument("b", metavar="B", help="what is now")
-    parser.add_argument("--store", metavar="STORE", help="where run: and host: are looked up (default: $SKIDPROOF_STORE, then skidproof.db here)")
+    parser.add_argument("--store", metavar="STORE",
+                        help="where run: and host: are looked up (default: $SKIDPROOF_STORE, then skidproof.db here)")
     parser.add_argument("--machine", metavar="NAME", help="of this machine of the rows (default: the one with most results on both sides)")
     parser.add_argument("--rate", type=share, default=RATE, metavar="SHARE",
                         help="of the figures called different, how much may be chance (default: %(default)s)")
@@ -561,7 +565,8 @@ def text(found, everything=False, color=False):
         lines += _table(table, paint)
     left = found.verdicts.kind.value_counts()
     if not everything and left.get("disturbed", 0) + left.get("coverage", 0):
-        lines.append(f"  {left.get('disturbed', 0)} more were disturbed by noise, {left.get('coverage', 0)} ran on one side only (--all lists them)")
+        lines.append(f"  {left.get('disturbed', 0)} more were disturbed by noise, {left.get('coverage', 0)} ran on one side only "
+                     "(--all lists them)")
     figures = found.figures if everything else found.differing
     if len(figures):
         lines += ["", "Figures" if everything else "Figures that differ"]

@@ -19,6 +19,8 @@ from skidproof import cli, ranks
 RATE = 0.01  # of what is called a change, how much may be chance
 LOWER_IS_BETTER = {"ns", "us", "ms", "s", "cycles"}
 HIGHER_IS_BETTER = {"GB/s", "MB/s", "GHz", "MHz"}
+# Parameters that are results themselves: with them, no figure would meet itself again the next night.
+MEASURED_PARAMETERS = {"slot_cycles", "verdict"}
 # What a machine row or a run row says that can explain a step, and what people call it.
 FACTS = {"microcode": "microcode", "os": "kernel", "bios": "BIOS", "version": "skidproof", "hypervisor": "hypervisor"}
 
@@ -234,15 +236,15 @@ GOOD, BAD = {"pass", "xpass"}, {"fail", "error", "xfail"}
 
 
 def flaky(verdicts, facts=None, *, rate=RATE):
-    """The tests of one machine that do not always pass, and how: a frame id, kind, rate, low, high, nights, failed, flips, disturbed, since,
-    before, after, p, attributed.
+    """The tests of one machine that do not always pass, and how: a frame id, kind, rate, low, high, nights, failed, flips, disturbed,
+    since, before, after, p, attributed.
 
     verdicts: a frame with id, run, started, status (one row a repetition), in any order. facts: one dict a night with `run` and the keys of
     FACTS, in order; without it, nothing is known to have changed.
 
     kind: `flaky`: the verdict goes back and forth without anything having changed; `rate` is the share of failed nights since `since`, with
-    its exact interval (Clopper and Pearson). `changed`: it changed once, between the runs `before` and `after`; p is Fisher's, corrected for
-    the choice of the night. `fails`: on every night since `since`. Nights that were skipped, disturbed or observed say neither.
+    its exact interval (Clopper and Pearson). `changed`: it changed once, between the runs `before` and `after`; p is Fisher's, corrected
+    for the choice of the night. `fails`: on every night since `since`. Nights that were skipped, disturbed or observed say neither.
     """
     columns = ["id", "kind", "rate", "low", "high", "nights", "failed", "flips", "disturbed", "since", "before", "after", "p", "attributed"]
     if not len(verdicts):
@@ -304,7 +306,7 @@ class Trends:
     """What the histories of a store hold.
 
     changes: a row a step: subject, host, machine, provenance, figure, name, unit, statistic, parameters, before_run, after_run, before_id,
-    after_id, started, before, after, effect, low, high, relative, relative_low, relative_high, direction, p, kind, attributed (a list of dicts:
+    after_id, started, before, after, effect, low, high, relative, relative_low, relative_high, direction, p, kind, attributed (dicts:
     what, before, after, nights (how many later than the step; 0 as a rule), took, showed (of the subjects that took the same change, how
     many show a step in a figure of this name with it)).
     verdicts: what `flaky` returns, with subject, host, machine, provenance.
@@ -317,9 +319,9 @@ class Trends:
     nights: int
 
 
-CHANGE_COLUMNS = ["subject", "host", "machine", "provenance", "figure", "name", "unit", "statistic", "parameters", "before_run", "after_run",
-                  "before_id", "after_id", "started", "before", "after", "effect", "low", "high", "relative", "relative_low", "relative_high",
-                  "direction", "p", "kind", "attributed"]
+CHANGE_COLUMNS = ["subject", "host", "machine", "provenance", "figure", "name", "unit", "statistic", "parameters", "before_run",
+                  "after_run", "before_id", "after_id", "started", "before", "after", "effect", "low", "high", "relative",
+                  "relative_low", "relative_high", "direction", "p", "kind", "attributed"]
 
 
 def find(store, *, since=None, hosts=None, rate=RATE):
@@ -337,18 +339,22 @@ def find(store, *, since=None, hosts=None, rate=RATE):
         history = store.history(subject.subject)
         history = history[history.run.isin(column)]
         if len(history):
-            codes, figures = pd.factorize(history.figure)
-            block = np.full((len(figures), len(nights)), np.nan)
-            block[codes, history.run.map(column)] = history.value
+            settings = {words: _settings(words) for words in history.parameters.unique()}
+            history = history.assign(parameters=history.parameters.map(settings))
+            codes = history.groupby(["name", "unit", "statistic", "parameters"], sort=False, dropna=False).ngroup().to_numpy()
+            at = codes, history.run.map(column).to_numpy()
+            block, figure = np.full((codes.max() + 1, len(nights)), np.nan), np.zeros((codes.max() + 1, len(nights)), int)
+            block[at], figure[at] = history.value, history.figure
             blocks.append(block)
-            firsts = history.drop_duplicates("figure").set_index("figure")
-            owners += [(subject, int(figure), firsts.loc[figure]) for figure in figures]
+            firsts = history.iloc[np.unique(codes, return_index=True)[1]].to_dict("records")
+            owners += [(subject, figure[line], first) for line, first in enumerate(firsts)]
         of_subject = flaky(store.verdicts(subject.subject), nights, rate=rate) if nights else []
         if len(of_subject):
             ids = dict(zip(facts.run, facts.run_id))
             for name in ("since", "before", "after"):
                 of_subject[name] = [ids.get(run) for run in of_subject[name]]
-            verdicts.append(of_subject.assign(subject=subject.subject, host=subject.host, machine=subject.machine, provenance=subject.provenance))
+            verdicts.append(of_subject.assign(subject=subject.subject, host=subject.host, machine=subject.machine,
+                                              provenance=subject.provenance))
     width = max((block.shape[1] for block in blocks), default=0)
     values = np.full((len(owners), width), np.nan)
     place = 0
@@ -357,11 +363,11 @@ def find(store, *, since=None, hosts=None, rate=RATE):
         place += len(block)
     lines = []
     for change in change_points(values, rate=rate, drift=True):
-        subject, figure, row = owners[change.series]
+        subject, figures, row = owners[change.series]
         nights = told[subject.subject]
         before, after = nights[change.last], nights[change.index]
         lines.append({"subject": int(subject.subject), "host": subject.host, "machine": subject.machine, "provenance": subject.provenance,
-                      "figure": figure, **{key: row[key] for key in ("name", "unit", "statistic", "parameters")},
+                      "figure": int(figures[change.index]), **{key: row[key] for key in ("name", "unit", "statistic", "parameters")},
                       "before_run": int(before["run"]), "after_run": int(after["run"]), "before_id": before["run_id"],
                       "after_id": after["run_id"], "started": after["started"],
                       **{key: getattr(change, key) for key in ("before", "after", "effect", "low", "high", "p", "kind")},
@@ -372,6 +378,12 @@ def find(store, *, since=None, hosts=None, rate=RATE):
     changes = pd.DataFrame(lines, columns=CHANGE_COLUMNS)
     shown = pd.concat(verdicts, ignore_index=True) if verdicts else flaky(pd.DataFrame())
     return Trends(changes, shown, len(subjects), len(owners), int(np.isfinite(values).any(axis=0).sum()))
+
+
+def _settings(parameters):
+    """Canonical JSON of a figure's parameters, without what its row measured."""
+    return json.dumps({key: value for key, value in json.loads(parameters).items() if key not in MEASURED_PARAMETERS},
+                      sort_keys=True, ensure_ascii=False)
 
 
 def _explained(change, nights):
@@ -425,10 +437,13 @@ Exit codes: 0 computed, whatever was found; 2 the store cannot be read or writte
 
 def parse(arguments):
     parser = cli.Parser("trends", description="What changed in the history of each machine, when, and together with what.", epilog=EPILOG)
-    parser.add_argument("--store", metavar="STORE", help="an SQLite file or postgresql://… (default: $SKIDPROOF_STORE, then skidproof.db here)")
+    parser.add_argument("--store", metavar="STORE",
+                        help="an SQLite file or postgresql://… (default: $SKIDPROOF_STORE, then skidproof.db here)")
     parser.add_argument("--host", metavar="GLOB", help="only these hosts; nothing is written then")
-    parser.add_argument("--since", metavar="DATE", type=date, help="only nights since then, such as 2026-11-01 (UTC); nothing is written then")
-    parser.add_argument("--rate", type=share, default=RATE, metavar="SHARE", help="of the changes called, how much may be chance (default: %(default)s)")
+    parser.add_argument("--since", metavar="DATE", type=date,
+                        help="only nights since then, such as 2026-11-01 (UTC); nothing is written then")
+    parser.add_argument("--rate", type=share, default=RATE, metavar="SHARE",
+                        help="of the changes called, how much may be chance (default: %(default)s)")
     parser.add_argument("--dry-run", action="store_true", help="write nothing")
     parser.add_argument("--json", metavar="FILE", help='what was found as one JSON object; "-" is standard output')
     return parser.parse_args(arguments)
@@ -504,8 +519,9 @@ def text(found, color=False):
         table, notes = [], []
         for c in of_kind.itertuples():
             parameters = "".join(f" {key}={value}" for key, value in json.loads(c.parameters).items())
-            table.append((c.direction or "changed", f"{c.started:%Y-%m-%d}", f"{c.host} {c.machine} ({c.provenance})", f"{c.name}{parameters}",
-                          f"{c.before:.4g} → {c.after:.4g} {c.unit}", f"{c.relative:+.1%} ({c.relative_low:+.1%} … {c.relative_high:+.1%})",
+            table.append((c.direction or "changed", f"{c.started:%Y-%m-%d}", f"{c.host} {c.machine} ({c.provenance})",
+                          f"{c.name}{parameters}", f"{c.before:.4g} → {c.after:.4g} {c.unit}",
+                          f"{c.relative:+.1%} ({c.relative_low:+.1%} … {c.relative_high:+.1%})",
                           f"p {c.p:.1g}"))
             notes.append([why(item, c.name) for item in c.attributed] or
                          (["nothing that the machine says of itself changed then"] if kind == "step" else []))
@@ -513,7 +529,8 @@ def text(found, color=False):
         widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
         for line, why_lines in zip(table, notes):
             cells = [cell.ljust(width) for cell, width in zip(line, widths)]
-            lines.append(("  " + shade.get(line[0], "") + cells[0] + (plain if line[0] in shade else "") + "  " + "  ".join(cells[1:])).rstrip())
+            first = shade.get(line[0], "") + cells[0] + (plain if line[0] in shade else "")
+            lines.append("  " + "  ".join([first, *cells[1:]]).rstrip())
             lines += ["      " + cli.printable(words) for words in why_lines]
     if len(found.verdicts):
         lines += [*([""] if lines else []), "Tests that do not always pass"]
@@ -522,7 +539,9 @@ def text(found, color=False):
             words = {"flaky": f"flaky: {share}, {v.flips} changes in {v.nights} nights", "fails": f"fails on all of {v.nights} nights",
                      "changed": f"changed with {v.after}; since then {share}"}[v.kind]
             lines.append("  " + cli.printable(f"{v.host} {v.machine} ({v.provenance})  {v.id}  {words}"))
-            lines += ["      " + cli.printable(f"{FACTS[what]} {before or 'not said'} → {after or 'not said'}") for what, before, after in v.attributed]
+            lines += ["      " + cli.printable(f"{FACTS[what]} {before or 'not said'} → {after or 'not said'}")
+                      for what, before, after in v.attributed]
     steps = int((found.changes.kind == "step").sum())
-    lines += [*([""] if lines else []), f"{steps} changes in {found.series} series of {found.subjects} machines, over up to {found.nights} nights."]
+    lines += [*([""] if lines else []),
+              f"{steps} changes in {found.series} series of {found.subjects} machines, over up to {found.nights} nights."]
     return "\n".join(lines)

@@ -70,7 +70,8 @@ class Figures(unittest.TestCase):
         def a_little(item):
             return 1.01 if slow_one(item) != 1 else 1.0
         single = compare.compare(run_of(repeated(1)), run_of(repeated(2, a_little)))
-        sets = [[run for seed in range(base, base + 8) for run in run_of(repeated(seed, scale))] for base, scale in ((10, lambda i: 1), (50, a_little))]
+        sets = [[run for seed in range(base, base + 8) for run in run_of(repeated(seed, scale))]
+                for base, scale in ((10, lambda item: 1), (50, a_little))]
         several = compare.compare(*sets)
         self.assertEqual(len(single.differing), 0)
         self.assertEqual([(f.unit, f.test) for f in several.differing.itertuples()], [("ns", "rank sum")])
@@ -85,7 +86,8 @@ class Figures(unittest.TestCase):
         self.assertTrue(found.worse)
 
     def test_measured_parameters_are_no_identity(self):
-        rows_ = [sample_runs.measurement("native", "fusion.gain", 0.1, "cycles", 0.09, 0.11, pair="a", slot_cycles=x, verdict="fused") for x in (1, 2)]
+        rows_ = [sample_runs.measurement("native", "fusion.gain", 0.1, "cycles", 0.09, 0.11, pair="a", slot_cycles=x, verdict="fused")
+                 for x in (1, 2)]
         self.assertEqual(*map(compare.figure_key, rows_))
 
     def test_standard_errors(self):
