@@ -38,8 +38,9 @@ def simulated(seed, nights=20):
 def merged(parts):
     """values_of several runs as of one set."""
     keys = set.intersection(*map(set, parts))
-    return {key: (*(np.concatenate([part[key][i] for part in parts]) for i in (0, 1)), min(part[key][2] for part in parts))
-            for key in parts[0] if key in keys}
+    def together(key, place):
+        return np.concatenate([part[key][place] for part in parts])
+    return {key: (together(key, 0), together(key, 1), min(part[key][2] for part in parts), together(key, 3)) for key in parts[0] if key in keys}
 
 
 def main():
@@ -74,7 +75,7 @@ def main():
             worse = trends.direction(key[1], 1, key[0]) == "worse"
             factor = 1 + options.slow / 100 if worse else 1 / (1 + options.slow / 100)
             slowed = dict(b)
-            slowed[key] = (b[key][0] * factor, b[key][1] * factor, b[key][2])
+            slowed[key] = (b[key][0] * factor, b[key][1] * factor, *b[key][2:])
             after, _ = compare.compare_figures(a, slowed)
             hit = bool(after[(after.name == key[0]) & (after.unit == key[1]) & (after.parameters == key[3])].differs.iloc[0])
             tries[f"{compare.noise_class(json.loads(key[3]))} {key[0]}"].append((hit, bool(limits[key] <= options.slow / 100)))

@@ -95,7 +95,8 @@ def standard_error(row):
 
 
 def values_of(runs, machine):
-    """{figure key: (values, standard errors, fewest repetitions)}, one value a run."""
+    """{figure key: (values, standard errors, fewest repetitions, costs of a slot or NaN)}, one value a run. Rows of fusion say what one
+    issue slot cost at their time; it is another where a neighbour shares the core."""
     found = collections.defaultdict(list)
     for run in runs:
         of_run = collections.defaultdict(list)
@@ -103,10 +104,13 @@ def values_of(runs, machine):
             if row["machine"] == machine:
                 of_run[figure_key(row)].append(row)
         for key, these in of_run.items():
+            slots = [(row.get("parameters") or {}).get("slot_cycles") for row in these]
+            slots = [slot for slot in slots if rows.is_a(slot, (int, float)) and slot > 0]
             found[key].append((float(np.median([row["value"] for row in these])),
-                               float(np.median([standard_error(row) for row in these])), min(row.get("n") or 1 for row in these)))
-    return {key: (np.array([v for v, _, _ in these]), np.array([e for _, e, _ in these]), min(n for _, _, n in these))
-            for key, these in found.items()}
+                               float(np.median([standard_error(row) for row in these])), min(row.get("n") or 1 for row in these),
+                               float(np.median(slots)) if slots else math.nan))
+    return {key: (np.array([one[0] for one in these]), np.array([one[1] for one in these]), min(one[2] for one in these),
+                  np.array([one[3] for one in these])) for key, these in found.items()}
 
 
 def noise_class(parameters):
@@ -126,15 +130,19 @@ def compare_figures(a, b, rate=RATE):
     lines = []
     for key in keys:
         name, unit, statistic, parameters = key
-        (va, ea, na), (vb, eb, nb) = a[key], b[key]
+        (va, ea, na, sa), (vb, eb, nb, sb) = a[key], b[key]
+        # Where a slot did not cost the same, the figure cannot be known better than by the difference.
+        shared = abs(math.log(np.median(sb) / np.median(sa))) if np.isfinite([*sa, *sb]).all() else 0.0
         line = {"name": name, "unit": unit, "statistic": statistic, "parameters": parameters, "a": float(np.median(va)),
                 "b": float(np.median(vb)), "runs_a": len(va), "runs_b": len(vb), "log": key[:2] not in absolute,
                 "class": noise_class(json.loads(parameters)), "verdict": unit == "bool"}
         if line["log"]:
             ea, eb, va, vb = ea / va, eb / vb, np.log(va), np.log(vb)
+        else:
+            shared *= max(abs(line["a"]), abs(line["b"]))
         moved = ranks.hodges_lehmann(va, vb)
         line |= {"va": va, "vb": vb, "shift": moved.effect, "span": (moved.low - moved.effect, moved.high - moved.effect), "n": min(na, nb),
-                 "error": math.sqrt(sum(np.median(np.nan_to_num(e) ** 2) / len(e) for e in (ea, eb)))}  # that of a usual run
+                 "error": math.sqrt(sum(np.median(np.nan_to_num(e) ** 2) / len(e) for e in (ea, eb)) + shared**2)}  # that of a usual run
         line["freedom"], line["between"] = _spread(va, vb)
         lines.append(line)
     judged = [line for line in lines if not line["verdict"]]
@@ -220,7 +228,8 @@ def _noise(lines):
             believed = min(PRIOR_WEIGHT, tails)  # the more the others differ among themselves, the less they say of this one
             line["spread"] = math.sqrt((own * line["between"] * weight + believed * by_class) / (own + believed) if own else by_class)
             # Welch and Satterthwaite: who is judged by a wide interval of few repetitions is judged by heavier tails.
-            parts = ((line["error"] ** 2, max(line["n"] - 1, 2)), (between * weight, min(len(moved) + PRIOR_WEIGHT, tails)))
+            # Repetitions follow one another within a neighbour's burst, so they count as half as many.
+            parts = ((line["error"] ** 2, max((line["n"] - 1) / 2, 2)), (between * weight, min(len(moved) + PRIOR_WEIGHT, tails)))
             alone = by_class**2 / sum(part**2 / freedom for part, freedom in parts)
             line["freedom"] = own + believed if own else min(alone, tails)
     for group in groups.values():
