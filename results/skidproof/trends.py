@@ -19,8 +19,6 @@ from skidproof import cli, ranks
 RATE = 0.01  # of what is called a change, how much may be chance
 LOWER_IS_BETTER = {"ns", "us", "ms", "s", "cycles"}
 HIGHER_IS_BETTER = {"GB/s", "MB/s", "GHz", "MHz"}
-# Parameters that are results themselves: with them, no figure would meet itself again the next night.
-MEASURED_PARAMETERS = {"slot_cycles", "verdict"}
 # What a machine row or a run row says that can explain a step, and what people call it.
 FACTS = {"microcode": "microcode", "os": "kernel", "bios": "BIOS", "version": "skidproof", "hypervisor": "hypervisor"}
 
@@ -339,15 +337,12 @@ def find(store, *, since=None, hosts=None, rate=RATE):
         history = store.history(subject.subject)
         history = history[history.run.isin(column)]
         if len(history):
-            settings = {words: _settings(words) for words in history.parameters.unique()}
-            history = history.assign(parameters=history.parameters.map(settings))
-            codes = history.groupby(["name", "unit", "statistic", "parameters"], sort=False, dropna=False).ngroup().to_numpy()
-            at = codes, history.run.map(column).to_numpy()
-            block, figure = np.full((codes.max() + 1, len(nights)), np.nan), np.zeros((codes.max() + 1, len(nights)), int)
-            block[at], figure[at] = history.value, history.figure
+            codes, figures = pd.factorize(history.figure)
+            block = np.full((len(figures), len(nights)), np.nan)
+            block[codes, history.run.map(column)] = history.value
             blocks.append(block)
-            firsts = history.iloc[np.unique(codes, return_index=True)[1]].to_dict("records")
-            owners += [(subject, figure[line], first) for line, first in enumerate(firsts)]
+            firsts = history.drop_duplicates("figure").set_index("figure")
+            owners += [(subject, int(figure), firsts.loc[figure]) for figure in figures]
         of_subject = flaky(store.verdicts(subject.subject), nights, rate=rate) if nights else []
         if len(of_subject):
             ids = dict(zip(facts.run, facts.run_id))
@@ -363,11 +358,11 @@ def find(store, *, since=None, hosts=None, rate=RATE):
         place += len(block)
     lines = []
     for change in change_points(values, rate=rate, drift=True):
-        subject, figures, row = owners[change.series]
+        subject, figure, row = owners[change.series]
         nights = told[subject.subject]
         before, after = nights[change.last], nights[change.index]
         lines.append({"subject": int(subject.subject), "host": subject.host, "machine": subject.machine, "provenance": subject.provenance,
-                      "figure": int(figures[change.index]), **{key: row[key] for key in ("name", "unit", "statistic", "parameters")},
+                      "figure": figure, **{key: row[key] for key in ("name", "unit", "statistic", "parameters")},
                       "before_run": int(before["run"]), "after_run": int(after["run"]), "before_id": before["run_id"],
                       "after_id": after["run_id"], "started": after["started"],
                       **{key: getattr(change, key) for key in ("before", "after", "effect", "low", "high", "p", "kind")},
@@ -378,12 +373,6 @@ def find(store, *, since=None, hosts=None, rate=RATE):
     changes = pd.DataFrame(lines, columns=CHANGE_COLUMNS)
     shown = pd.concat(verdicts, ignore_index=True) if verdicts else flaky(pd.DataFrame())
     return Trends(changes, shown, len(subjects), len(owners), int(np.isfinite(values).any(axis=0).sum()))
-
-
-def _settings(parameters):
-    """Canonical JSON of a figure's parameters, without what its row measured."""
-    return json.dumps({key: value for key, value in json.loads(parameters).items() if key not in MEASURED_PARAMETERS},
-                      sort_keys=True, ensure_ascii=False)
 
 
 def _explained(change, nights):
