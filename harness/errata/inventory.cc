@@ -21,7 +21,7 @@ using results::Listed;
 // A longer line is no machine; nor is more of them remembered than this.
 constexpr size_t kLongestLine = 64 << 10;
 constexpr size_t kMostKinds = 1 << 12;
-constexpr size_t kMostRevisions = 1 << 12;
+constexpr size_t kMostRevisions = 1 << 10;
 constexpr size_t kMostHosts = 1 << 20;
 constexpr size_t kMostBackwards = 100;
 

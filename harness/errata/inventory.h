@@ -66,7 +66,7 @@ class InventoryJudge {
   // nullopt: that machine was judged already, the same in all that matters, as node-exporter lists each CPU.
   std::optional<results::InventoryRow> judge(const InventoryItem& item);
 
-  // By erratum and microcode, of all so far. Of one erratum the first 4,096 revisions have rows of their own;
+  // By erratum and microcode, of all so far. Of one erratum the first 1,024 revisions have rows of their own;
   // what comes beyond is counted as of none.
   std::vector<results::ErrataSummaryRow> summary();
   // Machines by verdict, 0 to 3.
