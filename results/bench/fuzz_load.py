@@ -22,7 +22,7 @@ sys.path[:0] = [str(RESULTS), str(RESULTS / "bench"), str(RESULTS / "tests")]
 import fleet  # noqa: E402
 import sample_runs  # noqa: E402
 from skidproof import rows as rows_module  # noqa: E402
-from skidproof.store import api, database, load, reader  # noqa: E402
+from skidproof.store import api, database, load, reader, values  # noqa: E402
 
 WORDS = ("", "\\u0000", "\\ud800", "x" * 700, "'; DROP TABLE runs; --", "\\n", "{", '\\"', "é", "=1+1", "null")
 VALUES = ("null", "true", "-1", "1e999", "99999999999999999999999999", "0.1e-9", "[]", "{}", '""', '"x"', "[[[[]]]]", "NaN", "-0",
@@ -103,7 +103,7 @@ def good_rows(data):
             continue
         if row["type"] == "run":
             cut |= bool(unended)  # a run before is open: rows may be taken for its own
-            current, ended = reader.key_text(row["id"]), False
+            current, ended = values.key_text(row["id"]), False
             if current in found:
                 cut = True
             found[current] = []

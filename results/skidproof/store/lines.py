@@ -11,14 +11,13 @@ import sqlalchemy
 from sqlalchemy import select
 
 from skidproof.store import schema
-from skidproof.store.reader import NOISE, decode
+from skidproof.store.forms import NOISE
+from skidproof.store.values import decode
 
 
-def pack(lines, subjects, figures):
-    """A part of lines (bytes, or Shape) for the database; subjects and figures: its ids by ours."""
-    return zlib.compress(b"\n".join([
-        line if type(line) is bytes else b"[%d,%d,%b]" % (figures[line.figure], subjects[line.subject], line.stand_in.encode())
-        for line in lines]), 1)
+def pack(lines, ids):
+    """A part of lines (bytes, or Shape) for the database; ids: forms.Ids."""
+    return zlib.compress(b"\n".join([line if type(line) is bytes else ids[line][4] for line in lines]), 1)
 
 
 def rows(connection, run):

@@ -16,7 +16,9 @@ import zlib
 import sqlalchemy
 
 from skidproof.store import database, lines, schema
-from skidproof.store.reader import PIECE, STATUSES, Dictionaries, Problem, Reader, clean, decode, digest_of
+from skidproof.store.forms import Dictionaries
+from skidproof.store.reader import PIECE, STATUSES, Problem, Reader
+from skidproof.store.values import clean, decode, digest_of, key_text
 
 BATCH_RUNS = 128   # short runs of one transaction
 ATTEMPTS = 5       # of a transaction that other loaders stand in the way of
@@ -56,6 +58,16 @@ def copy_line(row):
     return "\t".join([_COPY[type(value)](value) for value in row]) + "\n"
 
 
+class Integers(dict):
+    """Of texts: most counters are small."""
+
+    def __missing__(self, words):
+        number = int(words)
+        if len(words) < 4:
+            self[words] = number
+        return number
+
+
 class SqliteTarget:
     """Writes rows into SQLite. `lock` lets the processes of one command take turns without polling."""
 
@@ -65,6 +77,7 @@ class SqliteTarget:
         self.dbapi = self.connection.connection.dbapi_connection
         self.held = contextlib.ExitStack()
         self.buffers = {name: [] for name in TABLES}
+        self.integers = Integers()
         self.insert = {name: f'INSERT INTO {name} VALUES ({",".join("?" * len(columns))})' for name, columns in COLUMNS.items()}
 
     def begin(self, ids):
@@ -119,14 +132,13 @@ class SqliteTarget:
                            (clauses, stage, test, clauses, stage))
         self.dbapi.executemany("INSERT OR IGNORE INTO clauses (clause, test) VALUES (?, ?)", [(c, test) for c in _clause_list(clauses)])
 
-    def plain(self, number, run, dictionaries):
+    def plain(self, number, plain, ids):
         """The measurements that were never parsed."""
-        subjects, figures, texts = (dictionaries.found[kind] for kind in ("subjects", "figures", "texts"))
-        self.buffers["measurements"] += [
-            (subjects[shape.subject], figures[shape.figure], number, float(value), None if low == b"null" else float(low),
-             None if high == b"null" else float(high), int(n), texts[shape.interval], int(switches), int(migrations), int(smi),
-             float(steal))
-            for shape, value, n, low, high, switches, migrations, smi, steal in run.plain]
+        put, integers = self.buffers["measurements"].append, self.integers
+        for shape, value, n, low, high, switches, migrations, smi, steal in plain:
+            subject, figure, interval, _, _ = ids[shape]
+            put((subject, figure, number, float(value), None if low == b"null" else float(low), None if high == b"null" else float(high),
+                 integers[n], interval, integers[switches], integers[migrations], integers[smi], float(steal)))
 
     def rows(self, table, rows):
         self.buffers[table] += rows
@@ -149,6 +161,10 @@ class SqliteTarget:
         self.connection.close()
 
 
+COPY_PLAIN = ("COPY measurements (subject, figure, interval, value, low, high, n, involuntary_switches, migrations, smi, steal_s, run) "
+              "FROM STDIN (NULL 'null')")
+
+
 class PostgresTarget:
     """Writes rows into PostgreSQL by COPY."""
 
@@ -164,6 +180,7 @@ class PostgresTarget:
         self.dictionary.cursor().execute("SET synchronous_commit = off")
         self.dictionary.commit()
         self.buffers = {name: [] for name in TABLES}
+        self.measurements = []  # that were never parsed, for COPY_PLAIN
         self.copy = {name: f"COPY {name} ({','.join(_quoted(columns))}) FROM STDIN" for name, columns in COLUMNS.items()}
 
     def begin(self, ids):
@@ -180,7 +197,7 @@ class PostgresTarget:
         self.cursor.execute("COMMIT")
 
     def rollback(self):
-        for rows in self.buffers.values():
+        for rows in (self.measurements, *self.buffers.values()):
             rows.clear()
         for connection in (self.dbapi, self.dictionary):
             with contextlib.suppress(Exception):
@@ -236,28 +253,19 @@ class PostgresTarget:
             for clause in _clause_list(clauses):
                 cursor.execute("INSERT INTO clauses (clause, test) VALUES (%s, %s) ON CONFLICT DO NOTHING", (clause, test))
 
-    def plain(self, number, run, dictionaries):
-        subjects, figures, texts = (dictionaries.found[kind] for kind in ("subjects", "figures", "texts"))
-        prefixes, out, run_number = {}, self.buffers["measurements"], b"%d" % number
-        for shape, value, n, low, high, switches, migrations, smi, steal in run.plain:
-            known = prefixes.get(shape.figure, 0)
-            if known == 0 or known[0] is not shape:
-                known = prefixes[shape.figure] = (shape, b"%d\t%d\t%b\t" % (subjects[shape.subject], figures[shape.figure], run_number),
-                                                  b"%d" % texts[shape.interval])
-            if low == b"null":
-                low = b"\\N"
-            if high == b"null":
-                high = b"\\N"
-            out.append(b"%b%b\t%b\t%b\t%b\t%b\t%b\t%b\t%b\t%b\n" % (
-                known[1], value, low, high, n, known[2], switches, migrations, smi, steal))
+    def plain(self, number, plain, ids):
+        end = b"\t%d\n" % number
+        self.measurements.append(end.join([
+            b"\t".join((ids[shape][3], value, low, high, n, switches, migrations, smi, steal))
+            for shape, value, n, low, high, switches, migrations, smi, steal in plain]) + end)
 
     def rows(self, table, rows):
         self.buffers[table] += [copy_line(row).encode() for row in rows]
 
     def send(self):
-        for table, rows in self.buffers.items():
+        for copy, rows in ((COPY_PLAIN, self.measurements), *((self.copy[table], rows) for table, rows in self.buffers.items())):
             if rows:
-                self.cursor.copy_expert(self.copy[table], io.BytesIO(b"".join(rows)), 1 << 18)
+                self.cursor.copy_expert(copy, io.BytesIO(b"".join(rows)), 1 << 18)
                 rows.clear()
 
     def update_run(self, number, columns):
@@ -298,7 +306,6 @@ def _values_of(kind, name):
 
 
 def _clause_list(clauses):
-    from skidproof.store.reader import key_text
     return list(dict.fromkeys(map(key_text, json.loads(clauses))))
 
 
@@ -445,9 +452,9 @@ class Loader:
         found = self.dictionaries.found
         subjects, figures, tests, texts = (found[kind] for kind in Dictionaries.KINDS)
         if run.lines:
-            self.target.rows("run_lines", [(number, part, lines.pack(run.lines, subjects, figures))])
+            self.target.rows("run_lines", [(number, part, lines.pack(run.lines, self.dictionaries.ids))])
         if run.plain:
-            self.target.plain(number, run, self.dictionaries)
+            self.target.plain(number, run.plain, self.dictionaries.ids)
         for table, rows in run.tables.items():
             if table == "measurements":
                 rows = [(subjects[s], figures[f], number, *rest[:4], None if rest[4] is None else texts[rest[4]], *rest[5:])

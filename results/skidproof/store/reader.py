@@ -4,172 +4,21 @@ The rows come out with the ids of `Dictionaries`, which the loader turns into th
 """
 
 import dataclasses
-import datetime
-import functools
 import hashlib
 import json
-import math
-import re
 
 from skidproof import rows as rows_module
+from skidproof.store.forms import (BEGIN_START, MEASUREMENT_KEYS, NOISE, PLAIN_BEGIN, PLAIN_TEST, TEST_HEAD_KEYS, TEST_SPLIT, TEST_START, Shape,
+                                   take_apart)
+from skidproof.store.values import (INT32, bool_or_none, clean, decode, int_or_none, json_or_none, key_text, real_or_none, seed_text,
+                                    text_or_none, time_or_none)
 
+BLOCK = 1 << 17        # bytes of a file that are taken apart at once
 PIECE = 8 << 20        # bytes of a run's lines that are kept before the loader takes them
 LONGEST_LINE = 64 << 20
 OPEN_RUNS = 16         # runs of one file without an end row that further rows are looked up in
 PROBLEMS_KEPT = 100    # of one file
-KEY_BYTES = 400        # of a text that is part of an index
-SHAPES_KEPT = 20_000   # heads of lines that are known
-NAMES_KEPT = 200_000   # of the dictionaries, between files
 STATUSES = ("pass", "fail", "error", "skip", "xfail", "xpass", "observed", "disturbed")  # of verdicts, as the store counts them
-INT32, INT64 = (1 << 31) - 1, (1 << 63) - 1
-
-# Most of what a fleet sends are measurements and tests as the writer writes them. They are taken apart without parsing them whole: the
-# head of a line, up to the first number, is looked up among those that were parsed before, and an expression takes the rest. What
-# is written otherwise goes the long way, and comes out the same.
-_NUMBER = rb"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,40})?(?:[eE][-+]?[0-9]{1,2})?"
-_COUNT = rb"(0|[1-9][0-9]{0,8})"
-_LONG_COUNT = rb"(0|[1-9][0-9]{0,17})"
-_WORD = rb'"[^"\\]*"'
-_SIMPLE = rb'"[ !#-\[\]-~]*"'  # in any case a JSON string
-PLAIN = re.compile(
-    rb',"value":(' + _NUMBER + rb')(,"unit":' + _WORD + rb',"statistic":' + _WORD + rb'),"n":([1-9][0-9]{0,8}),"low":(null|' + _NUMBER +
-    rb'),"high":(null|' + _NUMBER + rb')(,"interval":' + _WORD + rb',"parameters":\{[^{}]*\}),"noise":\{"involuntary_switches":' + _COUNT +
-    rb',"migrations":' + _COUNT + rb',"smi":' + _COUNT + rb',"steal_s":(' + _NUMBER + rb')\}\}\r?\n?').fullmatch
-PLAIN_START, PLAIN_SPLIT = b'{"type":"measurement",', b',"value":'
-PLAIN_TEST = re.compile(
-    rb',"duration_s":(' + _NUMBER + rb'),"seed":' + _LONG_COUNT + rb',"repetition":' + _COUNT + rb',"iterations":' + _LONG_COUNT +
-    rb',"comparisons":' + _LONG_COUNT + rb',"failures":\[\],"evidence":(\{.*\})(,"stage":' + _WORD + rb',"erratum":' + _WORD +
-    rb'),"repetitions":\{"n":' + _COUNT + rb',"k":' + _COUNT + rb',"voided":' + _COUNT + rb',"rate":(' + _NUMBER + rb'),"low":(null|' +
-    _NUMBER + rb'),"high":(null|' + _NUMBER + rb')\}\}\r?\n?').fullmatch
-TEST_START, TEST_SPLIT = b'{"type":"test",', b',"duration_s":'
-PLAIN_BEGIN = re.compile(
-    rb'\{"type":"test-start","machine":(' + _SIMPLE + rb'),"microarch":' + _SIMPLE + rb',"id":(' + _SIMPLE +
-    rb'),"clauses":\[(?:' + _SIMPLE + rb'(?:,' + _SIMPLE + rb')*)?\],"seed":' + _LONG_COUNT + rb',"repetition":' + _COUNT +
-    rb',"started":' + _SIMPLE + rb'\}\r?\n?').fullmatch
-BEGIN_START = b'{"type":"test-start",'
-TEST_HEAD_KEYS = {"type", "machine", "microarch", "id", "clauses", "citations", "status", "skip_category", "reason"}
-PLAIN_KEYS = {"type", "machine", "microarch", "name", "value", "unit", "statistic", "n", "low", "high", "interval", "parameters", "noise"}
-NOISE = ("involuntary_switches", "migrations", "smi", "steal_s")
-
-
-def _refuse(word):
-    raise ValueError(f"{word} is not JSON")
-
-
-_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":"), sort_keys=True).encode
-decode = json.JSONDecoder(parse_constant=_refuse).decode
-
-
-def clean(words):
-    """A text as both databases take it: without NUL and without lone surrogates, which are shown instead."""
-    if "\0" in words:
-        words = words.replace("\0", "\\u0000")
-    try:
-        words.encode()
-    except UnicodeEncodeError:
-        words = words.encode("utf-8", "backslashreplace").decode()
-    return words
-
-
-def key_text(words):
-    """A text short enough for an index; of a longer one the beginning and a digest."""
-    words = clean(words)
-    if len(words) * 4 <= KEY_BYTES or len(raw := words.encode()) <= KEY_BYTES:
-        return words
-    return f"{raw[:KEY_BYTES - 60].decode(errors='ignore')}… {hashlib.blake2b(raw, digest_size=16).hexdigest()}"
-
-
-def text_or_none(value):
-    return clean(value) if isinstance(value, str) else None
-
-
-def int_or_none(value, most=INT64):
-    return value if isinstance(value, int) and not isinstance(value, bool) and -most <= value <= most else None
-
-
-def real_or_none(value):
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        value = float(value)
-    except OverflowError:
-        return None
-    return value if math.isfinite(value) else None
-
-
-def bool_or_none(value):
-    return value if isinstance(value, bool) else None
-
-
-def json_or_none(value):
-    """As JSON text; None for what is not there, or what JSON cannot say."""
-    if value is None:
-        return None
-    try:
-        return _encode(value)
-    except (ValueError, RecursionError):
-        return None
-
-
-def time_or_none(value):
-    """YYYY-MM-DD HH:MM:SS.ffffff, in UTC."""
-    if not isinstance(value, str) or not value.endswith("Z"):
-        return None
-    try:
-        moment = datetime.datetime.fromisoformat(value[:-1])
-    except ValueError:
-        return None
-    return moment.strftime("%Y-%m-%d %H:%M:%S.%f").rjust(26, "0") if moment.tzinfo is None else None
-
-
-def digest_of(words):
-    return hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Shape:
-    """What the measurements of one figure have in common, all but their numbers."""
-
-    subject: int
-    figure: int
-    interval: int
-    stand_in: str  # what stands for the row among the run's lines, behind the ids of the figure and the subject
-    key: int       # of the subject and the figure
-
-
-class Dictionaries:
-    """Gives each subject, figure, test and text a number of this process; `found` has the database's, once they are known."""
-
-    KINDS = ("subjects", "figures", "tests", "texts")
-
-    def __init__(self):
-        self.clear()
-
-    def clear(self):
-        self.numbers = {kind: {} for kind in (*self.KINDS, "places")}
-        self.found = {kind: [] for kind in self.KINDS}
-        self.shapes = {}
-
-    def forget_found(self):
-        """After a rollback: what was added to the database is not there."""
-        for kind in self.KINDS:
-            self.found[kind] = []
-
-    def number(self, kind, key):
-        numbers = self.numbers[kind]
-        number = numbers.get(key)
-        if number is None:
-            number = numbers[key] = len(numbers)
-        return number
-
-    def large(self):
-        return sum(map(len, self.numbers.values())) > NAMES_KEPT
-
-    def remember(self, key, shape):
-        """Keeps the shape of a line; the shape that is kept."""
-        if len(self.shapes) >= SHAPES_KEPT:
-            self.shapes.clear()
-        return self.shapes.setdefault(key, shape)
 
 
 @dataclasses.dataclass
@@ -188,7 +37,7 @@ class RunRows:
         self.claims = {row["machine"]}
         self.subjects, self.facts = {}, {}
         self.place = None         # stands for `subjects`
-        self.hasher = hashlib.blake2b(digest_size=16)
+        self.hasher = hashlib.sha256()
         self.head_digest = ""
         self.count = 0
         self.end = None
@@ -203,7 +52,7 @@ class RunRows:
 
     def clear(self):
         self.tables = {}
-        self.plain = []           # (Shape, match groups) of measurements
+        self.plain = []           # (Shape, texts of the numbers) of measurements
         self.lines = []           # bytes of a line, or the Shape of a measurement that can be built from its columns
         self.raw = []             # the lines as they came, for the digest
         self.size = 0
@@ -229,10 +78,11 @@ class RunRows:
         counts[STATUSES.index(status)] += 1
 
     def close_piece(self):
-        """Takes the lines into the digest."""
+        """Takes the lines into the count and the digest."""
         if self.raw:
+            self.count += len(self.raw)
             if not self.head_digest:
-                self.head_digest = hashlib.blake2b(self.raw[0].rstrip(b"\r\n"), digest_size=16).hexdigest()
+                self.head_digest = hashlib.sha256(self.raw[0].rstrip(b"\r\n")).hexdigest()
             self.hasher.update(b"".join(self.raw).replace(b"\r\n", b"\n"))
             if not self.raw[-1].endswith(b"\n"):
                 self.hasher.update(b"\n")
@@ -247,10 +97,6 @@ class RunRows:
                 "duration_s": real_or_none(end.get("duration_s")), "tape": text_or_none(row.get("tape")),
                 "whole": self.end is not None and not self.damaged, "row_count": self.count, "digest": self.hasher.hexdigest(),
                 "head_digest": self.head_digest}
-
-
-def seed_text(value):
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64 else None
 
 
 class Reader:
@@ -278,47 +124,47 @@ class Reader:
 
     def read(self, stream, progress=None):
         """Reads the stream to its end."""
-        for number, raw in enumerate(iter(functools.partial(stream.readline, LONGEST_LINE), b""), start=1):
-            self.bytes += len(raw)
-            if progress and not number & 4095:
+        number, shapes = 0, self.dictionaries.shapes
+        for block in iter(lambda: stream.read(BLOCK), b""):
+            if not block.endswith(b"\n"):
+                block += stream.readline(LONGEST_LINE)
+            for raw, head, value, unit, n, low, high, tail, switches, migrations, smi, steal in take_apart(block):
+                number += 1
+                run = self.current
+                if head and run is not None:  # a measurement whose like was parsed before, mostly
+                    shape = shapes.get((run.place, head, unit, tail))
+                    if shape is not None and shape.key not in run.seen:
+                        run.seen.add(shape.key)
+                        run.plain.append((shape, value, n, low, high, switches, migrations, smi, steal))
+                        run.lines.append(shape)
+                        run.raw.append(raw)
+                        run.size += len(raw)
+                        continue
+                if run is None or not (raw.startswith(TEST_START) and self._known_test(run, raw) or
+                                       raw.startswith(BEGIN_START) and self._plain_begin(run, raw)):
+                    self._other_line(number, raw, stream)
+            self.bytes += len(block)
+            for run in list(self.open.values()):
+                if run.size > PIECE:
+                    self._piece(run)
+            if progress:
                 progress(self.bytes)
-            run = self.current
-            if run is not None and (
-                    raw.startswith(PLAIN_START) and self._known_measurement(run, raw) or
-                    raw.startswith(TEST_START) and self._known_test(run, raw) or
-                    raw.startswith(BEGIN_START) and self._plain_begin(run, raw)):
-                continue
-            if len(raw) == LONGEST_LINE and not raw.endswith(b"\n"):
-                while (rest := stream.readline(LONGEST_LINE)) and not rest.endswith(b"\n"):
-                    self.bytes += len(rest)
-                self._bad(number, f"longer than {LONGEST_LINE >> 20} MB: that is no row", raw)
-            elif raw.strip():
-                self._line(number, raw)
         self._say_stray()
         for run in list(self.open.values()):
             self._close(run)
         if not self.rows and not self.runs and not self.problem_count:
             self.problem(0, "is empty: no rows")
 
-    def _known_measurement(self, run, raw):
-        """Takes a measurement whose like was parsed before; False where it was not."""
-        at = raw.find(PLAIN_SPLIT)
-        match = PLAIN(raw, at) if at > 0 else None
-        if match is None:
-            return False
-        value, unit, n, low, high, tail, switches, migrations, smi, steal = match.groups()
-        shape = self.dictionaries.shapes.get((run.place, raw[:at], unit, tail))
-        if shape is None or shape.key in run.seen:
-            return False
-        run.seen.add(shape.key)
-        run.plain.append((shape, value, n, low, high, switches, migrations, smi, steal))
-        run.lines.append(shape)
-        run.raw.append(raw)
-        run.count += 1
-        run.size += len(raw)
-        if run.size > PIECE:
-            self._piece(run)
-        return True
+    def _other_line(self, number, raw, stream):
+        """Parses a line, unless it is too long for that or blank."""
+        if len(raw) >= LONGEST_LINE and (len(raw) > LONGEST_LINE or not raw.endswith(b"\n")):
+            rest = raw
+            while rest and not rest.endswith(b"\n"):
+                rest = stream.readline(LONGEST_LINE)
+                self.bytes += len(rest)
+            self._bad(number, f"longer than {LONGEST_LINE >> 20} MB: that is no row", raw)
+        elif raw.strip():
+            self._line(number, raw)
 
     def _known_test(self, run, raw):
         """The same of a test without failures."""
@@ -333,10 +179,13 @@ class Reader:
         repetition = int(repetition)
         if test is None or hash(("test", subject, test_id, repetition)) in run.seen:
             return False
-        try:
-            found = decode(evidence.decode("utf-8"))
-        except (ValueError, RecursionError):
-            return False
+        found = self.dictionaries.evidence.get(evidence)
+        if found is None:
+            try:
+                found = self._evidence_rows(decode(evidence.decode("utf-8")))
+            except (ValueError, RecursionError):
+                return False
+            self.dictionaries.remember_evidence(evidence, found)
         run.once("test", subject, test_id, repetition)
         run.open_test = None
         run.test_rows += 1
@@ -345,7 +194,7 @@ class Reader:
         run.add("verdicts", subject, test, repetition, status, *before, erratum, float(duration), seed.decode(), int(iterations),
                 int(comparisons), int(n), int(k), int(voided), float(rate), None if low == b"null" else float(low),
                 None if high == b"null" else float(high))
-        self._all_evidence(run, subject, test, repetition, found)
+        self._add_evidence(run, subject, test, repetition, found)
         run.lines.append(raw.rstrip(b"\r\n"))
         self._count(run, raw)
         return True
@@ -406,7 +255,6 @@ class Reader:
 
     def _count(self, run, raw):
         run.raw.append(raw)
-        run.count += 1
         run.size += len(raw)
         if run.size > PIECE and run.end is None:
             self._piece(run)
@@ -557,28 +405,33 @@ class Reader:
                 seed_text(row.get("seed")), int_or_none(row.get("iterations")), int_or_none(row.get("comparisons")),
                 int_or_none(tried.get("n"), INT32), int_or_none(tried.get("k"), INT32), int_or_none(tried.get("voided"), INT32),
                 real_or_none(tried.get("rate")), real_or_none(tried.get("low")), real_or_none(tried.get("high")))
-        self._all_evidence(run, subject, test, repetition, row.get("evidence", {}))
+        self._add_evidence(run, subject, test, repetition, self._evidence_rows(row.get("evidence", {})))
         for index, message in enumerate(row.get("failures", ())):
             words = message if isinstance(message, str) else json_or_none(message)
             run.add("failures", subject, test, repetition, index, clean(words or ""))
         self._remember_test(run, raw, row, subject, test)
         return None
 
-    def _all_evidence(self, run, subject, test, repetition, evidence):
-        names = set()
+    def _add_evidence(self, run, subject, test, repetition, rows):
+        if rows:
+            run.tables.setdefault("evidence", []).extend([(subject, test, repetition, *row) for row in rows])
+
+    def _evidence_rows(self, evidence):
+        """(name, figure, text) of each."""
+        rows = {}
         for name, value in evidence.items():
             if isinstance(value, dict) and "kind" not in value:
                 for part, inner in value.items():
-                    self._evidence(run, subject, test, repetition, f"{name}/{part}", inner, names)
+                    self._evidence(rows, f"{name}/{part}", inner)
             else:
-                self._evidence(run, subject, test, repetition, name, value, names)
+                self._evidence(rows, name, value)
+        return list(rows.values())
 
-    def _evidence(self, run, subject, test, repetition, name, value, names):
+    def _evidence(self, rows, name, value):
         """A figure as a number; what has more to it as JSON text too, with the number that counts: what was seen, how many there were."""
         name = self._text(name)
-        if name in names:
+        if name in rows:
             return
-        names.add(name)
         figure, text = real_or_none(value), None
         if isinstance(value, bool):
             figure, text = float(value), json_or_none(value)
@@ -590,7 +443,7 @@ class Reader:
             figure = real_or_none(counted)
         elif figure is None or isinstance(value, int) and int(figure) != value:
             text = json_or_none(value)
-        run.add("evidence", subject, test, repetition, name, figure, text)
+        rows[name] = (name, figure, text)
 
     def _measurement(self, run, number, row, raw):
         subject = self._subject(run, row)
@@ -607,14 +460,12 @@ class Reader:
             self.problem(number, f"{row['name']} is measured a second time: kept, but not among the measurements", lost=False)
             return None
         run.seen.add(key)
-        at = raw.find(PLAIN_SPLIT)
-        match = PLAIN(raw, at) if at > 0 else None
+        _, head, value_text, unit, n, low, high, tail, *noise_texts = take_apart(raw)[0]
         interval = self._text(row["interval"]) if isinstance(row.get("interval"), str) else None
-        if match and self._is_plain(row, figure_key):
+        if head and self._is_plain(row, figure_key):
             shape = Shape(subject, figure, interval, json.dumps(row["microarch"]) + "," + json.dumps(row["machine"]), key)
-            value, unit, n, low, high, tail, switches, migrations, smi, steal = match.groups()
-            self.dictionaries.remember((run.place, raw[:at], unit, tail), shape)
-            run.plain.append((shape, value, n, low, high, switches, migrations, smi, steal))
+            shape = self.dictionaries.remember((run.place, head, unit, tail), shape)
+            run.plain.append((shape, value_text, n, low, high, *noise_texts))
             run.lines.append(shape)
             self._count(run, raw)
             return True
@@ -626,7 +477,7 @@ class Reader:
 
     def _is_plain(self, row, figure_key):
         """Whether its columns say all that it says."""
-        return (row.keys() == PLAIN_KEYS and row["noise"].keys() == set(NOISE) and
+        return (row.keys() == MEASUREMENT_KEYS and row["noise"].keys() == set(NOISE) and
                 figure_key == (row["name"], row["unit"], row["statistic"], json_or_none(row["parameters"])) and
                 clean(row["interval"]) == row["interval"])
 
