@@ -4,14 +4,22 @@
 usage: results/bench/load.py [--machines 1000] [--nights 90] [--figures 60] [--seed 1] [--fleet DIR]
                              [--only sqlite|postgresql] [--sizes 10,3,1] [--json FILE]
 
-At 1/10, 1/3 and the full number of machines it loads the fleet with `skidproof store add` and, in the same run, the rows that this
-made into empty tables of the same kind, with the same indexes: by bare COPY through one connection into PostgreSQL (Debian's, which it
-starts itself in a temporary folder), by executemany in one transaction into SQLite. Then it asks for one machine's history and for
+At 1/10, 1/3 and the full number of machines it loads the fleet with `skidproof store add`, from the start of the program to its end, and
+then, in the same run, the rows that this made into empty tables of the same kind: all tables, with the same indexes, settings and
+durability at the end, in the order in which the files bring them. That is done by bare COPY (text format, rows ready in a file) through
+one connection in one transaction into PostgreSQL (Debian's, which it starts itself in a temporary folder), and by executemany of
+rows ready in memory in one transaction into SQLite. So the bare side reads no results file, looks nothing up, packs no rows, and checks
+nothing; and it uses one connection where `add` uses a process for each processor. Then it asks for one machine's history and for
 the fleet. Exit code 1 where a target is missed: half the bare speed, 1 s, 3 s.
+
+load_cpu_s and bare_cpu_s are what all processors did for either side, the database server's part included; for a busy machine they
+say more than seconds do.
 """
 
 import argparse
+import contextlib
 import json
+import os
 import pathlib
 import random
 import resource
@@ -32,13 +40,42 @@ HISTORY_S, FLEET_S, RATIO = 1.0, 3.0, 0.5
 FIRST_OF_ALL = ("subjects", "figures", "tests", "texts", "clauses")  # tables that the others speak of
 
 
-def add(store, files):
-    """(seconds, seconds of its processors) that `skidproof store add` takes; the database server's are not in it."""
-    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-B", str(RESULTS / "skidproof"), "store", "add", "--store", store, *map(str, files)], check=True,
-                   stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.monotonic() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+class Clock:
+    """Seconds, and seconds of the processors: of this process, of those it waited for and of the database server."""
+
+    def __init__(self, server=None):
+        self.server, self.seconds, self.processors = server, 0.0, 0.0
+
+    def __enter__(self):
+        self.began = (time.monotonic(), self._processors())
+
+    def __exit__(self, *_):
+        self.seconds += time.monotonic() - self.began[0]
+        self.processors += self._processors() - self.began[1]
+
+    def _processors(self):
+        used = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        return used + (server_processors(self.server) if self.server else 0)
+
+
+def server_processors(server):
+    """Seconds of the server's processes, those that ended included."""
+    main, ticks = server.process.pid, 0
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text(errors="replace").rpartition(")")[2].split()
+            if main in (int(path.parent.name), int(fields[1])):
+                ticks += sum(map(int, fields[11:15] if int(path.parent.name) == main else fields[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def add(store, files, server=None):
+    """Clock of `skidproof store add`."""
+    clock = Clock(server)
+    with clock:
+        subprocess.run([sys.executable, "-B", str(RESULTS / "skidproof"), "store", "add", "--store", store, *map(str, files)], check=True,
+                       stdout=subprocess.DEVNULL)
+    return clock
 
 
 def tables():
@@ -46,51 +83,63 @@ def tables():
     return [*FIRST_OF_ALL, *load.TABLES]
 
 
+def in_file_order(table):
+    """SQL that gives a table's rows as the files bring them: run by run, and by what came first in them."""
+    keys = [column.name for column in schema.metadata.tables[table].primary_key.columns]
+    if "run" not in keys:
+        return f"SELECT * FROM {table} ORDER BY {','.join(keys)}"
+    rest = [f"t.{key}" for key in keys if key != "run"]
+    return f"SELECT t.* FROM {table} t JOIN runs r ON r.run = t.run ORDER BY {','.join(['r.source', 'r.started', *rest])}"
+
+
 def bare_copy(server, source, folder):
-    """Seconds that COPY takes for the rows of the database `source` in a new one, one connection, one transaction."""
+    """Clock of COPY for the rows of the database `source` in a new one, one connection, one transaction."""
     for table in tables():
         with open(folder / table, "wb") as out, database.engine_of(database.location(server.url(source))).connect() as connection:
-            connection.connection.cursor().copy_expert(f"COPY {table} TO STDOUT", out)
+            connection.connection.cursor().copy_expert(f"COPY ({in_file_order(table)}) TO STDOUT", out)
     target = server.create("bare")
     engine, _ = database.open_engine(target, create=True)
-    seconds = 0.0
+    checkpoint(target)
+    clock = Clock(server)
     with engine.connect() as connection:
         cursor = connection.connection.cursor()
         for table in tables():
             with open(folder / table, "rb") as stream:
-                began = time.monotonic()
-                cursor.copy_expert(f"COPY {table} FROM STDIN", stream, 1 << 18)
-                seconds += time.monotonic() - began
+                with clock:
+                    cursor.copy_expert(f"COPY {table} FROM STDIN", stream, 1 << 18)
             (folder / table).unlink()
-        began = time.monotonic()
-        connection.connection.commit()
-        seconds += time.monotonic() - began
+        with clock:
+            connection.connection.commit()
     engine.dispose()
     server.drop("bare")
-    return seconds
+    return clock
+
+
+def checkpoint(url):
+    """What was written before is on the disk: it is not paid for by what follows."""
+    with database.engine_of(database.location(url)).connect() as connection:
+        connection.exec_driver_sql("CHECKPOINT")
 
 
 def bare_executemany(source, target):
-    """Seconds that executemany takes for the rows of the SQLite file `source` in a new one, in one transaction."""
+    """Clock of executemany for the rows of the SQLite file `source` in a new one, in one transaction."""
     database.open_engine(target, create=True)[0].dispose()
     before = database.engine_of(database.location(source)).raw_connection()
     after = database.engine_of(database.location(target)).raw_connection()
     after.execute("BEGIN IMMEDIATE")
-    seconds = 0.0
+    clock = Clock()
     for table in tables():
-        rows = before.execute(f"SELECT * FROM {table}").fetchall()
+        rows = before.execute(in_file_order(table)).fetchall()
         marks = ",".join("?" * len(schema.metadata.tables[table].columns))
-        began = time.monotonic()
-        after.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
-        seconds += time.monotonic() - began
+        with clock:
+            after.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
         del rows
-    began = time.monotonic()
-    after.execute("COMMIT")
-    after.execute("PRAGMA wal_checkpoint(PASSIVE)")
-    seconds += time.monotonic() - began
+    with clock:
+        after.execute("COMMIT")
+        after.execute("PRAGMA wal_checkpoint(PASSIVE)")
     before.close()
     after.close()
-    return seconds
+    return clock
 
 
 def waits(store, seed):
@@ -118,7 +167,8 @@ def measure(kind, count, files, asked, folder, server):
     runs = count * asked.nights
     if kind == "postgresql":
         url = server.create("ours")
-        ours, processor = add(url, files)
+        checkpoint(url)
+        ours = add(url, files, server)
         bare = bare_copy(server, "ours", folder)
         history, whole = waits(url, asked.seed)
         with database.engine_of(database.location(url)).connect() as connection:
@@ -126,16 +176,16 @@ def measure(kind, count, files, asked, folder, server):
         server.drop("ours")
     else:
         path = folder / "ours.db"
-        ours, processor = add(str(path), files)
+        ours = add(str(path), files)
         bare = bare_executemany(str(path), str(folder / "bare.db"))
         history, whole = waits(str(path), asked.seed)
         size = path.stat().st_size
         for name in ("ours", "bare"):
             for extra in ("", "-wal", "-shm"):
                 (folder / f"{name}.db{extra}").unlink(missing_ok=True)
-    line = {"database": kind, "machines": count, "runs": runs, "measurements": runs * asked.figures, "load_s": round(ours, 2),
-            "load_cpu_s": round(processor, 2),
-            "bare_s": round(bare, 2), "ratio": round(bare / ours, 3), "measurements_per_s": round(runs * asked.figures / ours),
+    line = {"database": kind, "machines": count, "runs": runs, "measurements": runs * asked.figures, "load_s": round(ours.seconds, 2),
+            "load_cpu_s": round(ours.processors, 2), "bare_s": round(bare.seconds, 2), "bare_cpu_s": round(bare.processors, 2),
+            "ratio": round(bare.seconds / ours.seconds, 3), "measurements_per_s": round(runs * asked.figures / ours.seconds),
             "history_s": round(history, 3), "fleet_s": round(whole, 3), "megabytes": round(size / 1e6)}
     print("  ".join(f"{name} {value}" for name, value in line.items()), flush=True)
     return line

@@ -71,7 +71,7 @@ def invented_files():
 
 def without_forms():
     """The reader parses every line."""
-    return mock.patch.multiple(reader, take_apart=lambda block: [(line, *[b""] * 11) for line in io.BytesIO(block)],
+    return mock.patch.multiple(reader, take_apart=lambda block: [(line, *[b""] * 8) for line in io.BytesIO(block)],
                                PLAIN_TEST=lambda *_: None, PLAIN_BEGIN=lambda *_: None)
 
 

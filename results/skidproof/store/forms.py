@@ -9,7 +9,8 @@ import dataclasses
 import re
 
 SHAPES_KEPT = 20_000   # heads of lines that are known
-EVIDENCE_KEPT, EVIDENCE_BYTES = 10_000, 1000  # so much of what tests say is known
+NUMBERS_KEPT = 10_000
+LINES_KEPT, LINE_BYTES = 10_000, 2000  # of what comes again as it was
 NAMES_KEPT = 200_000   # of the dictionaries, between files
 
 _NUMBER = rb"-?(?!0[0-9])[0-9]{1,15}+(?:\.[0-9]{1,40}+)?+(?:[eE][-+]?[0-9]{1,2}+)?+"
@@ -20,22 +21,20 @@ _SIMPLE = rb'"[ !#-\[\]-~]*+"'  # in any case a JSON string
 _MEASUREMENT = (
     rb'(\{"type":"measurement","machine":' + _WORD + rb',"microarch":' + _WORD + rb',"name":' + _WORD + rb'),"value":(' + _NUMBER +
     rb')(,"unit":' + _WORD + rb',"statistic":' + _WORD + rb'),"n":([1-9][0-9]{0,8}+),"low":(null|' + _NUMBER + rb'),"high":(null|' +
-    _NUMBER + rb')(,"interval":' + _WORD + rb',"parameters":\{[^{}\n]*+\}),"noise":\{"involuntary_switches":' + _COUNT +
-    rb',"migrations":' + _COUNT + rb',"smi":' + _COUNT + rb',"steal_s":(' + _NUMBER + rb')\}\}')
-# All lines of a block, each as (line, head, value, unit, n, low, high, tail, switches, migrations, smi, steal); all but the line are empty
-# where it is no measurement of this form.
+    _NUMBER + rb')(,"interval":' + _WORD + rb',"parameters":\{[^{}\n]*+\}),"noise":\{([^{}\n]*+)\}\}')
+# All lines of a block, each as (line, head, value, unit, n, low, high, tail, noise); all but the line are empty where it is no
+# measurement of this form.
 take_apart = re.compile(rb"((?:" + _MEASUREMENT + rb"(?=\r?\n)|)[^\n]*+\n|[^\n]++)").findall
 PLAIN_TEST = re.compile(
     rb',"duration_s":(' + _NUMBER + rb'),"seed":' + _LONG_COUNT + rb',"repetition":' + _COUNT + rb',"iterations":' + _LONG_COUNT +
     rb',"comparisons":' + _LONG_COUNT + rb',"failures":\[\],"evidence":(\{.*\})(,"stage":' + _WORD + rb',"erratum":' + _WORD +
-    rb'),"repetitions":\{"n":' + _COUNT + rb',"k":' + _COUNT + rb',"voided":' + _COUNT + rb',"rate":(' + _NUMBER + rb'),"low":(null|' +
-    _NUMBER + rb'),"high":(null|' + _NUMBER + rb')\}\}\r?\n?').fullmatch
+    rb'),"repetitions":\{([^{}]*)\}\}\r?\n?').fullmatch
 TEST_START, TEST_SPLIT = b'{"type":"test",', b',"duration_s":'
 PLAIN_BEGIN = re.compile(
     rb'\{"type":"test-start","machine":(' + _SIMPLE + rb'),"microarch":' + _SIMPLE + rb',"id":(' + _SIMPLE +
     rb'),"clauses":\[(?:' + _SIMPLE + rb'(?:,' + _SIMPLE + rb')*)?\],"seed":' + _LONG_COUNT + rb',"repetition":' + _COUNT +
     rb',"started":' + _SIMPLE + rb'\}\r?\n?').fullmatch
-BEGIN_START = b'{"type":"test-start",'
+BEGIN_START, MACHINE_START = b'{"type":"test-start",', b'{"type":"machine",'
 TEST_HEAD_KEYS = {"type", "machine", "microarch", "id", "clauses", "citations", "status", "skip_category", "reason"}
 MEASUREMENT_KEYS = {"type", "machine", "microarch", "name", "value", "unit", "statistic", "n", "low", "high", "interval",
                     "parameters", "noise"}
@@ -51,6 +50,29 @@ class Shape:
     interval: int
     stand_in: str  # what stands for the row among the run's lines, behind the ids of the figure and the subject
     key: int       # of the subject and the figure
+
+
+class Numbers(dict):
+    """Of texts of numbers that often come again: the numbers and the texts; None where the text is not of the form."""
+
+    def __init__(self, form, *kinds):
+        super().__init__()
+        self.form, self.kinds = form, kinds
+
+    def __missing__(self, words):
+        if len(self) >= NUMBERS_KEPT:
+            self.clear()
+        match = self.form(words)
+        known = self[words] = match and (
+            tuple([None if text == b"null" else kind(text) for kind, text in zip(self.kinds, match.groups())]), b"\t".join(match.groups()))
+        return known
+
+
+noises = Numbers(re.compile(rb'"involuntary_switches":' + _COUNT + rb',"migrations":' + _COUNT + rb',"smi":' + _COUNT + rb',"steal_s":(' +
+                            _NUMBER + rb")").fullmatch, int, int, int, float)
+repetitions = Numbers(re.compile(rb'"n":' + _COUNT + rb',"k":' + _COUNT + rb',"voided":' + _COUNT + rb',"rate":(' + _NUMBER +
+                                 rb'),"low":(null|' + _NUMBER + rb'),"high":(null|' + _NUMBER + rb")").fullmatch,
+                      int, int, int, float, float, float)
 
 
 class Ids(dict):
@@ -79,7 +101,7 @@ class Dictionaries:
     def clear(self):
         self.numbers = {kind: {} for kind in (*self.KINDS, "places")}
         self.shapes = {}
-        self.evidence = {}    # rows of what was said of a test, by its JSON
+        self.lines = {}       # what comes again as it was: machine rows, and the evidence of tests
         self.forget_found()
 
     def forget_found(self):
@@ -104,8 +126,8 @@ class Dictionaries:
             self.ids.clear()
         return self.shapes.setdefault(key, shape)
 
-    def remember_evidence(self, said, rows):
-        if len(said) <= EVIDENCE_BYTES:
-            if len(self.evidence) >= EVIDENCE_KEPT:
-                self.evidence.clear()
-            self.evidence[said] = rows
+    def remember_line(self, said, meaning):
+        if len(said) <= LINE_BYTES:
+            if len(self.lines) >= LINES_KEPT:
+                self.lines.clear()
+            self.lines[said] = meaning

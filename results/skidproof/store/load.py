@@ -50,8 +50,8 @@ class FileReport:
 
 # COPY's text format, by type.
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
-_COPY = {type(None): lambda value: "\\N", bool: lambda value: "t" if value else "f", int: str, float: repr,
-         str: lambda value: value.translate(_ESCAPES), bytes: lambda value: "\\\\x" + value.hex()}
+_COPY = {type(None): {None: "\\N"}.get, bool: {True: "t", False: "f"}.get, int: int.__repr__, float: float.__repr__,
+         str: lambda value: value if value.isalnum() else value.translate(_ESCAPES), bytes: lambda value: "\\\\x" + value.hex()}
 
 
 def copy_line(row):
@@ -135,10 +135,10 @@ class SqliteTarget:
     def plain(self, number, plain, ids):
         """The measurements that were never parsed."""
         put, integers = self.buffers["measurements"].append, self.integers
-        for shape, value, n, low, high, switches, migrations, smi, steal in plain:
+        for shape, value, n, low, high, noise in plain:
             subject, figure, interval, _, _ = ids[shape]
             put((subject, figure, number, float(value), None if low == b"null" else float(low), None if high == b"null" else float(high),
-                 integers[n], interval, integers[switches], integers[migrations], integers[smi], float(steal)))
+                 integers[n], interval, *noise[0]))
 
     def rows(self, table, rows):
         self.buffers[table] += rows
@@ -256,11 +256,10 @@ class PostgresTarget:
     def plain(self, number, plain, ids):
         end = b"\t%d\n" % number
         self.measurements.append(end.join([
-            b"\t".join((ids[shape][3], value, low, high, n, switches, migrations, smi, steal))
-            for shape, value, n, low, high, switches, migrations, smi, steal in plain]) + end)
+            b"\t".join((ids[shape][3], value, low, high, n, noise[1])) for shape, value, n, low, high, noise in plain]) + end)
 
     def rows(self, table, rows):
-        self.buffers[table] += [copy_line(row).encode() for row in rows]
+        self.buffers[table].append("".join(map(copy_line, rows)).encode())
 
     def send(self):
         for copy, rows in ((COPY_PLAIN, self.measurements), *((self.copy[table], rows) for table, rows in self.buffers.items())):
@@ -523,7 +522,7 @@ class Loader:
 
 
 def _now():
-    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")
+    return datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None).isoformat(" ", "microseconds")
 
 
 def _stood_in_the_way(error):

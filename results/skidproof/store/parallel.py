@@ -13,6 +13,7 @@ from skidproof.cli import Complaint
 from skidproof.store import database, load
 
 PR_SET_PDEATHSIG = 1
+SAY_BYTES = 4 << 20  # of a file between what is said of its progress
 
 
 def add(engine, url, paths, jobs=None, progress=None):
@@ -112,8 +113,9 @@ def _load_one(loader, path, say):
 
     def progress(count):
         nonlocal done
-        say("bytes", count - done)
-        done = count
+        if count - done > SAY_BYTES:
+            say("bytes", count - done)
+            done = count
 
     try:
         with load.opened(path) as (stream, problem):

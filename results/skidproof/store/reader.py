@@ -8,8 +8,8 @@ import hashlib
 import json
 
 from skidproof import rows as rows_module
-from skidproof.store.forms import (BEGIN_START, MEASUREMENT_KEYS, NOISE, PLAIN_BEGIN, PLAIN_TEST, TEST_HEAD_KEYS, TEST_SPLIT, TEST_START, Shape,
-                                   take_apart)
+from skidproof.store.forms import (BEGIN_START, MACHINE_START, MEASUREMENT_KEYS, NOISE, PLAIN_BEGIN, PLAIN_TEST, TEST_HEAD_KEYS, TEST_SPLIT, TEST_START, Shape,
+                                   noises, repetitions, take_apart)
 from skidproof.store.values import (INT32, bool_or_none, clean, decode, int_or_none, json_or_none, key_text, real_or_none, seed_text,
                                     text_or_none, time_or_none)
 
@@ -83,7 +83,8 @@ class RunRows:
             self.count += len(self.raw)
             if not self.head_digest:
                 self.head_digest = hashlib.sha256(self.raw[0].rstrip(b"\r\n")).hexdigest()
-            self.hasher.update(b"".join(self.raw).replace(b"\r\n", b"\n"))
+            lines = b"".join(self.raw)
+            self.hasher.update(lines.replace(b"\r\n", b"\n") if b"\r" in lines else lines)
             if not self.raw[-1].endswith(b"\n"):
                 self.hasher.update(b"\n")
 
@@ -128,20 +129,22 @@ class Reader:
         for block in iter(lambda: stream.read(BLOCK), b""):
             if not block.endswith(b"\n"):
                 block += stream.readline(LONGEST_LINE)
-            for raw, head, value, unit, n, low, high, tail, switches, migrations, smi, steal in take_apart(block):
+            for raw, head, value, unit, n, low, high, tail, noise in take_apart(block):
                 number += 1
                 run = self.current
                 if head and run is not None:  # a measurement whose like was parsed before, mostly
                     shape = shapes.get((run.place, head, unit, tail))
-                    if shape is not None and shape.key not in run.seen:
+                    noise = noises[noise]
+                    if shape is not None and noise is not None and shape.key not in run.seen:
                         run.seen.add(shape.key)
-                        run.plain.append((shape, value, n, low, high, switches, migrations, smi, steal))
+                        run.plain.append((shape, value, n, low, high, noise))
                         run.lines.append(shape)
                         run.raw.append(raw)
                         run.size += len(raw)
                         continue
                 if run is None or not (raw.startswith(TEST_START) and self._known_test(run, raw) or
-                                       raw.startswith(BEGIN_START) and self._plain_begin(run, raw)):
+                                       raw.startswith(BEGIN_START) and self._plain_begin(run, raw) or
+                                       raw.startswith(MACHINE_START) and self._known_machine(run, raw)):
                     self._other_line(number, raw, stream)
             self.bytes += len(block)
             for run in list(self.open.values()):
@@ -173,27 +176,28 @@ class Reader:
         match = PLAIN_TEST(raw, at) if shape else None
         if match is None:
             return False
-        duration, seed, repetition, iterations, comparisons, evidence, tail, n, k, voided, rate, low, high = match.groups()
+        duration, seed, repetition, iterations, comparisons, evidence, tail, tried = match.groups()
         subject, tests, test_id, status, *before = shape
         test = tests.get(tail)
         repetition = int(repetition)
-        if test is None or hash(("test", subject, test_id, repetition)) in run.seen:
+        tried = repetitions[tried]
+        key = hash(("test", subject, test_id, repetition))
+        if test is None or tried is None or key in run.seen:
             return False
-        found = self.dictionaries.evidence.get(evidence)
+        found = self.dictionaries.lines.get(evidence)
         if found is None:
             try:
                 found = self._evidence_rows(decode(evidence.decode("utf-8")))
             except (ValueError, RecursionError):
                 return False
-            self.dictionaries.remember_evidence(evidence, found)
-        run.once("test", subject, test_id, repetition)
+            self.dictionaries.remember_line(evidence, found)
+        run.seen.add(key)
         run.open_test = None
         run.test_rows += 1
         test, erratum = test
         run.count_verdict(subject, status)
         run.add("verdicts", subject, test, repetition, status, *before, erratum, float(duration), seed.decode(), int(iterations),
-                int(comparisons), int(n), int(k), int(voided), float(rate), None if low == b"null" else float(low),
-                None if high == b"null" else float(high))
+                int(comparisons), *tried[0])
         self._add_evidence(run, subject, test, repetition, found)
         run.lines.append(raw.rstrip(b"\r\n"))
         self._count(run, raw)
@@ -214,6 +218,17 @@ class Reader:
             shape = self.dictionaries.remember((run.place, raw[:at]), (
                 subject, {}, row["id"], row["status"], text_or_none(row["skip_category"]), self._text(reason) if reason else None))
             shape[1][match.group(7)] = (test, text_or_none(row["erratum"]) or None)
+
+    def _known_machine(self, run, raw):
+        """Takes a machine row that said the same in another run."""
+        known = self.dictionaries.lines.get(raw)
+        if known is None or len(self.open) > 1:
+            return False
+        run.claims.add(known[0])
+        self._settle(run, *known)
+        run.lines.append(raw.rstrip(b"\r\n"))
+        self._count(run, raw)
+        return True
 
     def _plain_begin(self, run, raw):
         """Takes a test-start row: there is nothing to know of it but its line."""
@@ -337,20 +352,25 @@ class Reader:
     def _place(self, run, machine, row):
         """The subject of the machine from here on."""
         key = (key_text(text_or_none(row.get("host")) or "unknown"), key_text(machine), key_text(text_or_none(row.get("core_type")) or ""))
-        subject = run.subjects[machine] = self.dictionaries.number("subjects", key)
-        run.place = self.dictionaries.number("places", tuple(sorted(run.subjects.items())))
         provenance = rows_module.provenance(machine, row).lower().replace(" ", "-")
-        run.facts[subject] = (
+        return self._settle(run, machine, self.dictionaries.number("subjects", key), (
             provenance, *(text_or_none(row.get(name)) for name in ("vendor", "brand")),
             *(int_or_none(row.get(name), INT32) for name in ("family", "model", "stepping")),
             *(text_or_none(row.get(name)) for name in ("microcode", "microarch", "hypervisor", "os", "bios")),
             bool_or_none(row.get("pmu")), bool_or_none(row.get("sibling_thread")), json_or_none(row.get("capabilities")),
-            json_or_none(row.get("defects")))
+            json_or_none(row.get("defects"))))
+
+    def _settle(self, run, machine, subject, facts):
+        run.subjects[machine] = subject
+        run.place = self.dictionaries.number("places", tuple(sorted(run.subjects.items())))
+        run.facts[subject] = facts
         return subject
 
     def _machine(self, run, number, row, raw):
-        run.claims.add(row["machine"])
-        self._place(run, row["machine"], row)
+        machine = row["machine"]
+        run.claims.add(machine)
+        subject = self._place(run, machine, row)
+        self.dictionaries.remember_line(raw, (machine, subject, run.facts[subject]))
 
     def _subject(self, run, row):
         subject = run.subjects.get(row["machine"])
@@ -460,12 +480,12 @@ class Reader:
             self.problem(number, f"{row['name']} is measured a second time: kept, but not among the measurements", lost=False)
             return None
         run.seen.add(key)
-        _, head, value_text, unit, n, low, high, tail, *noise_texts = take_apart(raw)[0]
+        _, head, value_text, unit, n, low, high, tail, noise_text = take_apart(raw)[0]
         interval = self._text(row["interval"]) if isinstance(row.get("interval"), str) else None
-        if head and self._is_plain(row, figure_key):
+        if head and noises[noise_text] and self._is_plain(row, figure_key):
             shape = Shape(subject, figure, interval, json.dumps(row["microarch"]) + "," + json.dumps(row["machine"]), key)
             shape = self.dictionaries.remember((run.place, head, unit, tail), shape)
-            run.plain.append((shape, value_text, n, low, high, *noise_texts))
+            run.plain.append((shape, value_text, n, low, high, noises[noise_text]))
             run.lines.append(shape)
             self._count(run, raw)
             return True

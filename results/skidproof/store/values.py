@@ -76,7 +76,7 @@ def time_or_none(value):
         moment = datetime.datetime.fromisoformat(value[:-1])
     except ValueError:
         return None
-    return moment.strftime("%Y-%m-%d %H:%M:%S.%f").rjust(26, "0") if moment.tzinfo is None else None
+    return moment.isoformat(" ", "microseconds") if moment.tzinfo is None else None
 
 
 def digest_of(words):
