@@ -75,6 +75,23 @@ def without_forms():
                                PLAIN_TEST=lambda *_: None, PLAIN_BEGIN=lambda *_: None)
 
 
+def hostile_measurements(words):
+    """Two nights with the words in all places of a measurement, and numbers of all kinds."""
+    texts = []
+    for night in range(2):
+        rows = run_of(f"hostile {night} {words}")[:2]
+        for number, value in enumerate((0, -0.0, 5, -17, 1e-9, 1e22, 123456789012345678, 0.1 + 0.2, 5e-324, 1.7976931348623157e308)):
+            for place in ("name", "unit", "interval", "statistic", "parameters", None):
+                row = sample_runs.measurement("native", f"figure {number} {place}", value, "ns", value, None, bytes=number)
+                row["noise"] = {"involuntary_switches": number, "migrations": 0, "smi": 0, "steal_s": abs(value) if number < 4 else 0.5}
+                if place:
+                    row[place] = {words: f"{words}}}"} if place == "parameters" else words
+                rows.append(row)
+        text = text_of(rows)
+        texts.append(text if night else text.replace("\n", "\r\n"))
+    return "".join(texts)
+
+
 def rows_in(text):
     """The rows of each run of a file, by id."""
     found = {}
@@ -161,6 +178,34 @@ class StoreCases:
                 self.assertEqual(short[table], long[table], table)
         self.assertGreater(len(short["measurements"]), 100)
         self.assertGreater(len(short["evidence"]), 100)
+
+    def test_known_forms_load_as_unknown_ones_do_in_broken_files(self):
+        """The same of files with broken, doubled, torn and hostile lines; what is said of them is the same too."""
+        chance, runs = random.Random(7), fuzz_load.originals()
+        files = [fuzz_load.make_file(chance, runs, number) for number in range(150)]
+        files += [hostile_measurements(words).encode("utf-8", "surrogatepass") for words in HOSTILE]
+        found = []
+        for forms_known in (True, False):
+            self.store = self.new_store()
+            with contextlib.nullcontext() if forms_known else without_forms():
+                engine, url = database.open_engine(self.store, create=True)
+                loader = load.Loader(engine, url)
+                said = []
+                for number, data in enumerate(files):
+                    with mock.patch.object(reader, "BLOCK", (1 << 17, 1000, 50)[number % 3]):
+                        report = loader.load("x", io.BytesIO(data))
+                    said.append((report.rows, report.lost, [(problem.line, problem.words) for problem in report.problems]))
+                loader.finish()
+                with self.open() as store:
+                    rows = {run: store.run_rows(run) for run in store.runs().id}
+                loader.close()
+            held = self.held(keep=True)
+            del held["run_lines"]
+            found.append((said, rows, held))
+        self.assertEqual(found[0][0], found[1][0])
+        self.assertEqual(found[0][1], found[1][1])
+        self.assertEqual(found[0][2], found[1][2])
+        self.assertGreater(len(found[0][2]["measurements"]), 500)
 
     def test_columns_say_what_rows_say(self):
         self.add_text(text_of(run_of(microcode="0x2a", os="Linux 6.1", bios="Sample 1.0")))

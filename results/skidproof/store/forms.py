@@ -31,8 +31,8 @@ PLAIN_TEST = re.compile(
     rb'),"repetitions":\{([^{}]*)\}\}\r?\n?').fullmatch
 TEST_START, TEST_SPLIT = b'{"type":"test",', b',"duration_s":'
 PLAIN_BEGIN = re.compile(
-    rb'\{"type":"test-start","machine":(' + _SIMPLE + rb'),"microarch":' + _SIMPLE + rb',"id":(' + _SIMPLE +
-    rb'),"clauses":\[(?:' + _SIMPLE + rb'(?:,' + _SIMPLE + rb')*)?\],"seed":' + _LONG_COUNT + rb',"repetition":' + _COUNT +
+    rb'\{"type":"test-start","machine":(?!"")' + _SIMPLE + rb',"microarch":' + _SIMPLE + rb',"id":(?!"")' + _SIMPLE +
+    rb',"clauses":\[(?:' + _SIMPLE + rb'(?:,' + _SIMPLE + rb')*+)?+\],"seed":' + _LONG_COUNT + rb',"repetition":' + _COUNT +
     rb',"started":' + _SIMPLE + rb'\}\r?\n?').fullmatch
 BEGIN_START, MACHINE_START = b'{"type":"test-start",', b'{"type":"machine",'
 TEST_HEAD_KEYS = {"type", "machine", "microarch", "id", "clauses", "citations", "status", "skip_category", "reason"}

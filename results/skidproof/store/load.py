@@ -20,7 +20,7 @@ from skidproof.store.forms import Dictionaries
 from skidproof.store.reader import PIECE, STATUSES, Problem, Reader
 from skidproof.store.values import clean, decode, digest_of, key_text
 
-BATCH_RUNS = 128   # short runs of one transaction
+BATCH_RUNS = 256   # short runs of one transaction
 ATTEMPTS = 5       # of a transaction that other loaders stand in the way of
 DICTIONARY_LOCK, RUN_LOCKS = 8131002, 8131003  # of PostgreSQL's advisory locks
 TABLES = ("runs", "run_subjects", "run_lines", "measurements", "verdicts", "evidence", "failures", "errata", "defects",
@@ -51,7 +51,8 @@ class FileReport:
 # COPY's text format, by type.
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _COPY = {type(None): {None: "\\N"}.get, bool: {True: "t", False: "f"}.get, int: int.__repr__, float: float.__repr__,
-         str: lambda value: value if value.isalnum() else value.translate(_ESCAPES), bytes: lambda value: "\\\\x" + value.hex()}
+         str: lambda value: value if value.isprintable() and "\\" not in value else value.translate(_ESCAPES),
+         bytes: lambda value: "\\\\x" + value.hex()}
 
 
 def copy_line(row):
@@ -134,11 +135,11 @@ class SqliteTarget:
 
     def plain(self, number, plain, ids):
         """The measurements that were never parsed."""
-        put, integers = self.buffers["measurements"].append, self.integers
-        for shape, value, n, low, high, noise in plain:
-            subject, figure, interval, _, _ = ids[shape]
-            put((subject, figure, number, float(value), None if low == b"null" else float(low), None if high == b"null" else float(high),
-                 integers[n], interval, *noise[0]))
+        integers = self.integers
+        self.buffers["measurements"] += [
+            (subject, figure, number, float(value), None if low == b"null" else float(low), None if high == b"null" else float(high),
+             integers[n], interval, *noise[0])
+            for shape, value, n, low, high, noise in plain for subject, figure, interval, _, _ in (ids[shape],)]
 
     def rows(self, table, rows):
         self.buffers[table] += rows
@@ -463,7 +464,7 @@ class Loader:
                         for s, t, repetition, status, skip, reason, *rest in rows]
             elif table == "evidence":
                 rows = [(subjects[s], tests[t], number, repetition, texts[name], value, text)
-                        for s, t, repetition, name, value, text in rows]
+                        for s, t, repetition, said in rows for name, value, text in said]
             elif table == "failures":
                 rows = [(subjects[s], tests[t], number, *rest) for s, t, *rest in rows]
             else:

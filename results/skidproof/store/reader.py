@@ -45,7 +45,7 @@ class RunRows:
         self.counts = {}          # of verdicts, by subject, in the order of STATUSES
         self.test_rows = 0
         self.seen = set()         # verdicts, figures … that may be there once
-        self.open_test = None
+        self.open_test = False
         self.numbers = dict.fromkeys(("unmeasured", "other_rows"), 0)
         self.state = None         # the loader's
         self.clear()
@@ -192,13 +192,13 @@ class Reader:
                 return False
             self.dictionaries.remember_line(evidence, found)
         run.seen.add(key)
-        run.open_test = None
+        run.open_test = False
         run.test_rows += 1
         test, erratum = test
         run.count_verdict(subject, status)
         run.add("verdicts", subject, test, repetition, status, *before, erratum, float(duration), seed.decode(), int(iterations),
                 int(comparisons), *tried[0])
-        self._add_evidence(run, subject, test, repetition, found)
+        run.add("evidence", subject, test, repetition, found)
         run.lines.append(raw.rstrip(b"\r\n"))
         self._count(run, raw)
         return True
@@ -232,13 +232,9 @@ class Reader:
 
     def _plain_begin(self, run, raw):
         """Takes a test-start row: there is nothing to know of it but its line."""
-        match = PLAIN_BEGIN(raw)
-        if match is None or len(self.open) > 1:
+        if not PLAIN_BEGIN(raw) or len(self.open) > 1:
             return False
-        machine, test, _, repetition = match.groups()
-        run.open_test = (machine[1:-1].decode(), test[1:-1].decode(), int(repetition))
-        if not run.open_test[0] or not run.open_test[1]:
-            return False
+        run.open_test = True
         run.lines.append(raw.rstrip(b"\r\n"))
         self._count(run, raw)
         return True
@@ -283,7 +279,7 @@ class Reader:
         self.problem(number, words)
         if self.current is not None:
             self.current.damaged = True
-            self.current.open_test = None
+            self.current.open_test = False
         if is_run or raw.startswith((b'{"type":"run",', b'{"type": "run",')):  # what follows is not of the run before
             self.current = None
             self.lost_run = "its `run` row is unusable"
@@ -382,10 +378,9 @@ class Reader:
         return self.dictionaries.number("texts", clean(words))
 
     def _test_start(self, run, number, row, raw):
-        key = (row["machine"], row["id"], row.get("repetition"))
         if run.open_test and self._rivals(run, row["machine"]):
             return self._mixed(run, number, row["machine"])
-        run.open_test = key
+        run.open_test = True
         return None
 
     def _rivals(self, run, machine):
@@ -407,7 +402,7 @@ class Reader:
         if int_or_none(repetition, INT32) is None:
             self.problem(number, "a `test` row with an unusable `repetition`: kept, but not among the verdicts", lost=False)
             return None
-        run.open_test = None
+        run.open_test = False
         run.test_rows += 1
         clauses = [clause for clause in row.get("clauses", ()) if isinstance(clause, str)]
         test = dictionaries.number("tests", (key_text(row["id"]), json_or_none(clauses), text_or_none(row.get("stage")) or ""))
@@ -425,16 +420,12 @@ class Reader:
                 seed_text(row.get("seed")), int_or_none(row.get("iterations")), int_or_none(row.get("comparisons")),
                 int_or_none(tried.get("n"), INT32), int_or_none(tried.get("k"), INT32), int_or_none(tried.get("voided"), INT32),
                 real_or_none(tried.get("rate")), real_or_none(tried.get("low")), real_or_none(tried.get("high")))
-        self._add_evidence(run, subject, test, repetition, self._evidence_rows(row.get("evidence", {})))
+        run.add("evidence", subject, test, repetition, self._evidence_rows(row.get("evidence", {})))
         for index, message in enumerate(row.get("failures", ())):
             words = message if isinstance(message, str) else json_or_none(message)
             run.add("failures", subject, test, repetition, index, clean(words or ""))
         self._remember_test(run, raw, row, subject, test)
         return None
-
-    def _add_evidence(self, run, subject, test, repetition, rows):
-        if rows:
-            run.tables.setdefault("evidence", []).extend([(subject, test, repetition, *row) for row in rows])
 
     def _evidence_rows(self, evidence):
         """(name, figure, text) of each."""
