@@ -136,10 +136,10 @@ class SqliteTarget:
     def plain(self, number, plain, ids):
         """The measurements that were never parsed."""
         integers = self.integers
-        self.buffers["measurements"] += [
+        self.dbapi.executemany(self.insert["measurements"], [
             (subject, figure, number, float(value), None if low == b"null" else float(low), None if high == b"null" else float(high),
              integers[n], interval, *noise[0])
-            for shape, value, n, low, high, noise in plain for subject, figure, interval, _, _ in (ids[shape],)]
+            for shape, value, n, low, high, noise in plain for subject, figure, interval, _, _ in (ids[shape],)])
 
     def rows(self, table, rows):
         self.buffers[table] += rows
@@ -317,7 +317,7 @@ class Loader:
         self.sqlite = database.is_sqlite(engine)
         self.target = SqliteTarget(engine, lock) if self.sqlite else PostgresTarget(engine)
         self.dictionaries = Dictionaries()
-        self.batch, self.batch_size = [], 0   # (run, report)
+        self.batch, self.batch_ids, self.batch_size = [], set(), 0  # (run, report)
         self.long = []                        # runs of which a part is in the open transaction
         self.again = set()                    # ids of long runs that replace what is stored
         self.report = None
@@ -349,7 +349,7 @@ class Loader:
     def _undo(self):
         self.target.rollback()
         self.dictionaries.forget_found()
-        self.batch, self.batch_size, self.long = [], 0, []
+        self.batch, self.batch_ids, self.batch_size, self.long = [], set(), 0, []
 
     def finish(self):
         self.flush()
@@ -360,9 +360,10 @@ class Loader:
 
     def _take(self, run, last):
         if run.state is None and last:
-            if any(other.id == run.id for other, _ in self.batch):
+            if run.id in self.batch_ids:
                 self.flush()
             self.batch.append((run, self.report))
+            self.batch_ids.add(run.id)
             self.batch_size += run.size
             if len(self.batch) >= BATCH_RUNS or self.batch_size > PIECE:
                 self.flush()
@@ -389,7 +390,7 @@ class Loader:
                     raise
         for (run, report), outcome in zip(self.batch, outcomes):
             report.runs[outcome].append(run.id)
-        self.batch, self.batch_size = [], 0
+        self.batch, self.batch_ids, self.batch_size = [], set(), 0
 
     def _flush_once(self):
         ids = [run.id for run, _ in self.batch]
