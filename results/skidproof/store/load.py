@@ -20,7 +20,7 @@ from skidproof.store.forms import Dictionaries
 from skidproof.store.reader import PIECE, STATUSES, Problem, Reader
 from skidproof.store.values import clean, decode, digest_of, key_text
 
-BATCH_RUNS = 256   # short runs of one transaction
+BATCH_RUNS = 128   # short runs of one transaction
 ATTEMPTS = 5       # of a transaction that other loaders stand in the way of
 DICTIONARY_LOCK, RUN_LOCKS = 8131002, 8131003  # of PostgreSQL's advisory locks
 TABLES = ("runs", "run_subjects", "run_lines", "measurements", "verdicts", "evidence", "failures", "errata", "defects",
