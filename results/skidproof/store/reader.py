@@ -8,8 +8,8 @@ import hashlib
 import json
 
 from skidproof import rows as rows_module
-from skidproof.store.forms import (BEGIN_START, MACHINE_START, MEASUREMENT_KEYS, NOISE, PLAIN_BEGIN, PLAIN_TEST, TEST_HEAD_KEYS, TEST_SPLIT, TEST_START, Shape,
-                                   noises, repetitions, take_apart)
+from skidproof.store.forms import (BEGIN_START, MACHINE_START, MEASUREMENT_KEYS, NOISE, PLAIN_BEGIN, PLAIN_TEST, TEST_HEAD_KEYS,
+                                   TEST_SPLIT, TEST_START, Shape, noises, repetitions, take_apart)
 from skidproof.store.values import (INT32, bool_or_none, clean, decode, int_or_none, json_or_none, key_text, real_or_none, seed_text,
                                     text_or_none, time_or_none)
 
