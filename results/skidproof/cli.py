@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import importlib
+import json
 import os
 import pathlib
 import signal
@@ -108,6 +109,26 @@ def whole_file(path, mode="w"):
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def share(words):
+    """argparse's type of a share between 0 and 1, neither of which it is."""
+    value = float(words)
+    if not 0 < value < 1:
+        raise ValueError(words)
+    return value
+
+
+def answer(path, document, words):
+    """What a verb found: `words` on standard output, and as JSON into the file `path`; with "-", the JSON alone."""
+    if path == "-":
+        print(json.dumps(document))
+        return
+    if path:
+        with whole_file(path) as stream:
+            json.dump(document, stream)
+            stream.write("\n")
+    print(words)
 
 
 def main(arguments):

@@ -488,7 +488,7 @@ def parse(arguments):
     parser.add_argument("--store", metavar="STORE",
                         help="where run: and host: are looked up (default: $SKIDPROOF_STORE, then skidproof.db here)")
     parser.add_argument("--machine", metavar="NAME", help="of this machine of the rows (default: the one with most results on both sides)")
-    parser.add_argument("--rate", type=share, default=RATE, metavar="SHARE",
+    parser.add_argument("--rate", type=cli.share, default=RATE, metavar="SHARE",
                         help="of the figures called different, how much may be chance (default: %(default)s)")
     parser.add_argument("--across", action="store_true", help="compare a model with silicon all the same")
     parser.add_argument("--all", action="store_true", help="list the figures that do not differ too, with what could have been seen")
@@ -496,13 +496,6 @@ def parse(arguments):
     parser.add_argument("--html", metavar="FILE", help="the same as a page that opens from disk")
     parser.add_argument("--json", metavar="FILE", help='everything as one JSON object; "-" is standard output')
     return parser.parse_args(arguments)
-
-
-def share(words):
-    value = float(words)
-    if not 0 < value < 1:
-        raise ValueError(words)
-    return value
 
 
 def main(arguments):
@@ -518,15 +511,7 @@ def main(arguments):
         from skidproof.report.comparison import comparison_page
         with cli.whole_file(options.html) as stream:
             stream.write(comparison_page(found))
-    if options.json == "-":
-        json.dump(as_json(found), sys.stdout)
-        print()
-    elif options.json:
-        with cli.whole_file(options.json) as stream:
-            json.dump(as_json(found), stream)
-            stream.write("\n")
-    if options.json != "-":
-        print(text(found, options.all, color=sys.stdout.isatty() and not os.environ.get("NO_COLOR")))
+    cli.answer(options.json, as_json(found), text(found, options.all, color=sys.stdout.isatty() and not os.environ.get("NO_COLOR")))
     return cli.EXIT_FAILED if found.worse else cli.EXIT_HELD
 
 

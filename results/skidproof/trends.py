@@ -431,7 +431,7 @@ def parse(arguments):
     parser.add_argument("--host", metavar="GLOB", help="only these hosts; nothing is written then")
     parser.add_argument("--since", metavar="DATE", type=date,
                         help="only nights since then, such as 2026-11-01 (UTC); nothing is written then")
-    parser.add_argument("--rate", type=share, default=RATE, metavar="SHARE",
+    parser.add_argument("--rate", type=cli.share, default=RATE, metavar="SHARE",
                         help="of the changes called, how much may be chance (default: %(default)s)")
     parser.add_argument("--dry-run", action="store_true", help="write nothing")
     parser.add_argument("--json", metavar="FILE", help='what was found as one JSON object; "-" is standard output')
@@ -442,13 +442,6 @@ def date(words):
     return pd.to_datetime(words, utc=True)
 
 
-def share(words):
-    value = float(words)
-    if not 0 < value < 1:
-        raise ValueError(words)
-    return value
-
-
 def main(arguments):
     from skidproof import store as stores
     options = parse(arguments)
@@ -457,15 +450,7 @@ def main(arguments):
             found = find(store, since=options.since, hosts=options.host, rate=options.rate)
         else:
             found = update(store, rate=options.rate)
-    if options.json == "-":
-        json.dump(as_json(found), sys.stdout)
-        print()
-    elif options.json:
-        with cli.whole_file(options.json) as stream:
-            json.dump(as_json(found), stream)
-            stream.write("\n")
-    if options.json != "-":
-        print(text(found, color=sys.stdout.isatty() and not os.environ.get("NO_COLOR")))
+    cli.answer(options.json, as_json(found), text(found, color=sys.stdout.isatty() and not os.environ.get("NO_COLOR")))
     return cli.EXIT_HELD
 
 

@@ -589,8 +589,8 @@ class OutOfAStore(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
         self.store = str(self.folder / "x.db")
-        for name, rows in (("m", sample_runs.model_run()), ("n", sample_runs.native_run())):
-            sample_runs.write(self.folder / f"{name}.jsonl", rows)
+        for name, run in (("m", sample_runs.model_run()), ("n", sample_runs.native_run())):
+            sample_runs.write(self.folder / f"{name}.jsonl", run)
         subprocess.run([sys.executable, "-B", RESULTS / "skidproof", "store", "add", "--store", self.store, self.folder], check=True, capture_output=True)
 
     def test_a_stored_run_exports_as_its_file(self):

@@ -4,7 +4,6 @@ import hashlib
 import json
 import pathlib
 import random
-import re
 import subprocess
 import sys
 import tempfile

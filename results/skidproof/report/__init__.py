@@ -1,13 +1,11 @@
 """`skidproof report`: HTML pages that need no other file and no network: of runs, of a machine's history, of a fleet."""
 
 import datetime
-import json
 import pathlib
 import re
-import sys
 
 from skidproof import rows
-from skidproof.cli import EXIT_HARNESS, EXIT_HELD, OUTPUTS, Parser, complain, result_files, usage, whole_file
+from skidproof.cli import EXIT_HARNESS, EXIT_HELD, OUTPUTS, Parser, answer, complain, result_files, usage, whole_file
 
 EXAMPLES = """\
 Examples:
@@ -158,12 +156,5 @@ def main(arguments):
         complain(f"cannot write {error.filename or out}: {error.strerror}", "choose another place with --out DIR")
         return EXIT_HARNESS
     said = f"{out / name}" + (f" ({len(named)} plots beside it, PNG and SVG)" if named else "")
-    if options.json:
-        found = json.dumps({"report": str(out / name), "files": files}, indent=2)
-        if options.json == "-":
-            said = found
-        else:
-            with whole_file(options.json) as stream:
-                stream.write(found + "\n")
-    print(said, file=sys.stdout)
+    answer(options.json, {"report": str(out / name), "files": files}, said)
     return EXIT_HELD

@@ -3,9 +3,8 @@
 import datetime
 
 from skidproof.report import spark
-from skidproof.report.parts import (REAL, Cell, Ids, badge, bullets, card, cards, clipped, code, contents, date, details, document, figure,
-                                    number, plural,
-                                    section, status_cell, table, text, warning)
+from skidproof.report.parts import (REAL, Cell, Ids, Sections, badge, bullets, card, cards, clipped, code, date, details, figure, number,
+                                    plural, status_cell, table, text, warning)
 from skidproof.report.stored import figure_words, json_of, kind_of, moment, parameters_words, records, value
 
 MOST_DRAWN = 40
@@ -19,20 +18,13 @@ def comparison_page(comparison, written=None):
     written = written or datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     figures, verdicts = records(comparison.figures), records(comparison.verdicts)
     ids = Ids()
-    entries, body = [], []
-
-    def add(words, inside):
-        if inside:
-            name = ids.new(words)
-            entries.append((name, words))
-            body.append(section(name, text(words), inside))
-
-    add("Figures side by side", forest(comparison, figures, ids))
-    add("Verdicts that differ", verdict_table(verdicts))
-    add("The two sides", sides(comparison))
-    add("All figures", figure_table(figures))
+    sections = Sections(ids)
+    sections.add("Figures side by side", forest(comparison, figures, ids))
+    sections.add("Verdicts that differ", verdict_table(verdicts))
+    sections.add("The two sides", sides(comparison))
+    sections.add("All figures", figure_table(figures))
     title = f"{clipped(comparison.a.name, 80)} against {clipped(comparison.b.name, 80)}"
-    return document(title, lead(comparison, figures, verdicts) + contents(entries), "\n".join(body), written)
+    return sections.page(title, lead(comparison, figures, verdicts), written)
 
 
 def side_words(side):

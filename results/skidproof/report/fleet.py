@@ -5,9 +5,8 @@ import glob
 
 from skidproof import rows
 from skidproof.report.history import flaky_of
-from skidproof.report.parts import (BADGES, SHOWN_STATUSES, Cell, Ids, badge, bullets, card, cards, clipped, code, contents, date, details,
-                                    document, number,
-                                    plural, section, status_cell, table, text)
+from skidproof.report.parts import (BADGES, SHOWN_STATUSES, Cell, Ids, Sections, badge, bullets, card, cards, clipped, code, date,
+                                    details, number, plural, status_cell, table, text)
 from skidproof.report.stored import (RANK, attributed_words, effect_words, figure_words, json_of, kind_of, machine_words, moment, night,
                                      records, value)
 from skidproof.report.tests import clause_order
@@ -34,20 +33,13 @@ def page_of(subjects, bad, clauses, errata, changes, flaky, written=None, link=N
     """The HTML. `bad`: {subject: [(test, status)]} of last nights; `clauses`: {test: [clause]}; the others are lists of mappings."""
     written = written or datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     ids = Ids()
-    entries, body = [], []
-
-    def add(words, inside):
-        if inside:
-            name = ids.new(words)
-            entries.append((name, words))
-            body.append(section(name, text(words), inside))
-
-    add("Machines", machines(subjects, link))
-    add("Clauses that did not hold", clause_matrix(subjects, bad, clauses))
-    add("Errata by machine", errata_summary(errata) + errata_matrix(errata))
-    add("Newest changes", newest(changes))
-    add("Flaky tests", flaky_table(flaky))
-    return document("Fleet", lead(subjects, errata, changes, flaky) + contents(entries), "\n".join(body), written)
+    sections = Sections(ids)
+    sections.add("Machines", machines(subjects, link))
+    sections.add("Clauses that did not hold", clause_matrix(subjects, bad, clauses))
+    sections.add("Errata by machine", errata_summary(errata) + errata_matrix(errata))
+    sections.add("Newest changes", newest(changes))
+    sections.add("Flaky tests", flaky_table(flaky))
+    return sections.page("Fleet", lead(subjects, errata, changes, flaky), written)
 
 
 def weight(subject):

@@ -4,9 +4,8 @@ import datetime
 
 from skidproof import rows
 from skidproof.report import spark
-from skidproof.report.parts import (REAL, SHOWN_STATUSES, Cell, Ids, badge, bullets, card, cards, clipped, code, contents, date, details,
-                                    document, figure,
-                                    number, plural, section, status_cell, table, text)
+from skidproof.report.parts import (REAL, SHOWN_STATUSES, Cell, Ids, Sections, badge, bullets, card, cards, clipped, code, date, details,
+                                    figure, number, plural, status_cell, table, text)
 from skidproof.report.stored import (RANK, attributed_words, effect_words, figure_words, kind_of, machine_words, moment, night,
                                      parameters_words, plain,
                                      records, value)
@@ -54,24 +53,17 @@ def page_of(about, facts, history, changes, verdicts, flaky=None, written=None):
     tests = Verdicts(verdicts, nights)
     ids = Ids()
     banner = f"{'SILICON' if kind_of(about) == 'SILICON' else badge_words(about)} · {machine_words(about)}"
-    entries, body = [], []
-
-    def add(words, inside):
-        if inside:
-            name = ids.new(words)
-            entries.append((name, words))
-            body.append(section(name, text(words), inside))
-
+    sections = Sections(ids)
     for one in changed[:MOST_TRENDS]:  # their names are known before the table that links to them
         one.anchor = f"figure-{slug_of(ids, one)}"
-    add("Figures over time", overview(figures, nights))
-    add("Figures that changed", trends_part(changed, nights, banner, ids))
-    add("Verdicts that changed", tests.strips())
-    add("Flaky tests", flaky_part(flaky))
-    add("What changed on the machine", facts_part(nights))
-    add("All values and nights", every_value(figures, nights) + all_nights(nights))
+    sections.add("Figures over time", overview(figures, nights))
+    sections.add("Figures that changed", trends_part(changed, nights, banner, ids))
+    sections.add("Verdicts that changed", tests.strips())
+    sections.add("Flaky tests", flaky_part(flaky))
+    sections.add("What changed on the machine", facts_part(nights))
+    sections.add("All values and nights", every_value(figures, nights) + all_nights(nights))
     title = f"History of {machine_words(about)}"
-    return document(title, lead(about, nights, figures, changed, tests, flaky, title) + contents(entries), "\n".join(body), written)
+    return sections.page(title, lead(about, nights, figures, changed, tests, flaky, title), written)
 
 
 def slug_of(ids, one):

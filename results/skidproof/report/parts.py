@@ -228,6 +228,24 @@ def contents(entries, words="Contents"):
     return f'<nav class="contents" aria-label="{text(words)}"><h2>{text(words)}</h2><ol>{links}</ol></nav>' if entries else ""
 
 
+class Sections:
+    """The parts of a page, which its contents list."""
+
+    def __init__(self, ids):
+        self.ids, self.entries, self.bodies = ids, [], []
+
+    def add(self, words, inside):
+        """Nothing where there is nothing inside."""
+        if inside:
+            name = self.ids.new(words)
+            self.entries.append((name, words))
+            self.bodies.append(section(name, text(words), inside))
+
+    def page(self, title, lead, written):
+        """The whole document; `written`: when, as text."""
+        return document(title, lead + contents(self.entries), "\n".join(self.bodies), written)
+
+
 def told_apart(body):
     """Regions of the same name get a number: who walks from region to region hears which."""
     counts = {}
