@@ -9,7 +9,7 @@ build_packages=(g++ cmake ninja-build ccache git libasmjit-dev libzydis-dev libf
   libexpected-dev libcli11-dev libgtest-dev libgmock-dev libbenchmark-dev libzstd-dev libxxhash-dev python3
   python3-matplotlib)
 # What the whole test run needs besides.
-test_packages=(python3-jsonschema python3-prometheus-client python3-pandas python3-scipy python3-sqlalchemy python3-alembic
+test_packages=(pyflakes3 python3-jsonschema python3-prometheus-client python3-pandas python3-scipy python3-sqlalchemy python3-alembic
   python3-psycopg2 python3-ujson python3-fastapi python3-uvicorn python3-httpx python3-junitparser python3-tap python3-yaml
   python3-more-itertools postgresql prometheus prometheus-node-exporter chromium clang-14 clang-tidy-14 clang-format-14
   libclang-rt-14-dev valgrind)
