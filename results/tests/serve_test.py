@@ -120,7 +120,8 @@ class Refusals(Served):
                 ("/api/v1/tests", {"status": "good"}, 400, "status"), ("/api/v1/tests", {"limit": 0}, 400, "limit"),
                 ("/api/v1/tests", {"limit": 10**9}, 400, "limit"), ("/api/v1/tests", {"nonsense": 1}, 400, "nonsense"),
                 ("/api/v1/tests", {"after": "xx"}, 400, "go on"), ("/api/v1/machines", {"after": "-1"}, 400, "after"),
-                ("/api/v1/tests", {"since": "yesterday"}, 400, "yesterday"), ("/api/v1/errata", {"test": "a"}, 400, "test"),
+                ("/api/v1/tests", {"since": "yesterday"}, 400, "yesterday"),
+                ("/api/v1/tests", {"until": ""}, 400, "no date"), ("/api/v1/errata", {"test": "a"}, 400, "test"),
                 ("/api/v1/machines/99", {}, 404, "99"), ("/api/v1/machines/abc", {}, 400, "subject"), ("/machines/99999999999999", {}, 400, "subject"),
                 ("/runs/none", {}, 404, "none"), ("/api/v1/runs/none", {}, 404, "none"), ("/nowhere", {}, 404, "Not Found"),
                 ("/api/v1/tests", {"test": "a\0b"}, 400, "characters")):

@@ -208,6 +208,10 @@ def lists(app, store):
         listing(app, store, kind)
 
 
+def time_of(words):
+    return None if words is None else moment(words)
+
+
 def listing(app, store, kind):
     @app.get(f"/api/v1/{kind}", tags=[kind], name=kind, description=f"The {kind} that the filters leave, in the store's order.")
     def listed(machine: str = Query(None, **NAME, description="A host or a machine's name; * and ? are wildcards."),
@@ -218,7 +222,7 @@ def listing(app, store, kind):
                erratum: str = Query(None, **NAME), since: str = Query(None, max_length=40, description="UTC, as 2026-03-01 or with a time."),
                until: str = Query(None, max_length=40), limit: int = LIMIT, after: str = AFTER):
         found, following = store.query(kind, limit, after, machine=machine, run=run, test=test, status=status, figure=figure, erratum=erratum,
-                                       since=since and moment(since), until=until and moment(until))
+                                       since=time_of(since), until=time_of(until))
         return page_of(found.to_dict("records"), following)
 
 
