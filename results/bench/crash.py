@@ -62,7 +62,7 @@ class Series:
     """Counts and says how each end went."""
 
     def __init__(self, clean):
-        self.clean, self.bad = clean, 0
+        self.clean, self.bad, self.amid = clean, 0, 0
 
     def compare(self, what, store, partly):
         found = held(store)
@@ -77,6 +77,7 @@ def kill_loader(series, store, files, moment, what):
             loader.wait(moment)
         except subprocess.TimeoutExpired:
             loader.send_signal(signal.SIGKILL)
+            series.amid += 1
     partly = whole(store) if _exists(store) else 0
     code, words, _ = add(store, files)
     assert code == 0, words
@@ -172,13 +173,15 @@ def main(arguments):
         assert code == 0, words
         series = Series(held(clean_store))
         size = pathlib.Path(clean_store).stat().st_size // 1024
-        print(f"a clean load takes {seconds:.1f} s: {series.clean['runs'][0]} runs, {series.clean['measurements'][0]} measurements",
-              flush=True)
         server.start()
+        code, words, of_postgres = add(server.create("clean"), files)
+        assert code == 0, words
+        print(f"a clean load takes {seconds:.1f} s into SQLite and {of_postgres:.1f} s into PostgreSQL: {series.clean['runs'][0]} runs, "
+              f"{series.clean['measurements'][0]} measurements", flush=True)
         for number in range(asked.kills):
             postgres = number % 2 == 1
             store = server.create(f"kill{number}") if postgres else str(folder / f"kill{number}.db")
-            moment = chance.uniform(0.1, seconds)
+            moment = chance.uniform(0.1, of_postgres if postgres else seconds)
             name = "PostgreSQL" if postgres else "SQLite"
             kill_loader(series, store, files, moment, f"kill -9 of the loader into {name} after {moment:.2f} s")
             if postgres:
@@ -187,7 +190,7 @@ def main(arguments):
                 for path in folder.glob(f"kill{number}.db*"):
                     path.unlink()
         for number in range(asked.server_kills):
-            kill_server(series, server, files, chance.uniform(0.3, seconds), number)
+            kill_server(series, server, files, chance.uniform(0.3, of_postgres), number)
         for number in range(asked.full_disks):
             if number % 3 == 2:
                 fill_server_disk(series, folder, files, int(size * chance.uniform(0.3, 0.8)))
@@ -196,6 +199,7 @@ def main(arguments):
     finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
+    print(f"{series.amid} of {asked.kills} loaders were killed before they had ended")
     print("all equal a clean load" if not series.bad else f"{series.bad} differ")
     return 1 if series.bad else 0
 
