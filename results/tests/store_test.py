@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import pathlib
 import random
+import re
 import resource
 import signal
 import sqlite3
@@ -103,6 +104,17 @@ def rows_in(text):
     return found
 
 
+def half_numbers(lines):
+    """The run once for each text that is nearly a number, which stands behind a colon of each of its lines."""
+    out = []
+    for number, words in enumerate((b"6.", b"1e", b"1e+", b"-", b".5", b"1.e5", b"-.1", b"6.1e", b"0x1")):
+        head = json.loads(lines[0]) | {"id": f"half-{number}"}
+        out.append(json.dumps(head, separators=(",", ":")).encode())
+        out += [re.sub(rb'"(value|low|high|n|duration_s|iterations|steal_s|rate)":-?[0-9.]+', rb'"\1":' + words, line, count=1 + at % 3)
+                for at, line in enumerate(lines[1:])]
+    return b"\n".join(out) + b"\n"
+
+
 class Case(unittest.TestCase):
     """A temporary folder, and what runs the verb."""
 
@@ -183,6 +195,7 @@ class StoreCases:
         """The same of files with broken, doubled, torn and hostile lines; what is said of them is the same too."""
         chance, runs = random.Random(7), fuzz_load.originals()
         files = [fuzz_load.make_file(chance, runs, number) for number in range(150)]
+        files += [half_numbers(lines) for lines in runs]
         files += [hostile_measurements(words).encode("utf-8", "surrogatepass") for words in HOSTILE]
         found = []
         for forms_known in (True, False):
