@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import importlib
 import json
+import math
 import os
 import pathlib
 import signal
@@ -117,6 +118,21 @@ def share(words):
     if not 0 < value < 1:
         raise ValueError(words)
     return value
+
+
+def plain(value):
+    """A value as JSON can say it: numbers that are none are null, NumPy's and pandas' are Python's, times are text in UTC."""
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if hasattr(value, "isoformat"):
+        return None if value != value else value.isoformat().removesuffix("+00:00") + "Z"
+    if hasattr(value, "item"):
+        return plain(value.item())
+    if isinstance(value, dict):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    return value if value is None or isinstance(value, (bool, int, str)) else None
 
 
 def answer(path, document, words):

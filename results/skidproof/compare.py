@@ -517,16 +517,8 @@ def main(arguments):
 
 def as_json(found):
     """The comparison as plain values; what is not a finite number is null."""
-    def plain(value):
-        if isinstance(value, dict):
-            return {key: plain(item) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [plain(item) for item in value]
-        if isinstance(value, np.generic):
-            value = value.item()
-        return None if isinstance(value, float) and not math.isfinite(value) else value
     figures = found.figures.assign(parameters=found.figures.parameters.map(json.loads)).to_dict("records")
-    return plain({"a": dataclasses.asdict(found.a), "b": dataclasses.asdict(found.b), "notes": found.notes, "rate": found.rate,
+    return cli.plain({"a": dataclasses.asdict(found.a), "b": dataclasses.asdict(found.b), "notes": found.notes, "rate": found.rate,
                   "common": found.common, "worse": found.worse, "figures": figures, "verdicts": found.verdicts.to_dict("records")})
 
 

@@ -456,18 +456,8 @@ def main(arguments):
 
 def as_json(found):
     """The trends as plain values; what is not a finite number is null."""
-    def plain(value):
-        if isinstance(value, dict):
-            return {key: plain(item) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [plain(item) for item in value]
-        if isinstance(value, datetime.datetime):
-            return value.isoformat()
-        if isinstance(value, np.generic):
-            value = value.item()
-        return None if isinstance(value, float) and not np.isfinite(value) else value
     changes = found.changes.assign(parameters=[json.loads(words) for words in found.changes.parameters]).to_dict("records")
-    return plain({"subjects": found.subjects, "series": found.series, "nights": found.nights, "changes": changes,
+    return cli.plain({"subjects": found.subjects, "series": found.series, "nights": found.nights, "changes": changes,
                   "verdicts": found.verdicts.to_dict("records")})
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import math
 import re
 import threading
 
@@ -13,7 +12,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from skidproof import rows
 from skidproof import store as stores
-from skidproof.cli import EXIT_USAGE, Complaint
+from skidproof.cli import EXIT_USAGE, Complaint, plain
 from skidproof.export import prometheus
 from skidproof.store.query import moment
 
@@ -89,21 +88,6 @@ def readable(request: Request):
     for value in request.path_params.values():
         if isinstance(value, str) and not value.isprintable():
             raise HTTPException(400, "characters that cannot be printed")
-
-
-def plain(value):
-    """As JSON can say it: numbers that are none are null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if hasattr(value, "isoformat"):
-        return None if value != value else value.isoformat().removesuffix("+00:00") + "Z"
-    if hasattr(value, "item"):
-        return plain(value.item())
-    if isinstance(value, dict):
-        return {str(key): plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
-    return value if value is None or isinstance(value, (bool, int, str)) else None
 
 
 def page_of(items, following=None):
