@@ -519,7 +519,7 @@ def as_json(found):
     """The comparison as plain values; what is not a finite number is null."""
     figures = found.figures.assign(parameters=found.figures.parameters.map(json.loads)).to_dict("records")
     return cli.plain({"a": dataclasses.asdict(found.a), "b": dataclasses.asdict(found.b), "notes": found.notes, "rate": found.rate,
-                  "common": found.common, "worse": found.worse, "figures": figures, "verdicts": found.verdicts.to_dict("records")})
+                      "common": found.common, "worse": found.worse, "figures": figures, "verdicts": found.verdicts.to_dict("records")})
 
 
 def percent(part):

@@ -458,7 +458,7 @@ def as_json(found):
     """The trends as plain values; what is not a finite number is null."""
     changes = found.changes.assign(parameters=[json.loads(words) for words in found.changes.parameters]).to_dict("records")
     return cli.plain({"subjects": found.subjects, "series": found.series, "nights": found.nights, "changes": changes,
-                  "verdicts": found.verdicts.to_dict("records")})
+                      "verdicts": found.verdicts.to_dict("records")})
 
 
 def why(item, name):
