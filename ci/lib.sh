@@ -7,7 +7,7 @@ cd "$root"
 # What building, running and reporting need. Names are Debian 12's.
 build_packages=(g++ cmake ninja-build ccache git libasmjit-dev libzydis-dev libfmt-dev nlohmann-json3-dev
   libexpected-dev libcli11-dev libgtest-dev libgmock-dev libbenchmark-dev libzstd-dev libxxhash-dev python3
-  python3-matplotlib)
+  python3-dev pybind11-dev python3-matplotlib)
 # What the whole test run needs besides.
 test_packages=(pyflakes3 python3-jsonschema python3-prometheus-client python3-pandas python3-scipy python3-sqlalchemy python3-alembic
   python3-psycopg2 python3-ujson python3-fastapi python3-uvicorn python3-httpx python3-junitparser python3-tap python3-yaml

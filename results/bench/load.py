@@ -2,15 +2,16 @@
 """Measures the store on a simulated fleet: loading against what the databases can do alone, and what people wait for.
 
 usage: results/bench/load.py [--machines 1000] [--nights 90] [--figures 60] [--seed 1] [--fleet DIR]
-                             [--only sqlite|postgresql] [--sizes 10,3,1] [--json FILE]
+                             [--only sqlite|postgresql] [--sizes 10,3,1] [--repeat 3] [--json FILE]
 
 At 1/10, 1/3 and the full number of machines it loads the fleet with `skidproof store add`, from the start of the program to its end, and
 then, in the same run, the rows that this made into empty tables of the same kind: all tables, with the same indexes, settings and
 durability at the end, in the order in which the files bring them. That is done by bare COPY (text format, rows ready in a file) through
 one connection in one transaction into PostgreSQL (Debian's, which it starts itself in a temporary folder), and by executemany of
 rows ready in memory in one transaction into SQLite. So the bare side reads no results file, looks nothing up, packs no rows, and checks
-nothing; and it uses one connection where `add` uses a process for each processor. Then it asks for one machine's history and for
-the fleet. Exit code 1 where a target is missed: half the bare speed, 1 s, 3 s.
+nothing; and it uses one connection where `add` uses a process for each processor. Both are done --repeat times, by turns; the medians
+count. Then it asks for one machine's history and for the fleet. Exit code 1 where a target is missed: half the bare speed, 1 s, 3 s.
+Without the module skidproof_forms (ci/build makes it) nothing is measured: loading would be three times slower.
 
 load_cpu_s and bare_cpu_s are what all processors did for either side, the database server's part included; for a busy machine they
 say more than seconds do.
@@ -23,6 +24,7 @@ import os
 import pathlib
 import random
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -34,7 +36,7 @@ sys.path[:0] = [str(RESULTS), str(RESULTS / "bench"), str(RESULTS / "tests")]
 import fleet  # noqa: E402
 import postgres_server  # noqa: E402
 import skidproof.store  # noqa: E402
-from skidproof.store import database, load, schema  # noqa: E402
+from skidproof.store import database, forms, load, schema  # noqa: E402
 
 HISTORY_S, FLEET_S, RATIO = 1.0, 3.0, 0.5
 FIRST_OF_ALL = ("subjects", "figures", "tests", "texts", "clauses")  # tables that the others speak of
@@ -165,35 +167,47 @@ def waits(store, seed):
 def measure(kind, count, files, asked, folder, server):
     """One line of the table."""
     runs = count * asked.nights
-    if kind == "postgresql":
-        url = server.create("ours")
-        checkpoint(url)
-        ours = add(url, files, server)
-        bare = bare_copy(server, "ours", folder)
-        history, whole = waits(url, asked.seed)
-        with database.engine_of(database.location(url)).connect() as connection:
-            size = connection.exec_driver_sql("SELECT pg_database_size('ours')").scalar()
-        server.drop("ours")
-    else:
-        path = folder / "ours.db"
-        ours = add(str(path), files)
-        bare = bare_executemany(str(path), str(folder / "bare.db"))
-        history, whole = waits(str(path), asked.seed)
-        size = path.stat().st_size
-        for name in ("ours", "bare"):
-            for extra in ("", "-wal", "-shm"):
-                (folder / f"{name}.db{extra}").unlink(missing_ok=True)
-    line = {"database": kind, "machines": count, "runs": runs, "measurements": runs * asked.figures, "load_s": round(ours.seconds, 2),
-            "load_cpu_s": round(ours.processors, 2), "bare_s": round(bare.seconds, 2), "bare_cpu_s": round(bare.processors, 2),
-            "ratio": round(bare.seconds / ours.seconds, 3), "measurements_per_s": round(runs * asked.figures / ours.seconds),
-            "history_s": round(history, 3), "fleet_s": round(whole, 3), "megabytes": round(size / 1e6)}
+    ours, bare = [], []
+    for _ in range(asked.repeat):
+        if kind == "postgresql":
+            store = server.create("ours")
+            checkpoint(store)
+            ours.append(add(store, files, server))
+            bare.append(bare_copy(server, "ours", folder))
+        else:
+            store = str(folder / "ours.db")
+            ours.append(add(store, files))
+            bare.append(bare_executemany(store, str(folder / "bare.db")))
+        if len(ours) == asked.repeat:
+            history, whole = waits(store, asked.seed)
+            size = size_of(store)
+        if kind == "postgresql":
+            server.drop("ours")
+        for path in folder.glob("*.db*"):
+            path.unlink()
+    load_s, load_cpu_s, bare_s, bare_cpu_s = (statistics.median(getattr(clock, what) for clock in clocks)
+                                              for clocks in (ours, bare) for what in ("seconds", "processors"))
+    ratios = sorted(theirs.seconds / mine.seconds for mine, theirs in zip(ours, bare))
+    line = {"database": kind, "machines": count, "runs": runs, "measurements": runs * asked.figures, "load_s": round(load_s, 2),
+            "load_cpu_s": round(load_cpu_s, 2), "bare_s": round(bare_s, 2), "bare_cpu_s": round(bare_cpu_s, 2),
+            "ratio": round(statistics.median(ratios), 3), "ratios": [round(ratio, 3) for ratio in ratios],
+            "measurements_per_s": round(runs * asked.figures / load_s), "history_s": round(history, 3), "fleet_s": round(whole, 3),
+            "megabytes": round(size / 1e6)}
     print("  ".join(f"{name} {value}" for name, value in line.items()), flush=True)
     return line
 
 
+def size_of(store):
+    """Bytes of the database."""
+    if "://" not in store:
+        return pathlib.Path(store).stat().st_size
+    with database.engine_of(database.location(store)).connect() as connection:
+        return connection.exec_driver_sql("SELECT pg_database_size(current_database())").scalar()
+
+
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    for name, default in (("machines", 1000), ("nights", 90), ("figures", 60), ("seed", 1)):
+    for name, default in (("machines", 1000), ("nights", 90), ("figures", 60), ("seed", 1), ("repeat", 3)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--fleet", help="files that fleet.py made with the same numbers; without it they are made")
     parser.add_argument("--only", choices=("sqlite", "postgresql"))
@@ -201,6 +215,8 @@ def main(arguments):
     parser.add_argument("--folder", help="where the databases go (default: the temporary folder)")
     parser.add_argument("--json", metavar="FILE")
     asked = parser.parse_args(arguments)
+    if forms.module is None:
+        parser.error("the module skidproof_forms is not built: run ci/build first")
     lines = []
     with tempfile.TemporaryDirectory(prefix="skidproof-load-", dir=asked.folder) as name:
         folder = pathlib.Path(name)

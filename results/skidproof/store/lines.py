@@ -1,7 +1,8 @@
 """The rows of a run as its file held them, in their order: table `run_lines`.
 
-A part is compressed JSON Lines. An object is a row; an array stands for a measurement whose columns hold all its numbers:
-[figure, subject, microarch, machine].
+A part is a line of JSON and compressed JSON Lines. Of those an object is a row; an array, [microarch, machine], stands for a
+measurement whose columns hold all its numbers. The first line says which they are, in their order: [subject, figure, how many figures
+from there on] and so on.
 """
 
 import json
@@ -15,9 +16,23 @@ from skidproof.store.forms import NOISE
 from skidproof.store.values import decode
 
 
-def pack(lines, ids):
-    """A part of lines (bytes, or Shape) for the database; ids: forms.Ids."""
-    return zlib.compress(b"\n".join([line if type(line) is bytes else ids[line][4] for line in lines]), 1)
+def pack(lines):
+    """Lines (bytes, (subject, Shape) or stretch) as the second half of a part."""
+    return zlib.compress(b"\n".join([
+        line if type(line) is bytes else line[1].stand_in if type(line) is tuple else line.lines() for line in lines]), 1)
+
+
+def part(lines, packed, ids, subjects):
+    """A part for the database; ids: forms.Ids, subjects: the database's numbers of them."""
+    spans = []
+    for line in lines:
+        if type(line) is not bytes:
+            for subject, figure, count in ((subjects[line[0]], ids[line[1]][0], 1),) if type(line) is tuple else line.spans(ids, subjects):
+                if spans and spans[-1][0] == subject and spans[-1][1] + spans[-1][2] == figure:
+                    spans[-1][2] += count
+                else:
+                    spans.append([subject, figure, count])
+    return b"%b\n%b" % (json.dumps(spans, separators=(",", ":")).encode(), packed)
 
 
 def rows(connection, run):
@@ -30,7 +45,9 @@ def rows(connection, run):
     for (part,) in connection.execute(parts).all():
         body = connection.execute(select(schema.run_lines.c.body).where(
             schema.run_lines.c.run == run, schema.run_lines.c.part == part)).scalar()
-        for line in zlib.decompress(bytes(body)).decode("utf-8").split("\n"):
+        spans, packed = bytes(body).split(b"\n", 1)
+        measured = ((subject, figure + place) for subject, figure, count in json.loads(spans) for place in range(count))
+        for line in zlib.decompress(packed).decode("utf-8").split("\n"):
             row = decode(line)
             if isinstance(row, list):
                 if columns is None:
@@ -38,8 +55,8 @@ def rows(connection, run):
                         select(schema.measurements, f.name, f.unit, f.statistic, f.parameters, t.words)
                         .join(schema.figures, f.figure == m.figure).outerjoin(schema.texts, t.text == m.interval)
                         .where(m.subject.in_(subjects), m.run == run))
-                    columns = {(one.figure, one.subject): one for one in found}
-                row = _measurement(columns[(row[0], row[1])], *row[2:])
+                    columns = {(one.subject, one.figure): one for one in found}
+                row = _measurement(columns[next(measured)], *row)
             yield row
 
 

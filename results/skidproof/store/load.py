@@ -20,7 +20,7 @@ from skidproof.store.forms import Dictionaries
 from skidproof.store.reader import PIECE, STATUSES, Problem, Reader
 from skidproof.store.values import clean, decode, digest_of, key_text
 
-BATCH_RUNS = 128   # short runs of one transaction
+BATCH_RUNS = 256   # short runs of one transaction
 ATTEMPTS = 5       # of a transaction that other loaders stand in the way of
 DICTIONARY_LOCK, RUN_LOCKS = 8131002, 8131003  # of PostgreSQL's advisory locks
 TABLES = ("runs", "run_subjects", "run_lines", "measurements", "verdicts", "evidence", "failures", "errata", "defects",
@@ -59,16 +59,6 @@ def copy_line(row):
     return "\t".join([_COPY[type(value)](value) for value in row]) + "\n"
 
 
-class Integers(dict):
-    """Of texts: most counters are small."""
-
-    def __missing__(self, words):
-        number = int(words)
-        if len(words) < 4:
-            self[words] = number
-        return number
-
-
 class SqliteTarget:
     """Writes rows into SQLite. `lock` lets the processes of one command take turns without polling."""
 
@@ -78,8 +68,6 @@ class SqliteTarget:
         self.dbapi = self.connection.connection.dbapi_connection
         self.held = contextlib.ExitStack()
         self.buffers = {name: [] for name in TABLES}
-        self.integers = Integers()
-        self.insert = {name: f'INSERT INTO {name} VALUES ({",".join("?" * len(columns))})' for name, columns in COLUMNS.items()}
 
     def begin(self, ids):
         self.held.enter_context(self.lock)
@@ -108,9 +96,22 @@ class SqliteTarget:
                 found[name] = (run, count, digest)
         return found
 
-    def numbers(self, count):
-        first = self.dbapi.execute("SELECT coalesce(max(run), 0) FROM runs").fetchone()[0] + 1
-        return range(first, first + count)
+    def number(self):
+        """Of the next run."""
+        return self.dbapi.execute("SELECT coalesce(max(run), 0) FROM runs").fetchone()[0] + 1
+
+    def collected(self, put):
+        """What `put` brings into the buffers, which is kept out of them."""
+        mine, self.buffers = self.buffers, {name: [] for name in TABLES}
+        try:
+            put()
+            return self.buffers
+        finally:
+            self.buffers = mine
+
+    def add(self, collected):
+        for table, rows in collected.items():
+            self.buffers[table] += rows
 
     def resolve(self, dictionaries):
         for kind, key, columns in _DICTIONARIES:
@@ -133,21 +134,19 @@ class SqliteTarget:
                            (clauses, stage, test, clauses, stage))
         self.dbapi.executemany("INSERT OR IGNORE INTO clauses (clause, test) VALUES (?, ?)", [(c, test) for c in _clause_list(clauses)])
 
-    def plain(self, number, plain, ids):
+    def stretch(self, number, stretch, ids):
         """The measurements that were never parsed."""
-        integers = self.integers
-        self.dbapi.executemany(self.insert["measurements"], [
-            (subject, figure, number, float(value), None if low == b"null" else float(low), None if high == b"null" else float(high),
-             integers[n], interval, *noise[0])
-            for shape, value, n, low, high, noise in plain for subject, figure, interval, _, _ in (ids[shape],)])
+        self.buffers["measurements"] += stretch.rows(ids, ids.found["subjects"], number)
 
     def rows(self, table, rows):
         self.buffers[table] += rows
 
-    def send(self):
+    def send(self, first=0):
+        """Writes what is in the buffers, whose runs count from `first`."""
         for table, rows in self.buffers.items():
             if rows:
-                self.dbapi.executemany(self.insert[table], rows)
+                marks = ",".join(f"? + {first}" if column == "run" else "?" for column in COLUMNS[table])
+                self.dbapi.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
                 rows.clear()
 
     def update_run(self, number, columns):
@@ -212,9 +211,12 @@ class PostgresTarget:
         self.cursor.execute("SELECT nextval(pg_get_serial_sequence('runs', 'run')) FROM generate_series(1, %s)", (count,))
         return [number for (number,) in self.cursor.fetchall()]
 
+    def number(self):
+        return self.numbers(1)[0]
+
     def resolve(self, dictionaries):
         from psycopg2.extras import execute_values
-        if all(len(dictionaries.found[kind]) == len(dictionaries.numbers[kind]) for kind in Dictionaries.KINDS):
+        if dictionaries.resolved():
             return
         found = {}
         try:
@@ -254,10 +256,8 @@ class PostgresTarget:
             for clause in _clause_list(clauses):
                 cursor.execute("INSERT INTO clauses (clause, test) VALUES (%s, %s) ON CONFLICT DO NOTHING", (clause, test))
 
-    def plain(self, number, plain, ids):
-        end = b"\t%d\n" % number
-        self.measurements.append(end.join([
-            b"\t".join((ids[shape][3], value, low, high, n, noise[1])) for shape, value, n, low, high, noise in plain]) + end)
+    def stretch(self, number, stretch, ids):
+        self.measurements.append(stretch.copy(ids, ids.found["subjects"], str(number)))
 
     def rows(self, table, rows):
         self.buffers[table].append("".join(map(copy_line, rows)).encode())
@@ -394,7 +394,9 @@ class Loader:
 
     def _flush_once(self):
         ids = [run.id for run, _ in self.batch]
-        if not self.sqlite:
+        if self.sqlite:
+            ahead = self._put_ahead(ids)
+        else:
             self.target.resolve(self.dictionaries)
         if self.long:
             self.target.hold(ids)
@@ -402,25 +404,43 @@ class Loader:
             self.target.begin(ids)
         stored = self.target.stored(ids)
         outcomes, new = [], []
-        for run, _ in self.batch:
+        for place, (run, _) in enumerate(self.batch):
             known = stored.get(run.id)
-            outcome = "loaded" if known is None else self._compare(known, run.count, run.hasher.hexdigest(), lambda: map(_hash, run.raw))
+            outcome = "loaded" if known is None else self._compare(known, run.count, run.hasher.hexdigest(), lambda: map(_hash, run.raw_lines()))
             outcomes.append(outcome)
             if outcome == "extended":
                 lines.delete(self.connection(), [(known[0], run.id)])
             if outcome in ("loaded", "extended"):
-                new.append(run)
-        if new:
-            if self.sqlite:
-                self.target.resolve(self.dictionaries)
-            for run, number in zip(new, self.target.numbers(len(new))):
-                self.target.rows("runs", [self._run_row(number, run)])
-                self._put(number, run, 0)
-                self._put_facts(number, run)
+                new.append((place, run))
+        if new and self.sqlite:
+            self.target.resolve(self.dictionaries)
+            for place, run in new:
+                if place in ahead:
+                    self.target.add(ahead[place])
+                else:
+                    self._put_whole(place, run)
+            self.target.send(self.target.number())
+        elif new:
+            for (_, run), number in zip(new, self.target.numbers(len(new))):
+                self._put_whole(number, run)
             self.target.send()
         if not self.long:
             self.target.commit()
         return outcomes
+
+    def _put_ahead(self, ids):
+        """What can be done before other loaders have to wait: the rows of runs that look new, with their places in the batch for
+        numbers."""
+        if not self.dictionaries.resolved():
+            return {}
+        known = self.target.stored(ids)
+        return {place: self.target.collected(lambda: self._put_whole(place, run))
+                for place, (run, _) in enumerate(self.batch) if run.id not in known}
+
+    def _put_whole(self, number, run):
+        self.target.rows("runs", [self._run_row(number, run)])
+        self._put(number, run, 0)
+        self._put_facts(number, run)
 
     def connection(self):
         """SQLAlchemy's, in the transaction that is open."""
@@ -453,9 +473,9 @@ class Loader:
         found = self.dictionaries.found
         subjects, figures, tests, texts = (found[kind] for kind in Dictionaries.KINDS)
         if run.lines:
-            self.target.rows("run_lines", [(number, part, lines.pack(run.lines, self.dictionaries.ids))])
-        if run.plain:
-            self.target.plain(number, run.plain, self.dictionaries.ids)
+            self.target.rows("run_lines", [(number, part, lines.part(run.lines, run.packed, self.dictionaries.ids, subjects))])
+        for stretch in run.stretches:
+            self.target.stretch(number, stretch, self.dictionaries.ids)
         for table, rows in run.tables.items():
             if table == "measurements":
                 rows = [(subjects[s], figures[f], number, *rest[:4], None if rest[4] is None else texts[rest[4]], *rest[5:])
@@ -491,7 +511,7 @@ class Loader:
             return
         if known is not None:
             lines.delete(self.connection(), [(known[0], run.id)])
-        number = self.target.numbers(1)[0]
+        number = self.target.number()
         run.state = ("insert", number, [0], "loaded" if known is None else "extended")
         self.target.rows("runs", [self._run_row(number, run)])
         self.target.send()
@@ -499,7 +519,7 @@ class Loader:
     def _long_piece(self, run, last):
         if run.state[0] == "compare":
             _, known, hashes = run.state
-            hashes += map(_hash, run.raw)
+            hashes += map(_hash, run.raw_lines())
             outcome = self._compare(known, run.count, run.hasher.hexdigest(), lambda: hashes) if last else None
             if outcome == "extended":
                 self.again.add(run.id)

@@ -5,11 +5,12 @@ The rows come out with the ids of `Dictionaries`, which the loader turns into th
 
 import dataclasses
 import hashlib
+import io
 import json
 
 from skidproof import rows as rows_module
-from skidproof.store.forms import (BEGIN_START, MACHINE_START, MEASUREMENT_KEYS, NOISE, PLAIN_BEGIN, PLAIN_TEST, TEST_HEAD_KEYS,
-                                   TEST_SPLIT, TEST_START, Shape, noises, repetitions, take_apart)
+from skidproof.store import forms, lines
+from skidproof.store.forms import MEASUREMENT_KEYS, NOISE, TEST_HEAD_KEYS, TEST_SPLIT, Shape, TestShape
 from skidproof.store.values import (INT32, bool_or_none, clean, decode, int_or_none, json_or_none, key_text, real_or_none, seed_text,
                                     text_or_none, time_or_none)
 
@@ -18,6 +19,7 @@ PIECE = 8 << 20        # bytes of a run's lines that are kept before the loader 
 LONGEST_LINE = 64 << 20
 OPEN_RUNS = 16         # runs of one file without an end row that further rows are looked up in
 PROBLEMS_KEPT = 100    # of one file
+MACHINE_START = b'{"type":"machine",'
 STATUSES = ("pass", "fail", "error", "skip", "xfail", "xpass", "observed", "disturbed")  # of verdicts, as the store counts them
 
 
@@ -36,7 +38,6 @@ class RunRows:
         self.id = key_text(row["id"])
         self.claims = {row["machine"]}
         self.subjects, self.facts = {}, {}
-        self.place = None         # stands for `subjects`
         self.hasher = hashlib.sha256()
         self.head_digest = ""
         self.count = 0
@@ -51,9 +52,10 @@ class RunRows:
         self.clear()
 
     def clear(self):
+        self.packed = b""         # `lines`, once they are complete
         self.tables = {}
-        self.plain = []           # (Shape, texts of the numbers) of measurements
-        self.lines = []           # bytes of a line, or the Shape of a measurement that can be built from its columns
+        self.stretches = []       # known lines, whose measurements are in no table here
+        self.lines = []           # bytes of a line, (subject, Shape) of a measurement that its columns say all of, or a stretch
         self.raw = []             # the lines as they came, for the digest
         self.size = 0
 
@@ -78,15 +80,20 @@ class RunRows:
         counts[STATUSES.index(status)] += 1
 
     def close_piece(self):
-        """Takes the lines into the count and the digest."""
+        """Takes the lines into the digest, and packs them."""
+        self.packed = lines.pack(self.lines)
         if self.raw:
-            self.count += len(self.raw)
             if not self.head_digest:
                 self.head_digest = hashlib.sha256(self.raw[0].rstrip(b"\r\n")).hexdigest()
-            lines = b"".join(self.raw)
-            self.hasher.update(lines.replace(b"\r\n", b"\n") if b"\r" in lines else lines)
+            raw = b"".join(self.raw)
+            self.hasher.update(raw.replace(b"\r\n", b"\n") if b"\r" in raw else raw)
             if not self.raw[-1].endswith(b"\n"):
                 self.hasher.update(b"\n")
+
+    def raw_lines(self):
+        """The lines since the loader last took some, one by one."""
+        raw = b"".join(self.raw).split(b"\n")
+        return raw if raw[-1] else raw[:-1]
 
     def columns(self):
         """Of the table `runs`, without `run`, `source` and `loaded`."""
@@ -106,6 +113,7 @@ class Reader:
 
     def __init__(self, source, dictionaries, take):
         self.source, self.dictionaries, self.take = source, dictionaries, take
+        self.lines_of, self.key_of = (forms.module.Lines, forms.module.key_of) if forms.module else (forms.Lines, lambda line: None)
         self.current = None
         self.open = {}            # runs without an end row, oldest first; the key is their place
         self.lost_run = ""        # why the rows of the run that is read cannot be loaded
@@ -125,27 +133,26 @@ class Reader:
 
     def read(self, stream, progress=None):
         """Reads the stream to its end."""
-        number, shapes = 0, self.dictionaries.shapes
+        number = 0
         for block in iter(lambda: stream.read(BLOCK), b""):
             if not block.endswith(b"\n"):
                 block += stream.readline(LONGEST_LINE)
-            for raw, head, value, unit, n, low, high, tail, noise in take_apart(block):
-                number += 1
+            items = self.lines_of(block, self.dictionaries.shapes)
+            while True:
                 run = self.current
-                if head and run is not None:  # a measurement whose like was parsed before, mostly
-                    shape = shapes.get((run.place, head, unit, tail))
-                    noise = noises[noise]
-                    if shape is not None and noise is not None and shape.key not in run.seen:
-                        run.seen.add(shape.key)
-                        run.plain.append((shape, value, n, low, high, noise))
-                        run.lines.append(shape)
-                        run.raw.append(raw)
-                        run.size += len(raw)
-                        continue
-                if run is None or not (raw.startswith(TEST_START) and self._known_test(run, raw) or
-                                       raw.startswith(BEGIN_START) and self._plain_begin(run, raw) or
-                                       raw.startswith(MACHINE_START) and self._known_machine(run, raw)):
-                    self._other_line(number, raw, stream)
+                found = items.next(run is not None and bool(run.subjects), len(self.open) == 1)
+                if found is None:
+                    break
+                if type(found) is bytes:
+                    number += 1
+                    if run is None or not (found.startswith(MACHINE_START) and self._known_machine(run, found)):
+                        self._other_line(number, found, stream)
+                elif self._known(run, found):
+                    number += found.count
+                else:
+                    for line in io.BytesIO(found.raw):
+                        number += 1
+                        self._other_line(number, line, stream)
             self.bytes += len(block)
             for run in list(self.open.values()):
                 if run.size > PIECE:
@@ -169,55 +176,58 @@ class Reader:
         elif raw.strip():
             self._line(number, raw)
 
-    def _known_test(self, run, raw):
-        """The same of a test without failures."""
-        at = raw.find(TEST_SPLIT)
-        shape = self.dictionaries.shapes.get((run.place, raw[:at])) if at > 0 else None
-        match = PLAIN_TEST(raw, at) if shape else None
-        if match is None:
+    def _known(self, run, stretch):
+        """Takes a stretch of known lines; False where something of it is new or comes again, so that they are to be parsed."""
+        subjects, tests = run.subjects, stretch.tests
+        keys = stretch.take(subjects)
+        if keys is None or not all(shape.machine in subjects for shape, *_ in tests):
             return False
-        duration, seed, repetition, iterations, comparisons, evidence, tail, tried = match.groups()
-        subject, tests, test_id, status, *before = shape
-        test = tests.get(tail)
-        repetition = int(repetition)
-        tried = repetitions[tried]
-        key = hash(("test", subject, test_id, repetition))
-        if test is None or tried is None or key in run.seen:
+        keys += [hash(("test", subjects[shape.machine], shape.id, repetition)) for shape, repetition, *_ in tests]
+        fresh = set(keys)
+        if len(fresh) != len(keys) or not run.seen.isdisjoint(fresh):
             return False
-        found = self.dictionaries.lines.get(evidence)
-        if found is None:
-            try:
-                found = self._evidence_rows(decode(evidence.decode("utf-8")))
-            except (ValueError, RecursionError):
-                return False
-            self.dictionaries.remember_line(evidence, found)
-        run.seen.add(key)
-        run.open_test = False
-        run.test_rows += 1
-        test, erratum = test
-        run.count_verdict(subject, status)
-        run.add("verdicts", subject, test, repetition, status, *before, erratum, float(duration), seed.decode(), int(iterations),
-                int(comparisons), *tried[0])
-        run.add("evidence", subject, test, repetition, found)
-        run.lines.append(raw.rstrip(b"\r\n"))
-        self._count(run, raw)
+        evidence = [self._evidence_of(said) for *_, said in tests]
+        if None in evidence:
+            return False
+        run.seen |= fresh
+        for (shape, repetition, duration, seed, iterations, comparisons, *tried, _), found in zip(tests, evidence):
+            subject = subjects[shape.machine]
+            run.count_verdict(subject, shape.status)
+            run.add("verdicts", subject, shape.test, repetition, shape.status, *shape.said, duration, seed, iterations, comparisons, *tried)
+            run.add("evidence", subject, shape.test, repetition, found)
+        run.test_rows += len(tests)
+        if stretch.test_open is not None:
+            run.open_test = stretch.test_open
+        run.stretches.append(stretch)
+        run.lines.append(stretch)
+        self._count(run, stretch.raw, stretch.count)
         return True
 
-    def _remember_test(self, run, raw, row, subject, test):
+    def _evidence_of(self, said):
+        """The rows that evidence in JSON makes; None where it is none."""
+        found = self.dictionaries.lines.get(said)
+        if found is None:
+            try:
+                found = self._evidence_rows(decode(said.decode("utf-8")))
+            except (ValueError, RecursionError):
+                return None
+            self.dictionaries.remember_line(said, found)
+        return found
+
+    def _remember_test(self, raw, row, test):
         """So that the next one like this is known."""
-        at = raw.find(TEST_SPLIT)
-        match = PLAIN_TEST(raw, at) if at > 0 else None
-        if match is None:
+        key = self.key_of(raw)
+        if key is None:
             return
         try:
-            head = decode(raw[:at].decode("utf-8") + "}")
+            head = decode(raw[:raw.find(TEST_SPLIT)].decode("utf-8") + "}")
         except (ValueError, RecursionError):
             return
         if head.keys() == TEST_HEAD_KEYS and all(head[name] == row[name] for name in TEST_HEAD_KEYS):
             reason = row["reason"]
-            shape = self.dictionaries.remember((run.place, raw[:at]), (
-                subject, {}, row["id"], row["status"], text_or_none(row["skip_category"]), self._text(reason) if reason else None))
-            shape[1][match.group(7)] = (test, text_or_none(row["erratum"]) or None)
+            self.dictionaries.remember(key, TestShape(
+                row["machine"], test, row["id"], row["status"],
+                (text_or_none(row["skip_category"]), self._text(reason) if reason else None, text_or_none(row["erratum"]) or None)))
 
     def _known_machine(self, run, raw):
         """Takes a machine row that said the same in another run."""
@@ -226,15 +236,6 @@ class Reader:
             return False
         run.claims.add(known[0])
         self._settle(run, *known)
-        run.lines.append(raw.rstrip(b"\r\n"))
-        self._count(run, raw)
-        return True
-
-    def _plain_begin(self, run, raw):
-        """Takes a test-start row: there is nothing to know of it but its line."""
-        if not PLAIN_BEGIN(raw) or len(self.open) > 1:
-            return False
-        run.open_test = True
         run.lines.append(raw.rstrip(b"\r\n"))
         self._count(run, raw)
         return True
@@ -264,8 +265,9 @@ class Reader:
             self._close(run)
         return None
 
-    def _count(self, run, raw):
+    def _count(self, run, raw, count=1):
         run.raw.append(raw)
+        run.count += count
         run.size += len(raw)
         if run.size > PIECE and run.end is None:
             self._piece(run)
@@ -358,7 +360,6 @@ class Reader:
 
     def _settle(self, run, machine, subject, facts):
         run.subjects[machine] = subject
-        run.place = self.dictionaries.number("places", tuple(sorted(run.subjects.items())))
         run.facts[subject] = facts
         return subject
 
@@ -424,7 +425,7 @@ class Reader:
         for index, message in enumerate(row.get("failures", ())):
             words = message if isinstance(message, str) else json_or_none(message)
             run.add("failures", subject, test, repetition, index, clean(words or ""))
-        self._remember_test(run, raw, row, subject, test)
+        self._remember_test(raw, row, test)
         return None
 
     def _evidence_rows(self, evidence):
@@ -471,26 +472,26 @@ class Reader:
             self.problem(number, f"{row['name']} is measured a second time: kept, but not among the measurements", lost=False)
             return None
         run.seen.add(key)
-        _, head, value_text, unit, n, low, high, tail, noise_text = take_apart(raw)[0]
         interval = self._text(row["interval"]) if isinstance(row.get("interval"), str) else None
-        if head and noises[noise_text] and self._is_plain(row, figure_key):
-            shape = Shape(subject, figure, interval, json.dumps(row["microarch"]) + "," + json.dumps(row["machine"]), key)
-            shape = self.dictionaries.remember((run.place, head, unit, tail), shape)
-            run.plain.append((shape, value_text, n, low, high, noises[noise_text]))
-            run.lines.append(shape)
-            self._count(run, raw)
-            return True
         noise = row.get("noise") or {}
-        run.add("measurements", subject, figure, value, real_or_none(row.get("low")), real_or_none(row.get("high")),
-                int_or_none(row.get("n"), INT32), interval, *(int_or_none(noise.get(name), INT32) for name in NOISE[:3]),
-                real_or_none(noise.get("steal_s")))
-        return None
+        columns = (value, real_or_none(row.get("low")), real_or_none(row.get("high")), int_or_none(row.get("n"), INT32), interval,
+                   *(int_or_none(noise.get(name), INT32) for name in NOISE[:3]), real_or_none(noise.get("steal_s")))
+        run.add("measurements", subject, figure, *columns)
+        if not self._is_plain(row, figure_key, columns):
+            return None
+        stand_in = json.dumps([row["microarch"], row["machine"]], separators=(",", ":")).encode()
+        line_key = self.key_of(raw)
+        run.lines.append((subject, self.dictionaries.remember((figure, interval, stand_in) if line_key is None else line_key,
+                                                              Shape(row["machine"], figure, interval, stand_in))))
+        self._count(run, raw)
+        return True
 
-    def _is_plain(self, row, figure_key):
+    def _is_plain(self, row, figure_key, columns):
         """Whether its columns say all that it says."""
         return (row.keys() == MEASUREMENT_KEYS and row["noise"].keys() == set(NOISE) and
+                isinstance(row["interval"], str) and row["interval"] == clean(row["interval"]) and
                 figure_key == (row["name"], row["unit"], row["statistic"], json_or_none(row["parameters"])) and
-                clean(row["interval"]) == row["interval"])
+                (*columns[:4], *columns[5:]) == tuple(row[name] for name in ("value", "low", "high", "n")) + tuple(map(row["noise"].get, NOISE)))
 
     def _unmeasured(self, run, number, row, raw):
         run.add("unmeasured", self._subject(run, row), self._next(run, "unmeasured"), clean(row["name"]), clean(row["reason"]))
