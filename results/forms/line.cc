@@ -32,7 +32,9 @@ class Rest {
   Rest& word(bool plain = false, bool filled = false) {
     literal("\"");
     const char* begin = at_;
-    while (at_ != end_ && *at_ != '"' && *at_ != '\\' && *at_ != '\n' && (!plain || (*at_ >= ' ' && *at_ <= '~'))) ++at_;
+    while (at_ != end_ && *at_ != '"' && *at_ != '\\' && *at_ != '\n' &&
+           (!plain || (*at_ >= ' ' && *at_ <= '~')))
+      ++at_;
     held_ = held_ && (!filled || at_ != begin);
     return literal("\"");
   }
@@ -55,7 +57,8 @@ class Rest {
   Rest& count(std::string_view& found, int most, bool positive = false) {
     const char* begin = at_;
     const int digits = skip_digits(most);
-    held_ = held_ && digits > 0 && !(*begin == '0' && (positive || digits > 1)) && !(at_ != end_ && is_digit(*at_));
+    held_ = held_ && digits > 0 && !(*begin == '0' && (positive || digits > 1)) &&
+            !(at_ != end_ && is_digit(*at_));
     found = {begin, static_cast<size_t>(at_ - begin)};
     return *this;
   }
@@ -84,7 +87,8 @@ class Rest {
       held_ = held_ && skip_digits(2) > 0;
       real = true;
     }
-    held_ = held_ && (real || !negative || whole != "0");  // an integer -0 is 0, and a double is not
+    held_ =
+        held_ && (real || !negative || whole != "0");  // an integer -0 is 0, and a double is not
     found = {begin, static_cast<size_t>(at_ - begin)};
     return *this;
   }
@@ -103,14 +107,21 @@ class Rest {
   bool held_ = true;
 };
 
-std::string_view between(const char* begin, const char* end) { return {begin, static_cast<size_t>(end - begin)}; }
+std::string_view between(const char* begin, const char* end) {
+  return {begin, static_cast<size_t>(end - begin)};
+}
 
 }  // namespace
 
 std::optional<Measurement> measurement(std::string_view line) {
   Rest rest(line);
   Measurement m;
-  rest.literal(kMeasurement).word().literal(R"(,"microarch":)").word().literal(R"(,"name":)").word();
+  rest.literal(kMeasurement)
+      .word()
+      .literal(R"(,"microarch":)")
+      .word()
+      .literal(R"(,"name":)")
+      .word();
   m.key[0] = between(line.data(), rest.at());
   if (!rest.literal(R"(,"value":)").number(m.value).held()) return std::nullopt;
   const char* unit = rest.at();
@@ -132,13 +143,19 @@ std::optional<Test> test(std::string_view line) {
   if (!line.starts_with(kTest)) return std::nullopt;
   const size_t head = line.find(kDuration);
   const size_t split = line.rfind(R"(},"stage":)");
-  if (head == std::string_view::npos || split == std::string_view::npos || split < head) return std::nullopt;
+  if (head == std::string_view::npos || split == std::string_view::npos || split < head)
+    return std::nullopt;
   Test t;
   t.key[0] = line.substr(0, head);
   Rest rest(line.substr(head));
   rest.literal(kDuration).number(t.duration_s).literal(R"(,"seed":)").count(t.seed, 18);
-  rest.literal(R"(,"repetition":)").count(t.repetition, 9).literal(R"(,"iterations":)").count(t.iterations, 18);
-  rest.literal(R"(,"comparisons":)").count(t.comparisons, 18).literal(R"(,"failures":[],"evidence":)");
+  rest.literal(R"(,"repetition":)")
+      .count(t.repetition, 9)
+      .literal(R"(,"iterations":)")
+      .count(t.iterations, 18);
+  rest.literal(R"(,"comparisons":)")
+      .count(t.comparisons, 18)
+      .literal(R"(,"failures":[],"evidence":)");
   const char* const evidence_end = line.data() + split + 1;
   if (!rest.held() || rest.at() >= evidence_end || *rest.at() != '{') return std::nullopt;
   t.evidence = between(rest.at(), evidence_end);
@@ -147,7 +164,11 @@ std::optional<Test> test(std::string_view line) {
   t.key[1] = between(evidence_end, behind.at());
   behind.literal(R"(,"repetitions":{"n":)").count(t.n, 9).literal(R"(,"k":)").count(t.k, 9);
   behind.literal(R"(,"voided":)").count(t.voided, 9).literal(R"(,"rate":)").number(t.rate);
-  behind.literal(R"(,"low":)").number(t.low, true).literal(R"(,"high":)").number(t.high, true).literal("}}");
+  behind.literal(R"(,"low":)")
+      .number(t.low, true)
+      .literal(R"(,"high":)")
+      .number(t.high, true)
+      .literal("}}");
   if (!behind.held_to_the_end()) return std::nullopt;
   return t;
 }
@@ -155,8 +176,17 @@ std::optional<Test> test(std::string_view line) {
 bool is_test_start(std::string_view line) {
   Rest rest(line);
   std::string_view ignored;
-  rest.literal(kTestStart).word(true, true).literal(R"(,"microarch":)").word(true).literal(R"(,"id":)").word(true, true);
-  rest.literal(R"(,"clauses":)").strings().literal(R"(,"seed":)").count(ignored, 18).literal(R"(,"repetition":)");
+  rest.literal(kTestStart)
+      .word(true, true)
+      .literal(R"(,"microarch":)")
+      .word(true)
+      .literal(R"(,"id":)")
+      .word(true, true);
+  rest.literal(R"(,"clauses":)")
+      .strings()
+      .literal(R"(,"seed":)")
+      .count(ignored, 18)
+      .literal(R"(,"repetition":)");
   rest.count(ignored, 9).literal(R"(,"started":)").word(true).literal("}");
   return rest.held_to_the_end();
 }

@@ -22,7 +22,7 @@ struct Measurement {
 struct Test {
   std::array<std::string_view, 2> key;  // what stands before the numbers, and behind the evidence
   std::string_view duration_s, seed, repetition, iterations, comparisons;
-  std::string_view evidence;  // in braces
+  std::string_view evidence;                       // in braces
   std::string_view n, k, voided, rate, low, high;  // of its repetitions
 };
 

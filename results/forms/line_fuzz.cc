@@ -24,7 +24,8 @@ void expect_real(const Json& parsed, std::string_view number) {
 }
 
 void expect_count(const Json& parsed, std::string_view number) {
-  expect(parsed.is_number_unsigned() && parsed.get<uint64_t>() == static_cast<uint64_t>(integer(number)));
+  expect(parsed.is_number_unsigned() &&
+         parsed.get<uint64_t>() == static_cast<uint64_t>(integer(number)));
 }
 
 Json parse(std::string_view words) { return Json::parse(words, nullptr, false); }
@@ -41,7 +42,8 @@ std::string like(const Measurement& m) {
 
 std::string like(const Test& t) {
   return std::string(t.key[0])
-      .append(R"(,"duration_s":1,"seed":1,"repetition":0,"iterations":0,"comparisons":0,"failures":[],"evidence":{})")
+      .append(
+          R"(,"duration_s":1,"seed":1,"repetition":0,"iterations":0,"comparisons":0,"failures":[],"evidence":{})")
       .append(t.key[1])
       .append(R"(,"repetitions":{"n":1,"k":0,"voided":0,"rate":0,"low":0,"high":0}})");
 }
@@ -82,7 +84,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (is_test_start(line)) {
     const Json row = parse(line);
-    expect(row.is_object() && row["type"] == "test-start" && row["id"].is_string() && !row["id"].get<std::string>().empty());
+    expect(row.is_object() && row["type"] == "test-start" && row["id"].is_string() &&
+           !row["id"].get<std::string>().empty());
   }
   return 0;
 }

@@ -10,9 +10,11 @@
 namespace skidproof::results::forms {
 namespace {
 
-std::string measured(std::string_view value = "12.5", std::string_view n = "21", std::string_view low = "12.25", std::string_view high = "null",
+std::string measured(std::string_view value = "12.5", std::string_view n = "21",
+                     std::string_view low = "12.25", std::string_view high = "null",
                      std::string_view steal = "0.0", std::string_view migrations = "0") {
-  return std::string(R"({"type":"measurement","machine":"direct","microarch":"skylake","name":"memory.latency","value":)")
+  return std::string(
+             R"({"type":"measurement","machine":"direct","microarch":"skylake","name":"memory.latency","value":)")
       .append(value)
       .append(R"(,"unit":"ns","statistic":"median","n":)")
       .append(n)
@@ -20,19 +22,24 @@ std::string measured(std::string_view value = "12.5", std::string_view n = "21",
       .append(low)
       .append(R"(,"high":)")
       .append(high)
-      .append(R"(,"interval":"quartiles","parameters":{"bytes":16384},"noise":{"involuntary_switches":3,"migrations":)")
+      .append(
+          R"(,"interval":"quartiles","parameters":{"bytes":16384},"noise":{"involuntary_switches":3,"migrations":)")
       .append(migrations)
       .append(R"(,"smi":0,"steal_s":)")
       .append(steal)
       .append("}}");
 }
 
-std::string tested(std::string_view evidence = R"({"skid":{"kind":"histogram"}})", std::string_view low = "0.0") {
-  return std::string(R"({"type":"test","machine":"direct","microarch":"skylake","id":"Skid.One","clauses":["R1"],"citations":[],)")
-      .append(R"("status":"pass","skip_category":"","reason":"","duration_s":0.25,"seed":123456789012345678,"repetition":2,)")
+std::string tested(std::string_view evidence = R"({"skid":{"kind":"histogram"}})",
+                   std::string_view low = "0.0") {
+  return std::string(
+             R"({"type":"test","machine":"direct","microarch":"skylake","id":"Skid.One","clauses":["R1"],"citations":[],)")
+      .append(
+          R"("status":"pass","skip_category":"","reason":"","duration_s":0.25,"seed":123456789012345678,"repetition":2,)")
       .append(R"("iterations":1000,"comparisons":12,"failures":[],"evidence":)")
       .append(evidence)
-      .append(R"(,"stage":"skid","erratum":"","repetitions":{"n":1,"k":0,"voided":3,"rate":0.5,"low":)")
+      .append(
+          R"(,"stage":"skid","erratum":"","repetitions":{"n":1,"k":0,"voided":3,"rate":0.5,"low":)")
       .append(low)
       .append(R"(,"high":1e-3}})");
 }
@@ -41,7 +48,9 @@ TEST(Forms, MeasurementComesApart) {
   const std::string line = measured();
   const auto m = measurement(line);
   ASSERT_TRUE(m);
-  EXPECT_EQ(m->key[0], R"({"type":"measurement","machine":"direct","microarch":"skylake","name":"memory.latency")");
+  EXPECT_EQ(
+      m->key[0],
+      R"({"type":"measurement","machine":"direct","microarch":"skylake","name":"memory.latency")");
   EXPECT_EQ(m->key[1], R"(,"unit":"ns","statistic":"median")");
   EXPECT_EQ(m->key[2], R"(,"interval":"quartiles","parameters":{"bytes":16384})");
   EXPECT_EQ(real(m->value), 12.5);
@@ -73,8 +82,11 @@ TEST(Forms, EvidenceMayLookLikeWhatStandsBehindIt) {
 }
 
 TEST(Forms, WhatIsNoJsonNumberIsOfNoForm) {
-  for (std::string_view number : {"6.", "1e", "1e+", "-", ".5", "1.e5", "-.1", "6.1e", "0x1", "01", "00", "-01", "+1", "1.5.5", "", " 1",
-                                  "NaN", "null ", "nul", "1e123", "1234567890123456", "-0", "true", "\"1\""}) {
+  for (std::string_view number :
+       {"6.",   "1e",   "1e+",  "-",     ".5",  "1.e5",  "-.1",
+        "6.1e", "0x1",  "01",   "00",    "-01", "+1",    "1.5.5",
+        "",     " 1",   "NaN",  "null ", "nul", "1e123", "1234567890123456",
+        "-0",   "true", "\"1\""}) {
     EXPECT_FALSE(measurement(measured(number))) << number;
     EXPECT_FALSE(measurement(measured("1", "1", number))) << number;
     EXPECT_FALSE(measurement(measured("1", "1", "1", number))) << number;
@@ -87,7 +99,8 @@ TEST(Forms, WhatIsNoJsonNumberIsOfNoForm) {
   EXPECT_FALSE(measurement(measured("null")));
   EXPECT_FALSE(measurement(measured("1", "1", "1", "1", "null")));
   EXPECT_FALSE(measurement(measured("1", "1", "1", "1", "1", "01")));
-  for (std::string_view number : {"0", "-1", "0.5", "-0.0", "1e9", "1E+99", "-1.5e-99", "123456789012345", "0.1234567890123456789"}) {
+  for (std::string_view number : {"0", "-1", "0.5", "-0.0", "1e9", "1E+99", "-1.5e-99",
+                                  "123456789012345", "0.1234567890123456789"}) {
     EXPECT_TRUE(measurement(measured(number))) << number;
   }
 }
@@ -113,7 +126,8 @@ TEST(Forms, TestStartIsJsonThroughAndThrough) {
   EXPECT_TRUE(is_test_start(start("Skid.One")));
   EXPECT_TRUE(is_test_start(start("Skid.One", "[]")));
   EXPECT_TRUE(is_test_start(start("Skid.One", R"([""])")));
-  for (std::string_view id : {"", "a\"", "a\\n", "a\x01", "\xff", "a\n"}) EXPECT_FALSE(is_test_start(start(id))) << id;
+  for (std::string_view id : {"", "a\"", "a\\n", "a\x01", "\xff", "a\n"})
+    EXPECT_FALSE(is_test_start(start(id))) << id;
   for (std::string_view clauses : {"", "[", R"(["R1",])", R"([,"R1"])", R"(["R1" "R2"])", "[1]"}) {
     EXPECT_FALSE(is_test_start(start("a", clauses))) << clauses;
   }

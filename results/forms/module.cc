@@ -44,7 +44,8 @@ template <class... Items>
 py::object tuple_of(Items&&... items) {
   py::object tuple = owned(PyTuple_New(sizeof...(Items)));
   Py_ssize_t at = 0;
-  (PyTuple_SET_ITEM(tuple.ptr(), at++, py::object(std::forward<Items>(items)).release().ptr()), ...);
+  (PyTuple_SET_ITEM(tuple.ptr(), at++, py::object(std::forward<Items>(items)).release().ptr()),
+   ...);
   return tuple;
 }
 
@@ -61,10 +62,14 @@ void set_key(std::string& key, const Form& form) {
 
 // What the loader knows of a shape in the database: forms.Ids.
 struct Ids {
-  Ids(const py::object& ids, const py::object& shape) : tuple(owned(PyObject_GetItem(ids.ptr(), shape.ptr()))) {
-    if (!PyTuple_Check(tuple.ptr()) || PyTuple_GET_SIZE(tuple.ptr()) != 3) throw py::type_error("an entry of forms.Ids has three items");
+  Ids(const py::object& ids, const py::object& shape)
+      : tuple(owned(PyObject_GetItem(ids.ptr(), shape.ptr()))) {
+    if (!PyTuple_Check(tuple.ptr()) || PyTuple_GET_SIZE(tuple.ptr()) != 3)
+      throw py::type_error("an entry of forms.Ids has three items");
   }
-  py::object at(int item) const { return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(tuple.ptr(), item)); }
+  py::object at(int item) const {
+    return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(tuple.ptr(), item));
+  }
 
   py::object tuple;
 };
@@ -94,7 +99,9 @@ class Stretch {
   py::object raw() const { return bytes_of(raw_); }
 
   // Whether the last of its test-start and test rows is a test-start; None without such rows.
-  py::object test_open() const { return starts_ < 0 ? py::none() : py::object(py::bool_(starts_ == 1)); }
+  py::object test_open() const {
+    return starts_ < 0 ? py::none() : py::object(py::bool_(starts_ == 1));
+  }
 
   // Gives each measurement the subject that its machine is, a number of the process; says what identifies them in a run. None
   // where a machine is not known.
@@ -110,7 +117,8 @@ class Stretch {
         subject = subjects[named].cast<long long>();
       }
       one.subject = static_cast<size_t>(subject);
-      append(keys, owned(PyLong_FromLongLong(subject << 32 | one.shape.attr("figure").cast<long long>())));
+      append(keys, owned(PyLong_FromLongLong(subject << 32 |
+                                             one.shape.attr("figure").cast<long long>())));
     }
     return keys;
   }
@@ -118,9 +126,11 @@ class Stretch {
   py::object tests() const {
     py::object found = owned(PyList_New(0));
     for (const auto& [t, shape] : tests_) {
-      append(found, tuple_of(shape, whole(t.repetition), real_or_none(t.duration_s), py::str(t.seed.data(), t.seed.size()), whole(t.iterations),
-                             whole(t.comparisons), whole(t.n), whole(t.k), whole(t.voided), real_or_none(t.rate), real_or_none(t.low),
-                             real_or_none(t.high), bytes_of(t.evidence)));
+      append(found, tuple_of(shape, whole(t.repetition), real_or_none(t.duration_s),
+                             py::str(t.seed.data(), t.seed.size()), whole(t.iterations),
+                             whole(t.comparisons), whole(t.n), whole(t.k), whole(t.voided),
+                             real_or_none(t.rate), real_or_none(t.low), real_or_none(t.high),
+                             bytes_of(t.evidence)));
     }
     return found;
   }
@@ -130,8 +140,10 @@ class Stretch {
     py::object rows = owned(PyList_New(0));
     for (const auto& [line, m, shape, subject] : measurements_) {
       const Ids known(ids, shape);
-      append(rows, tuple_of(py::object(subjects[subject]), known.at(0), run, real_or_none(m.value), real_or_none(m.low),
-                            real_or_none(m.high), whole(m.n), known.at(1), whole(m.involuntary_switches), whole(m.migrations), whole(m.smi), real_or_none(m.steal_s)));
+      append(rows, tuple_of(py::object(subjects[subject]), known.at(0), run, real_or_none(m.value),
+                            real_or_none(m.low), real_or_none(m.high), whole(m.n), known.at(1),
+                            whole(m.involuntary_switches), whole(m.migrations), whole(m.smi),
+                            real_or_none(m.steal_s)));
     }
     return rows;
   }
@@ -143,7 +155,8 @@ class Stretch {
       out += py::str(subjects[subject]).cast<std::string_view>();
       out += '\t';
       out += view_of(Ids(ids, shape).at(2));
-      for (std::string_view number : {m.value, m.low, m.high, m.n, m.involuntary_switches, m.migrations, m.smi, m.steal_s}) {
+      for (std::string_view number :
+           {m.value, m.low, m.high, m.n, m.involuntary_switches, m.migrations, m.smi, m.steal_s}) {
         out += '\t';
         out += number;
       }
@@ -163,7 +176,8 @@ class Stretch {
     };
     for (const auto& one : measurements_) {
       const Ids known(ids, one.shape);
-      const auto next_subject = subjects[one.subject].cast<long long>(), next_figure = known.at(0).cast<long long>();
+      const auto next_subject = subjects[one.subject].cast<long long>(),
+                 next_figure = known.at(0).cast<long long>();
       if (count != 0 && next_subject == subject && next_figure == figure + count) {
         ++count;
       } else {
@@ -217,7 +231,8 @@ std::string_view without_return(std::string_view line) {
 // The lines of a block, one after the other.
 class Lines {
  public:
-  Lines(py::bytes block, py::dict shapes) : block_(std::move(block)), left_(view_of(block_)), shapes_(std::move(shapes)) {}
+  Lines(py::bytes block, py::dict shapes)
+      : block_(std::move(block)), left_(view_of(block_)), shapes_(std::move(shapes)) {}
 
   // A Stretch of what is known, or one line with its end, or None at the end of the block. Without `known` only lines; with
   // `starts`, that a test starts needs no parsing.
@@ -299,19 +314,25 @@ py::object key_of(const py::bytes& line) {
 
 PYBIND11_MODULE(skidproof_forms, module) {
   using namespace skidproof::results::forms;
-  module.doc() = "Takes the lines of results files apart by the forms in which the writer writes them.";
+  module.doc() =
+      "Takes the lines of results files apart by the forms in which the writer writes them.";
   module.attr("INTERFACE") = kInterface;
   py::class_<Stretch>(module, "Stretch", "Lines of one run that follow one another, all known.")
       .def_property_readonly("count", &Stretch::count, "How many lines.")
       .def_property_readonly("raw", &Stretch::raw, "The lines as they came.")
-      .def_property_readonly("test_open", &Stretch::test_open, "Whether a test is left open; None without test rows.")
-      .def("take", &Stretch::take, "Gives the measurements their subjects; says a key of each, or None where a machine is not known.")
+      .def_property_readonly("test_open", &Stretch::test_open,
+                             "Whether a test is left open; None without test rows.")
+      .def("take", &Stretch::take,
+           "Gives the measurements their subjects; says a key of each, or None where a machine is "
+           "not known.")
       .def_property_readonly("tests", &Stretch::tests,
-                             "Of each test (shape, repetition, duration_s, seed, iterations, comparisons, n, k, voided, rate, low, high, "
+                             "Of each test (shape, repetition, duration_s, seed, iterations, "
+                             "comparisons, n, k, voided, rate, low, high, "
                              "evidence as JSON).")
       .def("rows", &Stretch::rows, "Rows of the table `measurements`.")
       .def("copy", &Stretch::copy, "The same rows for COPY.")
-      .def("spans", &Stretch::spans, "(subject, figure, how many figures from there on) of the measurements in their order.")
+      .def("spans", &Stretch::spans,
+           "(subject, figure, how many figures from there on) of the measurements in their order.")
       .def("lines", &Stretch::lines, "The lines with the measurements' stand-ins.");
   py::class_<Lines>(module, "Lines", "The lines of a block, one after the other.")
       .def(py::init<py::bytes, py::dict>())
