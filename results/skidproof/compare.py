@@ -167,13 +167,10 @@ def compare_figures(a, b, rate=RATE):
 
 
 def _spread(a, b):
-    """(degrees of freedom, variance from run to run within the sides). Of enough runs the median deviation, because a run now and then is
-    far off; it is worth fewer degrees."""
+    """(degrees of freedom, variance from run to run within the sides). Where some runs are far off, as a neighbour makes them, it is large:
+    of so few runs nobody knows which ones are."""
     freedom = len(a) + len(b) - 2
-    left = np.concatenate([a - np.median(a), b - np.median(b)])
-    if freedom >= 6:
-        return 0.4 * freedom, (1.4826 * np.median(np.abs(left))) ** 2 * len(left) / freedom
-    return freedom, float((left ** 2).sum() / freedom) if freedom else math.nan
+    return freedom, float(sum(((side - np.median(side)) ** 2).sum() for side in (a, b)) / freedom) if freedom else math.nan
 
 
 TIME_SIGN = {"ns": 1, "us": 1, "ms": 1, "s": 1, "GB/s": -1, "MB/s": -1}  # a slower clock moves them this way
@@ -282,8 +279,10 @@ def _test(lines, rate):
     for line, adjusted in zip(lines, q):
         line["q"], line["differs"] = float(adjusted), bool(adjusted <= rate)
         half = float(stats.t.ppf(0.975, line["freedom"])) * line["noise"]
-        needed = float(stats.t.ppf(1 - rate / len(lines) / 2, line["freedom"])) * line["noise"]
-        span = line["span"] if line["test"] == "rank sum" else (-half, half)
+        if line["test"] == "rank sum":
+            span, needed = line["span"], _separating(line["va"], line["vb"], rate / len(lines))
+        else:
+            span, needed = (-half, half), float(stats.t.ppf(1 - rate / len(lines) / 2, line["freedom"])) * line["noise"]
         ends = (line["shift"], line["shift"] + span[0], line["shift"] + span[1])
         if line["log"]:
             relative = [math.expm1(min(end, 700)) for end in ends]
@@ -295,6 +294,14 @@ def _test(lines, rate):
             line["detectable"] = needed / abs(line["a"]) if line["a"] else math.nan
         line["effect"], line["low"], line["high"] = absolute
         line["relative"], line["relative_low"], line["relative_high"] = relative
+
+
+def _separating(a, b, p):
+    """By how much `b` would have to be moved from where it lies as `a` does, up or down, for the rank sum test to give this p."""
+    differences = np.sort(np.subtract.outer(a, b), axis=None)
+    differences -= np.median(differences)
+    smaller = int(np.searchsorted(ranks.untied_tails(len(a) + len(b))[min(len(a), len(b))], p / 2, side="right"))  # so many pairs may disagree
+    return math.inf if smaller == 0 else float(max(differences[len(differences) - smaller], -differences[smaller - 1]))
 
 
 # ---- Verdicts ----

@@ -76,6 +76,36 @@ class Figures(unittest.TestCase):
         self.assertEqual(len(single.differing), 0)
         self.assertEqual([(f.unit, f.test) for f in several.differing.itertuples()], [("ns", "rank sum")])
 
+    def test_a_neighbour_in_some_runs_of_a_side_is_no_difference(self):
+        def neighbour(item):
+            return 0.6 if item[0] == "memory.latency" and item[3]["bytes"] == 32768 else 1.0
+        quiet = [run for seed in range(20, 25) for run in run_of(repeated(seed))]
+        disturbed = [run for seed in range(30, 35) for run in run_of(repeated(seed, neighbour if seed < 33 else lambda item: 1))]
+        found = compare.compare(quiet, disturbed)
+        self.assertEqual(len(found.differing), 0)
+        hit = found.figures[found.figures.parameters.str.contains("32768")]
+        self.assertGreater(hit.detectable.min(), 0.2)
+
+    def test_what_could_be_seen_is_seen_by_the_rank_sum(self):
+        sides = [[run for seed in range(base, base + 12) for run in run_of(repeated(seed))] for base in (100, 200)]
+        before = compare.compare(*sides).figures
+        self.assertEqual(set(before.test), {"rank sum"})
+        self.assertFalse(before.differs.any())
+        place = 5
+        figure = before.iloc[place]
+        for factor, called in ((1 + figure.detectable + 3 * abs(figure.relative), True), (1 + figure.detectable / 8, False)):
+            for run in sides[1]:
+                for row in run.measurements:
+                    if compare.figure_key(row) == (figure["name"], figure.unit, figure.statistic, figure.parameters):
+                        row["value"] *= factor
+            after = compare.compare(*sides).figures
+            same = after[(after.name == figure["name"]) & (after.unit == figure.unit) & (after.parameters == figure.parameters)]
+            self.assertEqual(bool(same.differs.iloc[0]), called, factor)
+            for run in sides[1]:
+                for row in run.measurements:
+                    if compare.figure_key(row) == (figure["name"], figure.unit, figure.statistic, figure.parameters):
+                        row["value"] /= factor
+
     def test_another_clock_is_said_once(self):
         def throttled(item):
             return {"ns": 1.04, "GHz": 1 / 1.04}.get(item[2], 1.0)
