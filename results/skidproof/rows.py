@@ -137,7 +137,7 @@ def row_problem(row):
         return f"a `test` row with the unknown status `{row['status']}`"
     if kind == "measurement" and not is_finite(row["value"]):
         return "a `measurement` row whose value is not finite"
-    if kind == "run" and row.get("schema") != 1:
+    if kind == "run" and (type(row.get("schema")) is not int or row["schema"] != 1):  # to Python, 1.0 and true are 1
         return f"a `run` row of schema {row.get('schema')!r}; this report reads schema 1"
     return None
 

@@ -256,6 +256,14 @@ class StoreCases:
             listed = store.errata().query("id == @row['id']").iloc[0]
             self.assertEqual((listed.listed, listed.observed, listed.title), (row["listed"], row["observed"], row["title"]))
 
+    def test_a_schema_that_only_looks_like_one_is_none(self):
+        for schema in (True, 1.0, "1", None, 2):
+            rows = run_of(f"schema {schema}")
+            rows[0]["schema"] = schema
+            self.add_text(text_of(rows), expect=2)
+        with self.open() as store:
+            self.assertEqual(len(store.runs()), 0)
+
     def test_hostile_strings_are_data(self):
         for place in ("host", "brand", "os"):
             for number, words in enumerate(HOSTILE):

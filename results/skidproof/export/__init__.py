@@ -84,11 +84,8 @@ def _tidy(run):
 def _from_store(url, names):
     from skidproof import store
 
-    opened = store.open(url)
-    sources = []
-    for name in dict.fromkeys(names):
-        sources.append(rows.source_of(f"store, run {name}", opened.run_rows(name)))  # the URL may hold a password
-    return sources
+    found = store.open(url).rows_of(dict.fromkeys(names))
+    return [rows.source_of(f"store, run {name}", its) for name, its in found]  # the URL may hold a password
 
 
 def documents(options, runs, problems):

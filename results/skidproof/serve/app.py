@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import math
 import re
 import threading
+import time
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -19,6 +21,7 @@ from skidproof.store.query import moment
 LIMIT = Query(100, ge=1, le=1000, description="Items of this page at most.")
 AFTER = Query(None, max_length=400, description="`next` of the page before.")
 AT_A_TIME = 4
+STATE_S = 0.5
 KEY = Path(..., ge=1, le=2**31 - 1, description="The machine's number, as in /api/v1/machines.")
 NAME = {"max_length": 200}
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -27,14 +30,19 @@ KINDS = ("runs", "tests", "measurements", "errata", "evidence", "failures")
 
 
 class Kept:
-    """Answers that cost much, given again while the store stays as it is: of many who ask at once one has it made, the others wait."""
+    """Answers that cost much, given again while the store stays as it is, which is looked up every STATE_S at most: of many who ask at
+    once one has it made, the others wait."""
 
     def __init__(self, store, most=64):
         self.store, self.most, self.answers = store, most, {}
+        self.state, self.looked = None, -math.inf
         self.lock = threading.Lock()  # of all: what makes pages is not safe with threads
 
     def get(self, key, make):
-        state = self.store.state()
+        now = time.monotonic()
+        if now - self.looked > STATE_S:
+            self.state, self.looked = self.store.state(), now
+        state = self.state
         found = self.answers.get(key)
         if found is not None and found[0] == state:
             return found[1]
@@ -128,7 +136,7 @@ def application(url=None):
         return JSONResponse({"error": error.message, "advice": error.advice}, code, headers={} if code == 400 else {"Retry-After": "10"})
 
     pages(app, store, kept)
-    lists(app, store)
+    lists(app, store, kept)
 
     @app.get("/healthz", tags=["operation"])
     def healthz():
@@ -145,15 +153,19 @@ def application(url=None):
 
 
 def metrics_of(store):
-    return prometheus.metrics_text([run for name in store.last_runs() for run in rows.source_of(name, store.run_rows(name)).runs])
+    return prometheus.metrics_text([run for name, found in store.rows_of(store.last_runs()) for run in rows.source_of(name, found).runs])
 
 
-def subject_of(store, key):
-    frame = store.subjects()
-    found = frame[frame["subject"] == key].to_dict("records")
-    if not found:
+def subjects_of(store, kept):
+    """store.subjects() as dicts, by their numbers."""
+    return kept.get("subjects", lambda: {one["subject"]: one for one in store.subjects().sort_values("subject").to_dict("records")})
+
+
+def subject_of(store, kept, key):
+    found = subjects_of(store, kept).get(key)
+    if found is None:
         raise HTTPException(404, f"there is no machine {key}")
-    return found[0]
+    return found
 
 
 @contextlib.contextmanager
@@ -174,7 +186,7 @@ def pages(app, store, kept):
     @app.get("/machines/{subject}", response_class=HTMLResponse, include_in_schema=False)
     def machine_page(subject: int = KEY):
         from skidproof.report import history
-        subject_of(store, subject)
+        subject_of(store, kept, subject)
         return HTMLResponse(kept.get(("machine", subject), lambda: history.history_page(store, subject)))
 
     @app.get("/runs/{run}", response_class=HTMLResponse, include_in_schema=False)
@@ -184,27 +196,27 @@ def pages(app, store, kept):
             return HTMLResponse(kept.get(("run", run), lambda: report.page_of_rows(run, store.run_rows(run))))
 
 
-def lists(app, store):
+def lists(app, store, kept):
     @app.get("/api/v1/machines", tags=["machines"])
     def machines(limit: int = LIMIT, after: str = AFTER):
         """Every machine: host, name and core type, with the facts and the counts of its last run."""
-        return page_after(store.subjects().sort_values("subject").to_dict("records"), "subject", limit, after)
+        return page_after(list(subjects_of(store, kept).values()), "subject", limit, after)
 
     @app.get("/api/v1/machines/{subject}", tags=["machines"])
     def machine(subject: int = KEY):
         """One machine."""
-        return plain(subject_of(store, subject))
+        return plain(subject_of(store, kept, subject))
 
     @app.get("/api/v1/machines/{subject}/nights", tags=["machines"])
     def nights(subject: int = KEY, limit: int = LIMIT, after: str = AFTER):
         """What was true of the machine in each of its runs: microcode, kernel, BIOS, version."""
-        subject_of(store, subject)
+        subject_of(store, kept, subject)
         return page_after(store.facts(subject).sort_values("run").to_dict("records"), "run", limit, after)
 
     @app.get("/api/v1/machines/{subject}/changes", tags=["machines"])
     def changes(subject: int = KEY, limit: int = LIMIT):
         """The change points of its figures, and what else changed then."""
-        subject_of(store, subject)
+        subject_of(store, kept, subject)
         return page_of(store.change_points(subject).head(limit).to_dict("records"))
 
     @app.get("/api/v1/runs/{run}", tags=["runs"])

@@ -128,11 +128,17 @@ class Store:
 
     def iter_rows(self, run_id):
         """The same, one after the other."""
+        for _, found in self.rows_of([run_id]):
+            yield from found
+
+    def rows_of(self, run_ids):
+        """Yields (id, its rows one after the other) of many runs, over one connection; the rows are to be taken before the next run."""
         with database.plain_words(self.url), self.engine.connect() as connection:
-            run = connection.execute(select(_r.run).where(_r.id == run_id)).scalar()
-            if run is None:
-                raise usage(f"there is no run '{run_id}' in {database.shown(self.url)}", "list them: skidproof store query runs")
-            yield from lines.rows(connection, run)
+            for run_id in run_ids:
+                run = connection.execute(select(_r.run).where(_r.id == run_id)).scalar()
+                if run is None:
+                    raise usage(f"there is no run '{run_id}' in {database.shown(self.url)}", "list them: skidproof store query runs")
+                yield run_id, lines.rows(connection, run)
 
     def last_runs(self):
         """Ids: of each subject the last run of each verb (`run`, `characterize`, `errata` …), by `started`."""

@@ -37,27 +37,31 @@ def part(lines, packed, ids, subjects):
 
 def rows(connection, run):
     """Yields the rows of a run (its number), one after the other."""
-    m, f, t = schema.measurements.c, schema.figures.c, schema.texts.c
-    subjects = [row.subject for row in connection.execute(
-        select(schema.run_subjects.c.subject).where(schema.run_subjects.c.run == run))]
-    columns = None
     parts = select(schema.run_lines.c.part).where(schema.run_lines.c.run == run).order_by(schema.run_lines.c.part)
-    for (part,) in connection.execute(parts).all():
+    for (number,) in connection.execute(parts).all():
         body = connection.execute(select(schema.run_lines.c.body).where(
-            schema.run_lines.c.run == run, schema.run_lines.c.part == part)).scalar()
+            schema.run_lines.c.run == run, schema.run_lines.c.part == number)).scalar()
         spans, packed = bytes(body).split(b"\n", 1)
-        measured = ((subject, figure + place) for subject, figure, count in json.loads(spans) for place in range(count))
+        measured = _measured(connection, run, json.loads(spans))
         for line in zlib.decompress(packed).decode("utf-8").split("\n"):
             row = decode(line)
-            if isinstance(row, list):
-                if columns is None:
-                    found = connection.execute(
-                        select(schema.measurements, f.name, f.unit, f.statistic, f.parameters, t.words)
-                        .join(schema.figures, f.figure == m.figure).outerjoin(schema.texts, t.text == m.interval)
-                        .where(m.subject.in_(subjects), m.run == run))
-                    columns = {(one.subject, one.figure): one for one in found}
-                row = _measurement(columns[next(measured)], *row)
-            yield row
+            yield _measurement(next(measured), *row) if isinstance(row, list) else row
+
+
+def _measured(connection, run, spans):
+    """Yields the columns of the measurements of a part, in their order. They are asked for by their whole keys: a subject's measurements
+    of all its nights lie between them."""
+    m, f, t = schema.measurements.c, schema.figures.c, schema.texts.c
+    question = (select(schema.measurements, f.name, f.unit, f.statistic, f.parameters, t.words)
+                .join(schema.figures, f.figure == m.figure).outerjoin(schema.texts, t.text == m.interval).where(m.run == run))
+    keys = [(subject, figure + place) for subject, figure, count in spans for place in range(count)]
+    for begin in range(0, len(keys), 500):
+        some = keys[begin:begin + 500]
+        found = {}
+        for subject in {subject for subject, _ in some}:
+            for one in connection.execute(question.where(m.subject == subject, m.figure.in_([key[1] for key in some if key[0] == subject]))):
+                found[subject, one.figure] = one
+        yield from (found[key] for key in some)
 
 
 def _measurement(column, microarch, machine):
