@@ -257,9 +257,9 @@ class StoreCases:
             self.assertEqual((listed.listed, listed.observed, listed.title), (row["listed"], row["observed"], row["title"]))
 
     def test_a_schema_that_only_looks_like_one_is_none(self):
-        for schema in (True, 1.0, "1", None, 2):
-            rows = run_of(f"schema {schema}")
-            rows[0]["schema"] = schema
+        for said in (True, 1.0, "1", None, 2):
+            rows = run_of(f"schema {said}")
+            rows[0]["schema"] = said
             self.add_text(text_of(rows), expect=2)
         with self.open() as store:
             self.assertEqual(len(store.runs()), 0)
