@@ -4,8 +4,11 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "harness/cli/python.h"
@@ -25,6 +28,8 @@ constexpr PythonVerb kVerbs[] = {
     {"serve", "a read-only HTTP service over a store: pages, JSON, metrics"},
     {"export", "result files as JUnit XML, TAP, CSV, Prometheus text or OCP JSON Lines"},
     {"trends", "what changed in the history of each machine, when, and with what"},
+    {"nightly",
+     "one night on a lab machine: suites, characterization, errata; exports, store, report"},
 };
 
 // Does not come back, unless it cannot begin.
@@ -42,6 +47,10 @@ int become_python(const std::string& verb, const std::vector<std::string>& argum
   argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  // A verb that calls others calls this program, unless the user says which.
+  std::error_code unknown;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  if (!unknown) ::setenv("SKIDPROOF", self.c_str(), 0);
   ::execvp(argv.front(), argv.data());
   return complain(kExitHarnessFailed,
                   fmt::format("cannot run {}: {}", words.front(), std::strerror(errno)));

@@ -17,6 +17,7 @@ OUTPUTS = "skidproof-out"
 VERBS = {
     "compare": "skidproof.compare",
     "export": "skidproof.export",
+    "nightly": "skidproof.nightly.verb",
     "report": "skidproof.report",
     "serve": "skidproof.serve",
     "store": "skidproof.store.verb",
