@@ -345,6 +345,7 @@ class CutShort(NightTest):
         self.assertGreater(len(run.tests), len(self.run_of(path).tests) + 1, "the rest ran")
 
     def test_one_that_is_asked_to_stop_leaves_nothing_out(self):
+        self.configure(store={"enabled": True}, report={"enabled": True})
         process = self.begin()
         child, path, _ = self.stop_in_a_test(process)
         process.send_signal(signal.SIGTERM)
@@ -354,6 +355,8 @@ class CutShort(NightTest):
         self.assertIsNone(found.current)
         self.assertEqual((found.left_out, found.last["words"]), ([], "stopped by SIGTERM"))
         self.assertIn("SIGTERM", self.run_of(path).end["reason"])
+        self.assertEqual([(entry["name"], entry["night_exit"]) for entry in found.last["steps"]],
+                         [("run", 2), ("export", 0), ("junit", 0), ("store", 0)], "what keeps results is done")
 
 
 class Hangs(NightTest):

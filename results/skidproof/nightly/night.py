@@ -23,7 +23,10 @@ def _death(code):
     """How a command ended, in words."""
     if code is None:
         return "it could not be ended"
-    return f"it was ended by {signal.Signals(-code).name}" if code < 0 else f"the process ended with {code}"
+    if code >= 0:
+        return f"the process ended with {code}"
+    known = {one.value: one.name for one in signal.Signals}
+    return f"it was ended by {known.get(-code, f'signal {-code}')}"
 
 
 class Night:
@@ -77,7 +80,7 @@ class Night:
 
     def call(self, step):
         """Its exit code, -N where signal N ended it, None where nothing could."""
-        log = pathlib.Path(self.record["folder"]) / f"{step.name}.log"
+        log, stopped = pathlib.Path(self.record["folder"]) / f"{step.name}.log", self.stopped
         try:
             with open(log, "ab") as stream:
                 self.child = subprocess.Popen([str(word) for word in step.command], stdin=subprocess.DEVNULL, stdout=stream,
@@ -85,7 +88,7 @@ class Night:
         except OSError as error:
             complain(f"cannot run {step.command[0]}: {error.strerror}", "set $SKIDPROOF to the program")
             return 2
-        if self.stopped:
+        if self.stopped != stopped:  # the signal came before there was a child to pass it on to
             self.child.send_signal(signal.SIGTERM)
         try:
             return self._wait(self.child, step)
@@ -125,13 +128,13 @@ class Night:
         night_exit, words = plan.judge(step, code, self.settings)
         if step.rows and night_exit in (0, 1, 2) and not recovery.examine(step.rows).ended:
             try:
-                night_exit, words = 2, self.broken_off(step, entry, code)
+                night_exit, words = 2, self.broken_off(step, entry, code, began)
             except OSError as error:
                 night_exit, words = 2, f"its rows break off, and cannot be mended: {error.strerror}"
         elif step.name == "run":
             words = status.counted(recovery.examine(step.rows).run) or words
         self.end_step(entry, code, night_exit, words, began)
-        if night_exit not in (0, 1) or code not in (0, 1) and step.name not in plan.MACHINE_STEPS:
+        if night_exit not in (0, 1):
             for line in self.last_words(step.name):
                 self.say(f"    {printable(line)}")
         return entry
@@ -149,7 +152,7 @@ class Night:
         self.record["lost"].append({"step": name, "test": evidence.test["id"] if evidence.test else None, "words": words})
         return words
 
-    def broken_off(self, step, entry, code):
+    def broken_off(self, step, entry, code, began):
         """A command ended without its `end` row, while this machine is still there: a run that was killed goes on without the test.
         The words. OSError where a derived file cannot be written."""
         killed = code is None or code < 0
@@ -163,6 +166,7 @@ class Night:
             recovery.write_ended(evidence, pathlib.Path(entry["rows"]), why, recovery.BROKEN_OFF)
             return recovery.words_of(evidence, why, recovery.BROKEN_OFF)
         allowed, words = self.settings["run"]["resume"] if step.name == "run" else 0, ""
+        until = began + step.deadline_s
         for attempt in range(1, allowed + 2):
             words = self.note_loss(step.name, evidence, why, restarted=False)
             self.say(f"  {step.name:<14}{words}")
@@ -170,13 +174,14 @@ class Night:
                 break
             derived = pathlib.Path(self.record["folder"]) / f"{step.name}.recovered-{attempt}" / step.rows.name
             entry["rows"] = str(derived)
-            if attempt > allowed or self.stopped or self.stuck:
+            left_s = until - time.monotonic()
+            if attempt > allowed or self.stopped or self.stuck or left_s < 1:
                 recovery.write_ended(evidence, derived, why)
                 break
             recovery.write_resumable(evidence, derived)
             self.save()
             self.say(f"  {step.name:<14}goes on without it")
-            why = _death(self.call(plan.resumed(self.program, self.settings, derived.parent)))
+            why = _death(self.call(plan.resumed(self.program, derived.parent, left_s)))
             evidence = recovery.examine(derived)
             if evidence.ended:
                 break
@@ -210,7 +215,7 @@ class Night:
         self.state.save()  # before anything else is tried: this must not be lost
         done = {entry["name"] for entry in record["steps"] if entry["state"] == "ended"}
         if folder.is_dir():
-            for step in plan.closing_steps(self.program, self.settings, folder, self.results(), textfile=False):
+            for step in plan.closing_steps(self.program, self.settings, folder, self.results()):
                 if step.name not in done:
                     self.do(step)
         self.end("lost", 2)

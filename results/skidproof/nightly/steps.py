@@ -81,9 +81,9 @@ def _run(program, settings, folder, left_out):
     return Step("run", command, run["deadline_s"], folder / "run" / "results.jsonl", own_deadline=True, note=note)
 
 
-def resumed(program, settings, folder):
-    """The rest of a run whose rows in `folder` break off."""
-    return Step("run", [program, "run", "--resume", folder], settings["run"]["deadline_s"], folder / "results.jsonl", own_deadline=True)
+def resumed(program, folder, deadline_s):
+    """The rest of a run whose rows in `folder` break off, within what is left of its deadline."""
+    return Step("run", [program, "run", "--resume", folder], deadline_s, folder / "results.jsonl")
 
 
 def _characterize(program, settings, folder):
@@ -134,8 +134,8 @@ def machine_step(name, program, settings, folder, state, run_rows=None):
     return _errata(program, settings, folder, tests, run_rows)
 
 
-def closing_steps(program, settings, folder, files, textfile=True, quick=False):
-    """What is done with the results files of a night. `textfile`: for Prometheus as well; `quick`: only what keeps results."""
+def closing_steps(program, settings, folder, files, quick=False):
+    """What is done with the results files of a night; `quick`: only what keeps them."""
     found = []
 
     def step(name, table, *command):
@@ -143,7 +143,7 @@ def closing_steps(program, settings, folder, files, textfile=True, quick=False):
 
     if not files:
         return found
-    if settings["export"]["enabled"] and textfile and settings.textfile_folder:
+    if settings["export"]["enabled"] and settings.textfile_folder:
         step("export", "export", "export", "--format", "prometheus", "--out", settings.textfile_folder / "skidproof.prom", *files)
     if settings["export"]["enabled"] and settings["export"]["junit"]:
         step("junit", "export", "export", "--format", "junit", "--out", folder / "junit.xml", *files)
