@@ -24,7 +24,7 @@ UNITS = RESULTS.parent / "ci" / "nightly"
 sys.path.insert(0, str(RESULTS))
 
 from skidproof import cli, rows  # noqa: E402
-from skidproof.nightly import configuration, lock, night, recovery, state, steps  # noqa: E402
+from skidproof.nightly import configuration, lock, night, recovery, state, status, steps  # noqa: E402
 
 PROGRAM = os.environ.get("SKIDPROOF", str(RESULTS.parent / "build" / "release" / "skidproof"))
 QUICK = {"machine": {"name": "model:sandy-bridge"}, "run": {"filter": "PmuRegisters.*"}, "characterize": {"enabled": False},
@@ -451,6 +451,17 @@ class LockAndState(NightTest):
         self.assertEqual([one["name"] for one in commands], ["run", "export", "junit"])
         self.assertFalse(self.state_folder.exists())
 
+    def test_the_program_calls_itself_unless_told_otherwise(self):
+        environment = {key: value for key, value in os.environ.items() if key != "SKIDPROOF"}
+        for said, called in (({}, os.path.realpath(PROGRAM)), ({"SKIDPROOF": "/bin/true"}, "/bin/true")):
+            done = subprocess.run([PROGRAM, "nightly", "--config", self.config, "--dry-run", "--json", "-"], env=environment | said,
+                                  capture_output=True, text=True, check=True)
+            self.assertEqual({one["command"][0] for one in json.loads(done.stdout)["commands"]}, {called})
+        done = subprocess.run([PROGRAM, "nightly", "--config", self.config], env=environment | {"SKIDPROOF": "/no/such"}, capture_output=True,
+                              text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("$SKIDPROOF is '/no/such'", done.stderr)
+
     def test_a_status_without_a_night(self):
         self.assertIn("no night so far", self.nightly("--status").stdout)
 
@@ -552,6 +563,19 @@ class Configurations(unittest.TestCase):
         with self.assertRaises(cli.Complaint) as caught:
             configuration.read("/no/such/nightly.toml")
         self.assertEqual(caught.exception.exit_code, 64)
+
+
+class NextNight(unittest.TestCase):
+    def test_what_systemctl_says_of_the_timer(self):
+        # As systemd 252 prints it.
+        there = ('[{"next":1795656214307481,"left":1795656214307481,"last":1795644895772811,"passed":1795644895772811,'
+                 '"unit":"skidproof-nightly.timer","activates":"skidproof-nightly.service"}]')
+        self.assertEqual(status.next_of(there), ("2026-11-26T01:23:34Z", ""))
+        for text in ("[]", there.replace("1795656214307481", "0"), there.replace("1795656214307481", "null")):
+            self.assertEqual(status.next_of(text)[0], None)
+            self.assertIn("enable --now", status.next_of(text)[1])
+        for text in ("", "{", "3", "[3]", "[{}]"):
+            self.assertEqual(status.next_of(text), (None, "systemctl says nothing that can be read"))
 
 
 @unittest.skipUnless(shutil.which("systemd-analyze"), "no systemd-analyze")

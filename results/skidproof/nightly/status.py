@@ -1,13 +1,14 @@
 """How the last night went, for people, for programs and for Prometheus."""
 
 import datetime
+import json
 import subprocess
 
 from skidproof.cli import whole_file
 from skidproof.nightly import lock
 
 TIMER = "skidproof-nightly.timer"
-_WORDS = {"pass": "passed", "fail": "failed", "error": "errors", "skip": "skipped", "xfail": "xfail", "xpass": "xpass", "observed": "observed",
+_WORDS = {"pass": "passed", "fail": "failed", "error": "in error", "skip": "skipped", "xfail": "xfail", "xpass": "xpass", "observed": "observed",
           "disturbed": "disturbed"}
 
 
@@ -23,22 +24,24 @@ def counted(run):
 def next_by_timer():
     """(time as rows have it or None, why it is None): when systemd will start the next night."""
     try:
-        done = subprocess.run(["systemctl", "show", TIMER, "--timestamp=unix", "--property=LoadState,ActiveState,NextElapseUSecRealtime"],
-                              capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(["systemctl", "list-timers", "--all", "--output=json", TIMER], capture_output=True, text=True, timeout=10,
+                              check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return None, f"systemctl does not answer: {error}"
     if done.returncode:
         return None, f"systemctl does not answer: {done.stderr.strip().splitlines()[0] if done.stderr.strip() else done.returncode}"
-    found = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
-    if found.get("LoadState") != "loaded":
-        return None, f"{TIMER} is not installed"
-    if found.get("ActiveState") != "active":
-        return None, f"{TIMER} is not started: systemctl enable --now {TIMER}"
+    return next_of(done.stdout)
+
+
+def next_of(text):
+    """The same of what `systemctl list-timers --output=json` printed."""
     try:
-        seconds = int(found["NextElapseUSecRealtime"].lstrip("@"))
-    except (KeyError, ValueError):
-        return None, f"{TIMER} has no next time"
-    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), ""
+        microseconds = next((timer["next"] for timer in json.loads(text) if timer["unit"] == TIMER), None)
+    except (ValueError, TypeError, KeyError):
+        return None, "systemctl says nothing that can be read"
+    if not microseconds:
+        return None, f"{TIMER} is not started: systemctl enable --now {TIMER}"
+    return datetime.datetime.fromtimestamp(microseconds // 1_000_000, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), ""
 
 
 def document(settings, state):
