@@ -281,6 +281,23 @@ class CutShort(NightTest):
         again = self.nightly("--recover")
         self.assertEqual((again.returncode, again.stdout), (0, "no night was cut short\n"))
 
+    def test_a_recovery_that_is_stopped_goes_on_at_the_next_start(self):
+        _, _, lost = self.cut_short()
+
+        def stopped(self, step):
+            self.stopped = "SIGTERM"
+            return -signal.SIGTERM
+
+        with mock.patch.object(night.Night, "call", stopped):
+            code, found = night.recover_only(PROGRAM, self.settings, lambda line: None)
+        self.assertEqual((code, found.last, found.current["steps"][-1]["name"]), (2, None, "export"))
+        self.assertEqual(self.nightly("--recover").returncode, 2)
+        found = self.state()
+        self.assertEqual((found.current, found.last["status"]), (None, "lost"))
+        self.assertEqual([(entry["name"], entry["night_exit"]) for entry in found.last["steps"]],
+                         [("run", 2), ("export", 2), ("export", 0), ("junit", 0)])
+        self.assertEqual([one["test"] for one in found.last["lost"]], [lost])
+
     def test_another_boot_is_said_and_a_second_kill_changes_nothing(self):
         path, _, lost = self.cut_short()
         document = json.loads((self.state_folder / "state.json").read_text(encoding="utf-8"))

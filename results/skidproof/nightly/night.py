@@ -213,11 +213,13 @@ class Night:
             entry.update(state="lost", night_exit=2, words=words)
             self.say(f"  {entry['name']:<14}{words}")
         self.state.save()  # before anything else is tried: this must not be lost
-        done = {entry["name"] for entry in record["steps"] if entry["state"] == "ended"}
-        if folder.is_dir():
-            for step in plan.closing_steps(self.program, self.settings, folder, self.results()):
-                if step.name not in done:
-                    self.do(step)
+        done = {entry["name"] for entry in record["steps"] if entry["state"] == "ended" and entry["night_exit"] == 0}
+        for step in plan.closing_steps(self.program, self.settings, folder, self.results()) if folder.is_dir() else ():
+            if step.name not in done:
+                self.do(step)
+            if self.stopped:
+                self.say(f"stopped by {self.stopped}; the next start goes on with it")
+                return
         self.end("lost", 2)
 
     # -- the whole
@@ -349,6 +351,8 @@ def _finish(program, settings, state, held, say):
     night = Night(program, settings, state, held, say)
     with _listening(night):
         night.recover()
+    if state.current is not None:
+        return 2, night.stopped
     night.tell_prometheus()
     return state.last["exit"], night.stopped
 
