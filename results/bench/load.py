@@ -36,7 +36,7 @@ sys.path[:0] = [str(RESULTS), str(RESULTS / "bench"), str(RESULTS / "tests")]
 import fleet  # noqa: E402
 import postgres_server  # noqa: E402
 import skidproof.store  # noqa: E402
-from skidproof.store import database, forms, load, schema  # noqa: E402
+from skidproof.store import database, forms, schema, targets  # noqa: E402
 
 HISTORY_S, FLEET_S, RATIO = 1.0, 3.0, 0.5
 FIRST_OF_ALL = ("subjects", "figures", "tests", "texts", "clauses")  # tables that the others speak of
@@ -82,7 +82,7 @@ def add(store, files, server=None):
 
 def tables():
     """All tables with rows, in an order in which they can be filled."""
-    return [*FIRST_OF_ALL, *load.TABLES]
+    return [*FIRST_OF_ALL, *targets.TABLES]
 
 
 def in_file_order(table):

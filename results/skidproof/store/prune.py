@@ -5,7 +5,7 @@ import hashlib
 from sqlalchemy import func, select, text
 
 from skidproof.store import database, lines, schema
-from skidproof.store.load import RUN_LOCKS
+from skidproof.store.targets import RUN_LOCKS
 
 BATCH = 100  # runs of one transaction
 _r, _rs = schema.runs.c, schema.run_subjects.c

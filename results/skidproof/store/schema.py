@@ -7,7 +7,7 @@ for each measurement costs more than loading it; only the loader writes them, in
 from sqlalchemy import (JSON, BigInteger, Boolean, Column, DateTime, Float, ForeignKey, Index, Integer, LargeBinary,
                         MetaData, Table, Text, UniqueConstraint)
 
-from skidproof.store.reader import STATUSES
+from skidproof.store.values import STATUSES
 
 REVISION = "0002"  # the newest file in migrations/versions
 

@@ -7,6 +7,7 @@ import math
 
 KEY_BYTES = 400        # of a text that is part of an index
 INT32, INT64 = (1 << 31) - 1, (1 << 63) - 1
+STATUSES = ("pass", "fail", "error", "skip", "xfail", "xpass", "observed", "disturbed")  # of verdicts, as the store counts them
 
 
 def _refuse(word):
