@@ -88,6 +88,29 @@ TEST(Row, KeepsAll64Bits) {
   EXPECT_EQ(hex(0), "0x0");
 }
 
+TEST(Row, AShardSaysWhichOfHowManyAndAWholeRunSaysNothing) {
+  RunRow run = sample_run();
+  EXPECT_FALSE(json_of(run).contains("shard"));
+  EXPECT_FALSE(json_of(run).contains("merged_from"));
+  run.shard = RunShard{.index = 2, .of = 4, .planned = 1411, .plan = "0x1f", .all = true};
+  run.merged_from = {"a", "b"};
+  const Json json = Json::parse(json_of(run).dump());
+  const auto back = row_of(json);
+  ASSERT_TRUE(back) << back.error().text();
+  EXPECT_EQ(std::get<RunRow>(*back).shard, run.shard);
+  EXPECT_EQ(std::get<RunRow>(*back).merged_from, run.merged_from);
+  EXPECT_EQ(refusal(run), "");
+  run.shard->index = 5;
+  EXPECT_THAT(refusal(run), HasSubstr("beyond the last"));
+  run.shard->index = 0;
+  EXPECT_THAT(refusal(run), HasSubstr("beyond the last"));
+  Json damaged = json;
+  damaged["shard"].erase("plan");
+  EXPECT_THAT(row_of(damaged).error().message, HasSubstr("`shard.plan` is missing"));
+  damaged["shard"] = "2/4";
+  EXPECT_THAT(row_of(damaged).error().message, HasSubstr("`shard` cannot be"));
+}
+
 TEST(Row, MicrocodeIsHexadecimalOrNull) {
   MachineRow machine = sample_machine();
   machine.microcode = 0x2b000603;

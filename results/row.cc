@@ -33,6 +33,22 @@ struct Added {
 template <typename T>
 Added(T&) -> Added<T>;
 
+// The same of one that most rows do not have: it is written where there is something to say.
+template <typename T>
+struct Sparse {
+  T& value;
+};
+template <typename T>
+Sparse(T&) -> Sparse<T>;
+
+void fields(auto&& field, MaybeConst<RunShard> auto& shard) {
+  field("index", shard.index);
+  field("of", shard.of);
+  field("planned", shard.planned);
+  field("plan", shard.plan);
+  field("all", shard.all);
+}
+
 void fields(auto&& field, MaybeConst<RunRow> auto& row) {
   field("id", row.id);
   field("started", row.started);
@@ -41,6 +57,8 @@ void fields(auto&& field, MaybeConst<RunRow> auto& row) {
   field("version", row.version);
   field("machine", row.machine);
   field("tape", Added{row.tape});
+  field("shard", Sparse{row.shard});
+  field("merged_from", Sparse{row.merged_from});
 }
 
 void fields(auto&& field, MaybeConst<MachineRow> auto& row) {
@@ -169,6 +187,19 @@ void fields(auto&& field, MaybeConst<QualificationRow> auto& row) {
   field("duration_s", row.duration_s);
 }
 
+void fields(auto&& field, MaybeConst<QualificationShardRow> auto& row) {
+  field("machine", row.machine);
+  field("microarchs", row.microarchs);
+  field("seeds", row.seeds);
+  field("seed", row.seed);
+  field("all", row.all);
+  field("units", row.units);
+  field("tests_run", row.tests_run);
+  field("tests_caught", row.tests_caught);
+  field("problems", row.problems);
+  field("duration_s", row.duration_s);
+}
+
 void fields(auto&& field, MaybeConst<FuzzRow> auto& row) {
   field("machine", row.machine);
   field("microarchs", row.microarchs);
@@ -267,7 +298,7 @@ concept ClosedList =
     std::same_as<T, Listed> || std::same_as<T, Observed> || std::same_as<T, Exposure>;
 template <typename T>
 concept Group = std::same_as<T, MeasurementNoise> || std::same_as<T, StatusCounts> ||
-    std::same_as<T, Repetitions>;
+    std::same_as<T, Repetitions> || std::same_as<T, RunShard>;
 
 struct FieldWriter {
   Json& json;
@@ -279,6 +310,10 @@ struct FieldWriter {
   template <typename T>
   void operator()(const char* name, const Added<T>& added) {
     (*this)(name, added.value);
+  }
+  template <typename T>
+  void operator()(const char* name, const Sparse<T>& sparse) {
+    if (sparse.value != std::remove_cvref_t<T>()) (*this)(name, sparse.value);
   }
 
   template <typename T>
@@ -413,6 +448,14 @@ struct FieldReader {
     if (json.contains(name)) (*this)(name, added.value);
   }
   template <typename T>
+  void operator()(const char* name, Sparse<T> sparse) {
+    if (json.contains(name)) (*this)(name, sparse.value);
+  }
+  template <Group T>
+  void operator()(const char* name, std::optional<T>& group) {
+    (*this)(name, group.emplace());
+  }
+  template <typename T>
   void operator()(const char* name, T&& value) {
     if (!problem.empty()) return;
     auto found = json.find(name);
@@ -468,6 +511,9 @@ Expected<Row> read_run_row(const Json& json) {
 // Each returns what is wrong, or an empty string.
 std::string wrong(const RunRow& row) {
   if (row.id.empty()) return "a run has an id";
+  if (row.shard && (row.shard->index < 1 || row.shard->index > row.shard->of)) {
+    return "it is a shard beyond the last one";
+  }
   return {};
 }
 
@@ -556,6 +602,11 @@ std::string wrong(const QualificationRow& row) {
   return lasted(row.duration_s) ? "" : "its duration is not a time";
 }
 
+std::string wrong(const QualificationShardRow& row) {
+  if (!row.units.is_object()) return "its units are a JSON object";
+  return lasted(row.duration_s) ? "" : "its duration is not a time";
+}
+
 std::string wrong(const FuzzRow& row) {
   if (row.held != (row.violations == 0 && row.cases > 0)) {
     return "it holds when cases ran and none violated a check";
@@ -614,20 +665,10 @@ std::string subject(const auto& row) {
   return row.machine;
 }
 
-constexpr std::array kTypes = {"run",
-                               "machine",
-                               "test-start",
-                               "test",
-                               "measurement-start",
-                               "unmeasured",
-                               "measurement",
-                               "defect",
-                               "qualification",
-                               "fuzz",
-                               "erratum",
-                               "inventory",
-                               "errata-summary",
-                               "end"};
+constexpr std::array kTypes = {
+    "run",        "machine",     "test-start", "test",           "measurement-start",
+    "unmeasured", "measurement", "defect",     "qualification",  "qualification-shard",
+    "fuzz",       "erratum",     "inventory",  "errata-summary", "end"};
 
 }  // namespace
 
@@ -725,6 +766,9 @@ void to_json(Json& json, const UnmeasuredRow& row) { write_row(json, "unmeasured
 void to_json(Json& json, const MeasurementRow& row) { write_row(json, "measurement", row); }
 void to_json(Json& json, const DefectRow& row) { write_row(json, "defect", row); }
 void to_json(Json& json, const QualificationRow& row) { write_row(json, "qualification", row); }
+void to_json(Json& json, const QualificationShardRow& row) {
+  write_row(json, "qualification-shard", row);
+}
 void to_json(Json& json, const FuzzRow& row) { write_row(json, "fuzz", row); }
 void to_json(Json& json, const ErratumRow& row) { write_row(json, "erratum", row); }
 void to_json(Json& json, const InventoryRow& row) { write_row(json, "inventory", row); }
@@ -749,6 +793,7 @@ Expected<Row> row_of(const Json& json) {
   if (type == "measurement") return read_row<MeasurementRow>(json);
   if (type == "defect") return read_row<DefectRow>(json);
   if (type == "qualification") return read_row<QualificationRow>(json);
+  if (type == "qualification-shard") return read_row<QualificationShardRow>(json);
   if (type == "fuzz") return read_row<FuzzRow>(json);
   if (type == "erratum") return read_row<ErratumRow>(json);
   if (type == "inventory") return read_row<InventoryRow>(json);

@@ -1,7 +1,7 @@
 // The rows of a results file (JSON Lines, `schema: 1`) as C++ types, with their JSON both ways.
 //
 // A file is: `run`, `machine`, then `test-start` + `test` pairs, `measurement`, `defect`,
-// `qualification`, `fuzz`, `erratum`, `inventory` and `errata-summary` rows, and `end` last. results/schema/v1.json says the same to other programs:
+// `qualification` (or `qualification-shard`), `fuzz`, `erratum`, `inventory` and `errata-summary` rows, and `end` last. results/schema/v1.json says the same to other programs:
 // fields are added, never changed or removed.
 //
 // Provenance: every row carries `machine`, the name of the machine that answered
@@ -152,6 +152,19 @@ struct Series {
 // ---------------------------------------------------------------------------------------------------
 // Rows. Times are UTC (`utc_now`), durations seconds.
 
+// Which part of a run a file holds (`--shard`).
+struct RunShard {
+  uint64_t index = 1;  // from 1
+  uint64_t of = 1;     // so many shards
+  uint64_t planned =
+      0;  // units of the whole run: tests (times repetitions), models, cases; 0: not known
+  std::string
+      plan;  // hash of what is planned, in its order: the same in all shards; empty: not known
+  bool all = false;  // nothing is skipped because it stands on broken ground
+
+  bool operator==(const RunShard&) const = default;
+};
+
 // `run`: first of a file.
 struct RunRow {
   std::string id;  // names the output folder too
@@ -161,6 +174,9 @@ struct RunRow {
   std::string version;  // of skidproof
   std::string machine;
   std::string tape;  // the file that was replayed: nothing was measured anew; empty: none was
+  std::optional<RunShard> shard = {};  // nullopt (and no field): the whole run
+  std::vector<std::string> merged_from =
+      {};  // ids of the shards that make it up; empty: one program ran it all
 };
 
 // `machine`: the processor under test (pebs/machine.h, Identity).
@@ -302,6 +318,22 @@ struct QualificationRow {
   double duration_s = 0;
 };
 
+// `qualification-shard`: what one shard of a qualification adds to its sum, which only all of them together say.
+struct QualificationShardRow {
+  std::string machine;
+  std::vector<std::string> microarchs;
+  uint64_t seeds = 0;
+  uint64_t seed = 0;  // the first
+  bool all = false;   // every test met every defect
+  // {"conforming": [{"position", "name", "rows"}], "verdicts": [the same, and "missed" and what the matrix says]}:
+  // what the shard did, its place in the whole plan, and how many of the rows above are of it, in their order.
+  Json units = Json::object();
+  std::vector<std::string> tests_run;     // ids of tests that ran on a broken model
+  std::vector<std::string> tests_caught;  // of these, that failed there
+  std::vector<std::string> problems;      // of the harness
+  double duration_s = 0;
+};
+
 // `fuzz`: the sum of a fuzz run.
 struct FuzzRow {
   std::string machine;  // "model:*" when several microarchs took part
@@ -393,9 +425,10 @@ struct EndRow {
   double duration_s = 0;
 };
 
-using Row = std::variant<RunRow, MachineRow, TestStartRow, TestRow, MeasurementStartRow,
-                         UnmeasuredRow, MeasurementRow, DefectRow, QualificationRow, FuzzRow,
-                         ErratumRow, InventoryRow, ErrataSummaryRow, EndRow>;
+using Row =
+    std::variant<RunRow, MachineRow, TestStartRow, TestRow, MeasurementStartRow, UnmeasuredRow,
+                 MeasurementRow, DefectRow, QualificationRow, QualificationShardRow, FuzzRow,
+                 ErratumRow, InventoryRow, ErrataSummaryRow, EndRow>;
 
 // nlohmann's conversions, so that `Json line = row;` works.
 void to_json(Json& json, const Histogram& histogram);
@@ -409,6 +442,7 @@ void to_json(Json& json, const UnmeasuredRow& row);
 void to_json(Json& json, const MeasurementRow& row);
 void to_json(Json& json, const DefectRow& row);
 void to_json(Json& json, const QualificationRow& row);
+void to_json(Json& json, const QualificationShardRow& row);
 void to_json(Json& json, const FuzzRow& row);
 void to_json(Json& json, const ErratumRow& row);
 void to_json(Json& json, const InventoryRow& row);

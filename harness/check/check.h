@@ -126,7 +126,8 @@ struct Environment {
   bool rates = true;   // a failure is run again for its rate, not only until it is certain
   bool errata = true;  // a listed erratum of this processor explains a failure
   // What became of a test, with this number of --repeat, in the interrupted run that this one goes on
-  // with: then it is passed over without a row. Empty: there is none.
+  // with, or `skip` where another shard of the run has it: then it is passed over without a row. Empty: there is
+  // no such test.
   std::function<std::optional<results::Status>(const TestInfo&, unsigned repetition)> ran_before =
       {};
 };

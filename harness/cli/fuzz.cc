@@ -15,6 +15,7 @@
 #include "harness/cli/fuzzing.h"
 #include "harness/cli/machines.h"
 #include "harness/cli/result_files.h"
+#include "harness/cli/shard.h"
 #include "harness/cli/text.h"
 #include "harness/cli/verb.h"
 #include "harness/fuzz/describe.h"
@@ -39,6 +40,8 @@ constexpr char kExamples[] =
     "  skidproof fuzz                                    every model for 60 s in all\n"
     "  skidproof fuzz --machine model:sandy-bridge --deadline 10s --seed 7\n"
     "  skidproof fuzz --defect skid-one-too-many         how a broken model is found\n"
+    "  skidproof fuzz --cases 100000 --shard 2/8 --out shards/2   a part of it, see skidproof "
+    "merge\n"
     "  skidproof fuzz --replay skidproof-out/RUN/fuzz-1.json\n"
     "\n"
     "Exit codes: 0 no violation, 1 a violation, 2 the harness failed, 64 bad usage.";
@@ -186,8 +189,15 @@ Expected<std::unique_ptr<ResultFiles>> open_results(const Options& options,
                                                     const Opened& opened) {
   auto files = SKIDPROOF_TRY(ResultFiles::open(options.destination, new_run_id(), "fuzz.jsonl"));
   files->set_machine(opened.name);
-  SKIDPROOF_CHECK(
-      files->write(run_row(files->run_id(), invocation.command, options.plan.seed, opened.name)));
+  auto header = run_row(files->run_id(), invocation.command, options.plan.seed, opened.name);
+  if (options.plan
+          .shard) {  // of cases there are no names; with a deadline nobody knows how many there are
+    std::vector<std::string> names;
+    for (const OpenMachine& machine : opened.machines) names.push_back(machine.identity.name);
+    header.shard = shard_field(options.plan.shard, names, false);
+    header.shard->planned = options.plan.cases;
+  }
+  SKIDPROOF_CHECK(files->write(header));
   for (const OpenMachine& machine : opened.machines) {
     SKIDPROOF_CHECK(files->write(machine_row(machine)));
   }
@@ -256,6 +266,17 @@ int run_campaign(Options& options, const Invocation& invocation) {
                                 static_cast<double>(now.tally.cases) / now.seconds));
   });
   progress.clear();
+  if (options.plan.shard && result.tally.cases == 0 && result.problems.empty() &&
+      result.interrupted.empty()) {
+    const uint64_t batches = (options.plan.cases + kFuzzBatch - 1) / kFuzzBatch;
+    const std::string why =
+        options.plan.cases == 0
+            ? "nothing to do: no case began before the deadline"
+            : nothing_to_do(*options.plan.shard, count_of(batches, "batch", "batches"));
+    text.line(why);
+    (*files)->end(kExitHeld, why);
+    return kExitHeld;
+  }
   return report(options, *opened, **files, result, true);
 }
 
@@ -273,6 +294,10 @@ Expected<fuzz::Case> read_case(const Options& options) {
 }
 
 int replay(Options& options, const Invocation& invocation) {
+  if (options.plan.shard) {
+    return complain(kExitUsage, "--replay runs one case: there is nothing to split",
+                    "leave --shard out");
+  }
   const auto c = read_case(options);
   if (!c) return complain(kExitUsage, c.error());
   options.plan.machines = {
@@ -335,6 +360,7 @@ void add_fuzz(CLI::App& app, Invocation& invocation) {
                    "folder for fuzz.jsonl and replay files (default: skidproof-out/<run id>)")
       ->type_name("DIR");
   add_json(*verb, options->destination.json);
+  add_shard(*verb, plan.shard);
   verb->callback([options, &invocation] {
     invocation.action = [options, &invocation] {
       return options->replay.empty() ? run_campaign(*options, invocation)

@@ -1,4 +1,4 @@
-// Batches of cases, each in a process of its own: what a broken model does to its process ends there.
+// Batches of cases, of some tenths of a second, each in a process of its own: what a broken model does to its process ends there.
 #include "harness/cli/fuzzing.h"
 
 #include <fmt/core.h>
@@ -23,8 +23,6 @@ using fuzz::Outcome;
 using fuzz::Tally;
 using fuzz::Violation;
 
-// A batch takes some tenths of a second.
-constexpr uint64_t kBatch = 400;
 constexpr std::chrono::seconds kShrinkFor{10};
 constexpr std::chrono::seconds kBatchLimit{120};
 
@@ -155,12 +153,23 @@ class Fuzzer {
     return Clock::now() < end_ && result_.problems.empty();
   }
 
+  // The next batch that is this shard's; one without cases where there is none.
+  Batch draw() {
+    while (plan_.cases == 0 || started_ < plan_.cases) {
+      const uint64_t number = drawn_++;
+      const size_t turn = number % plan_.machines.size();
+      Batch batch{.machine = &plan_.machines[turn], .first = next_[turn], .count = kFuzzBatch};
+      if (plan_.cases > 0) batch.count = std::min(batch.count, plan_.cases - started_);
+      next_[turn] += batch.count;
+      started_ += batch.count;
+      if (!plan_.shard || plan_.shard->has(number)) return batch;
+    }
+    return {};
+  }
+
   void start() {
-    const size_t turn = batches_.size() % plan_.machines.size();
-    Batch batch{.machine = &plan_.machines[turn], .first = next_[turn], .count = kBatch};
-    if (plan_.cases > 0) batch.count = std::min(batch.count, plan_.cases - started_);
-    next_[turn] += batch.count;
-    started_ += batch.count;
+    const Batch batch = draw();
+    if (batch.count == 0) return;  // the rest is other shards'
     batches_.push_back(batch);
     const auto begun = pool_.start(batches_.size() - 1, [this, batch](int descriptor) {
       work(plan_, batch, end_, descriptor);
@@ -206,7 +215,8 @@ class Fuzzer {
   WorkerPool pool_;
   std::vector<uint64_t> next_;  // case of each machine
   std::vector<Batch> batches_;
-  uint64_t started_ = 0;
+  uint64_t drawn_ = 0;    // batches, with those of other shards
+  uint64_t started_ = 0;  // cases of these
   FuzzResult result_;
 };
 

@@ -12,6 +12,7 @@
 
 #include "base/expected.h"
 #include "harness/cli/machines.h"
+#include "harness/cli/shard.h"
 #include "harness/fuzz/case.h"
 #include "harness/fuzz/execute.h"
 #include "harness/fuzz/shrink.h"
@@ -25,7 +26,13 @@ struct FuzzPlan {
   double seconds = 60;  // no case begins later
   uint64_t cases = 0;   // 0: as many as there is time for
   unsigned jobs = 1;
+  // nullopt: every batch of cases. Else its share of the batches, which are dealt out machine by machine in turn: no
+  // case is run twice, and with `cases` all shards together run those of the whole.
+  std::optional<Shard> shard = {};
 };
+
+// How many cases a batch has.
+inline constexpr uint64_t kFuzzBatch = 400;
 
 struct FoundViolation {
   fuzz::Case found;     // as it was drawn

@@ -72,6 +72,7 @@ int run(int argc, char** argv) {
   add_qualify(app, invocation);
   add_errata(app, invocation);
   add_fuzz(app, invocation);
+  add_merge(app, invocation);
   add_python_verbs(app, invocation);
   add_traceability(app, invocation);
 

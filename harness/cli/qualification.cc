@@ -35,7 +35,8 @@ struct Run {
   bool listed = false;        // the defect is an erratum of the part that is played
   bool until_caught = false;  // stop at the first property that fails
   size_t verdict = 0;         // index in Qualification::defects
-  std::string test = {};      // the only one, by its id; empty: all that `which` says
+  size_t unit = 0;  // index in Qualification::conforming, or behind them in Qualification::verdicts
+  std::string test = {};  // the only one, by its id; empty: all that `which` says
 };
 
 // What caught a defect.
@@ -150,12 +151,19 @@ class Qualifier {
       : plan_(plan), sink_(sink), pool_(plan.jobs, std::chrono::seconds(120)) {}
 
   Qualification go();
+  // Only the names.
+  std::vector<std::string> plan_units();
 
  private:
   void drain();
+  bool has(size_t position) const { return !plan_.shard || plan_.shard->has(position); }
+  QualifiedUnit& unit(size_t index);
+  void add_conforming(Run run);
+  void close_unit(size_t index, std::vector<results::Row> rows);
+  void flush(bool gaps);
   void plan_conforming();
   void plan_broken();
-  void plan_verdict(Run run);
+  void plan_verdict(Run run, bool own);
   void start_verdict(const model::Defect* defect);
   void plan_next(size_t verdict);
   void finished(const Run& run, const WorkDone& done);
@@ -172,11 +180,15 @@ class Qualifier {
   std::deque<Run> queue_;
   std::map<size_t, Run> under_way_;
   std::vector<std::deque<Run>> still_to_try_;  // for each verdict
+  std::vector<size_t> unit_of_verdict_;
   // One verdict on a defect after the other: the test that caught it last is met first on the next machine.
   std::map<const model::Defect*, std::deque<size_t>> verdicts_to_come_;
   std::map<const model::Defect*, Catch> last_catch_;
   Accusers accusers_;
   std::set<std::string> ran_on_broken_, caught_something_;
+  std::map<size_t, std::vector<results::Row>>
+      waiting_;                                      // rows of units that ended before another one
+  size_t next_unit_ = 0;                             // whose rows are to be written next
   size_t next_id_ = 0, units_ = 0, units_done_ = 0;  // units: conforming runs and verdicts
   Qualification found_;
 };
@@ -185,33 +197,69 @@ class Qualifier {
 void Qualifier::plan_conforming() {
   for (const arch::Microarch* microarch : plan_.microarchs) {
     for (unsigned i = 0; i < plan_.rough; ++i) {
-      queue_.push_back({.microarch = microarch,
-                        .sibling = i % 2 == 0,
-                        .seed = plan_.seed + i,
-                        .rough = plan_.seed + i});
-      ++units_;
+      add_conforming({.microarch = microarch,
+                      .sibling = i % 2 == 0,
+                      .seed = plan_.seed + i,
+                      .rough = plan_.seed + i});
     }
     if (plan_.rough != 0) continue;
     for (unsigned i = 0; i < plan_.seeds; ++i) {
       for (bool sibling : {true, false}) {
-        queue_.push_back({.microarch = microarch, .sibling = sibling, .seed = plan_.seed + i});
-        ++units_;
+        add_conforming({.microarch = microarch, .sibling = sibling, .seed = plan_.seed + i});
       }
     }
   }
 }
 
+void Qualifier::add_conforming(Run run) {
+  run.unit = found_.conforming.size();
+  const bool own = has(run.unit);
+  found_.conforming.push_back({.name = in_words(run), .own = own});
+  if (!own) return;
+  queue_.push_back(std::move(run));
+  ++units_;
+}
+
+QualifiedUnit& Qualifier::unit(size_t index) {
+  const size_t conforming = found_.conforming.size();
+  return index < conforming ? found_.conforming[index] : found_.verdicts[index - conforming];
+}
+
+// Rows are written in the order of the plan, so that the same plan gives the same rows whatever the number of workers,
+// and in whichever shard.
+void Qualifier::close_unit(size_t index, std::vector<results::Row> rows) {
+  unit(index).done = true;
+  waiting_[index] = std::move(rows);
+  flush(false);
+}
+
+// With gaps: also what stands behind units that never ended.
+void Qualifier::flush(bool gaps) {
+  const size_t all = found_.conforming.size() + found_.verdicts.size();
+  for (; next_unit_ < all && (gaps || unit(next_unit_).done || !unit(next_unit_).own);
+       ++next_unit_) {
+    const auto rows = waiting_.find(next_unit_);
+    if (rows == waiting_.end()) continue;
+    for (const results::Row& row : rows->second) write(row);
+    unit(next_unit_).rows = rows->second.size();
+    waiting_.erase(rows);
+  }
+}
+
+// A defect's verdicts stay together: what caught it on one microarch is met first on the next.
 void Qualifier::plan_broken() {
   for (const arch::Microarch* microarch : plan_.microarchs) {
-    for (const model::Defect* defect : plan_.defects) {
+    for (size_t place = 0; place < plan_.defects.size(); ++place) {
+      const model::Defect* defect = plan_.defects[place];
+      const bool own = has(found_.conforming.size() + place);
       Run run{.microarch = microarch, .defect = defect, .seed = plan_.seed};
-      if (plan_.rough == 0 && defect->applies_to(*microarch)) plan_verdict(run);
+      if (plan_.rough == 0 && defect->applies_to(*microarch)) plan_verdict(run, own);
       for (unsigned i = 0; i < std::min(plan_.rough, kRoughBroken); ++i) {
         run.seed = plan_.seed + i;
         run.rough = run.seed;
         // A part may lack what its row has.
         const model::Rough rough = model::draw_rough(*microarch, run.seed);
-        if (defect->applies_to(model::row_of(*microarch, rough))) plan_verdict(run);
+        if (defect->applies_to(model::row_of(*microarch, rough))) plan_verdict(run, own);
       }
     }
   }
@@ -234,7 +282,10 @@ void Qualifier::start_verdict(const model::Defect* defect) {
   plan_next(verdict);
 }
 
-void Qualifier::plan_verdict(Run run) {
+void Qualifier::plan_verdict(Run run, bool own) {
+  found_.verdicts.push_back({.name = machine_of(run), .own = own});
+  if (!own) return;
+  run.unit = found_.conforming.size() + found_.verdicts.size() - 1;
   run.verdict = found_.defects.size();
   const arch::Erratum* erratum = arch::find_erratum(run.defect->id);
   run.listed = erratum != nullptr && erratum->reproducer &&
@@ -259,6 +310,7 @@ void Qualifier::plan_verdict(Run run) {
                             .failed = {},
                             .explained = {}});
   still_to_try_.push_back(std::move(attempts));
+  unit_of_verdict_.push_back(run.unit);
   verdicts_to_come_[run.defect].push_back(run.verdict);
   ++units_;
 }
@@ -293,8 +345,9 @@ void Qualifier::close_verdict(size_t verdict) {
   row.caught_by = known.caught_by();
   row.tests_run = known.tests_run;
   row.duration_s = known.seconds;
-  write(row);
-  start_verdict(known.defect);
+  const model::Defect* defect = known.defect;
+  close_unit(unit_of_verdict_[verdict], {row});
+  start_verdict(defect);
 }
 
 void Qualifier::write(const results::Row& row) {
@@ -322,18 +375,20 @@ std::vector<results::TestRow> Qualifier::rows_of(const Run& run, const WorkDone&
 void Qualifier::finished_conforming(const Run& run, const std::vector<results::TestRow>& rows) {
   ++found_.conforming_runs;
   ++units_done_;
+  std::vector<results::Row> told;
   for (const results::TestRow& row : rows) {
     if (has_failed(row)) {  // it conforms: there is nothing to explain
       found_.accusations.push_back(row);
       accusers_[run.microarch].insert(row.id);
-      write(row);
+      told.emplace_back(row);
     } else if (row.status == Status::kDisturbed) {
       found_.disturbed.push_back(row);
-      write(row);
+      told.emplace_back(row);
     } else if (row.status == Status::kError) {
       found_.problems.push_back(fmt::format("{} on {}: {}", row.id, in_words(run), row.reason));
     }
   }
+  close_unit(run.unit, std::move(told));
 }
 
 void Qualifier::finished_broken(const Run& run, const std::vector<results::TestRow>& rows) {
@@ -381,11 +436,23 @@ Qualification Qualifier::go() {
     plan_broken();
     drain();
   }
+  flush(true);  // of what was interrupted, what there is
+  found_.ran_on_broken.assign(ran_on_broken_.begin(), ran_on_broken_.end());
+  found_.caught_something.assign(caught_something_.begin(), caught_something_.end());
   if (plan_.all) {
     std::set_difference(ran_on_broken_.begin(), ran_on_broken_.end(), caught_something_.begin(),
                         caught_something_.end(), std::back_inserter(found_.tests_without_catch));
   }
   return std::move(found_);
+}
+
+std::vector<std::string> Qualifier::plan_units() {
+  plan_conforming();
+  plan_broken();
+  std::vector<std::string> names;
+  for (const QualifiedUnit& one : found_.conforming) names.push_back(one.name);
+  for (const QualifiedUnit& one : found_.verdicts) names.push_back(one.name);
+  return names;
 }
 
 // Runs the queue, and what is added to it on the way, to its end.
@@ -415,6 +482,19 @@ void Qualifier::drain() {
   }
 }
 
+results::Json matrix_entry(const DefectVerdict& verdict) {
+  return {{"id", verdict.defect->id},
+          {"clause", verdict.defect->clause->id},
+          {"promise", name_of(verdict.defect->promise)},
+          {"brief", verdict.defect->brief},
+          {"microarch", verdict.microarch->name},
+          {"rough", verdict.rough ? results::Json(*verdict.rough) : results::Json()},
+          {"caught", !verdict.caught_by().empty()},
+          {"caught_by", verdict.caught_by()},
+          {"explained", verdict.explained},
+          {"tests_run", verdict.tests_run}};
+}
+
 }  // namespace
 
 const std::vector<std::string>& DefectVerdict::caught_by() const {
@@ -434,21 +514,53 @@ Qualification run_qualification(const QualifyPlan& plan, const check::RowSink& s
   return Qualifier(plan, sink).go();
 }
 
+std::vector<std::string> units_of(const QualifyPlan& plan) {
+  QualifyPlan whole = plan;
+  whole.shard.reset();
+  const check::RowSink nowhere = [](const results::Row&) -> Expected<void> { return {}; };
+  return Qualifier(whole, nowhere).plan_units();
+}
+
+results::QualificationShardRow shard_row_of(const QualifyPlan& plan, const Qualification& found) {
+  results::QualificationShardRow row;
+  for (const arch::Microarch* microarch : plan.microarchs) {
+    row.microarchs.emplace_back(microarch->name);
+  }
+  row.seeds = plan.seeds;
+  row.seed = plan.seed;
+  row.all = plan.all;
+  results::Json conforming = results::Json::array(), verdicts = results::Json::array();
+  for (size_t i = 0; i < found.conforming.size(); ++i) {
+    const QualifiedUnit& unit = found.conforming[i];
+    if (!unit.done) continue;
+    conforming.push_back({{"position", i}, {"name", unit.name}, {"rows", unit.rows}});
+  }
+  size_t own = 0;  // found.defects has no others
+  for (size_t i = 0; i < found.verdicts.size(); ++i) {
+    const QualifiedUnit& unit = found.verdicts[i];
+    if (!unit.own) continue;
+    const DefectVerdict& verdict = found.defects[own++];
+    if (!unit.done) continue;
+    results::Json entry = {{"position", found.conforming.size() + i},
+                           {"name", unit.name},
+                           {"rows", unit.rows},
+                           {"missed", verdict.missed_because()}};
+    entry.update(matrix_entry(verdict));
+    verdicts.push_back(std::move(entry));
+  }
+  row.units = {{"conforming", std::move(conforming)}, {"verdicts", std::move(verdicts)}};
+  row.tests_run = found.ran_on_broken;
+  row.tests_caught = found.caught_something;
+  row.problems = found.problems;
+  return row;
+}
+
 results::Json matrix_of(const QualifyPlan& plan, const Qualification& found) {
   results::Json microarchs = results::Json::array();
   for (const arch::Microarch* microarch : plan.microarchs) microarchs.push_back(microarch->name);
   results::Json defects = results::Json::array();
   for (const DefectVerdict& verdict : found.defects) {
-    defects.push_back({{"id", verdict.defect->id},
-                       {"clause", verdict.defect->clause->id},
-                       {"promise", name_of(verdict.defect->promise)},
-                       {"brief", verdict.defect->brief},
-                       {"microarch", verdict.microarch->name},
-                       {"rough", verdict.rough ? results::Json(*verdict.rough) : results::Json()},
-                       {"caught", !verdict.caught_by().empty()},
-                       {"caught_by", verdict.caught_by()},
-                       {"explained", verdict.explained},
-                       {"tests_run", verdict.tests_run}});
+    defects.push_back(matrix_entry(verdict));
   }
   return {{"microarchs", std::move(microarchs)},
           {"seed", plan.seed},

@@ -13,6 +13,7 @@
 #include "harness/cli/machines.h"
 #include "harness/cli/qualification.h"
 #include "harness/cli/result_files.h"
+#include "harness/cli/shard.h"
 #include "harness/cli/text.h"
 #include "harness/cli/verb.h"
 #include "pebs/model/defects.h"
@@ -34,6 +35,7 @@ constexpr char kExamples[] =
     "  skidproof qualify --seeds 50                       before a release\n"
     "  skidproof qualify --rough 50                       on machines as untidy as silicon\n"
     "  skidproof qualify --defect ID --microarch sandy-bridge\n"
+    "  skidproof qualify --shard 2/8 --out shards/2       a part of it, see skidproof merge\n"
     "  skidproof qualify --all --json -                   every test against every defect";
 
 Expected<void> choose(Options& options) {
@@ -70,8 +72,11 @@ Expected<std::unique_ptr<ResultFiles>> open_results(const Options& options,
       SKIDPROOF_TRY(ResultFiles::open(options.destination, new_run_id(), "qualification.jsonl"));
   const std::string name = machine_name(options.plan);
   files->set_machine(name);
-  SKIDPROOF_CHECK(
-      files->write(run_row(files->run_id(), invocation.command, options.plan.seed, name)));
+  auto header = run_row(files->run_id(), invocation.command, options.plan.seed, name);
+  if (options.plan.shard) {
+    header.shard = shard_field(options.plan.shard, units_of(options.plan), options.plan.all);
+  }
+  SKIDPROOF_CHECK(files->write(header));
   for (const arch::Microarch* microarch : options.plan.microarchs) {
     const OpenMachine machine = SKIDPROOF_TRY(
         open_machine({.name = fmt::format("model:{}", microarch->name)}, options.plan.seed));
@@ -190,6 +195,45 @@ Ending ending_of(const Qualification& found, const results::QualificationRow& ro
   return {row.held ? kExitHeld : kExitHarnessFailed, "completed"};
 }
 
+// A shard says what it did; what the qualification says, only all shards together can.
+int end_shard(const Options& options, ResultFiles& files, const Qualification& found,
+              const Text& text) {
+  results::QualificationShardRow row = shard_row_of(options.plan, found);
+  row.machine = machine_name(options.plan);
+  row.duration_s = files.seconds();
+  const size_t own = row.units["conforming"].size() + row.units["verdicts"].size();
+  const size_t planned = found.conforming.size() + found.verdicts.size();
+  const bool missed = std::any_of(found.defects.begin(), found.defects.end(),
+                                  [](const auto& one) { return one.caught_by().empty(); });
+  Ending end;
+  if (!found.interrupted.empty()) {
+    end = {kExitHarnessFailed, found.interrupted};
+  } else if (missed || !found.accusations.empty()) {
+    end = {kExitPropertyFailed, "completed"};
+  } else if (!found.problems.empty()) {
+    end = {kExitHarnessFailed, "a worker or a test failed"};
+  } else if (own == 0) {
+    end = {kExitHeld, nothing_to_do(*options.plan.shard, count_of(planned, "model"))};
+  }
+  Expected<void> written;
+  if (found.write_error) {
+    written = tl::make_unexpected(*found.write_error);
+  } else {
+    written = files.write(row);
+  }
+  if (!written) end = {kExitHarnessFailed, files.failure()};
+  files.end(end.exit, end.reason.empty() ? "a row could not be written" : end.reason);
+  if (!written) return complain(kExitHarnessFailed, written.error());
+  print_matrix(text, options.plan, found);
+  print_conforming(text, found);
+  text.line();
+  text.line(in_words(*options.plan.shard, own, planned, "model"));
+  if (own == 0) text.line(end.reason);
+  text.line("`skidproof merge` says what all shards come to.");
+  if (!found.interrupted.empty()) return complain(end.exit, found.interrupted);
+  return end.exit;
+}
+
 int qualify(Options options, const Invocation& invocation) {
   if (auto chosen = choose(options); !chosen) return complain(chosen.error());
   if (check::tests().empty()) return complain(kExitNothingRan, "this build has no tests");
@@ -200,6 +244,7 @@ int qualify(Options options, const Invocation& invocation) {
   for (const std::string& path : (*files)->paths()) text.line("rows go to " + path);
   const Qualification found = run_qualification(
       options.plan, [&files](const results::Row& row) { return (*files)->write(row); });
+  if (options.plan.shard) return end_shard(options, **files, found, text);
   results::QualificationRow row = row_of(options.plan, found);
   row.machine = machine_name(options.plan);
   row.duration_s = (*files)->seconds();
@@ -267,6 +312,7 @@ void add_qualify(CLI::App& app, Invocation& invocation) {
                    "caught_by[]")
       ->type_name("FILE");
   add_json(*verb, options->destination.json);
+  add_shard(*verb, plan.shard);
   verb->callback([options, &invocation] {
     invocation.action = [options, &invocation] { return qualify(*options, invocation); };
   });

@@ -1,9 +1,12 @@
 // `run`: the suites against a machine.
 #include <fmt/core.h>
+#include <gtest/gtest.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -17,6 +20,7 @@
 #include "harness/cli/result_files.h"
 #include "harness/cli/resume.h"
 #include "harness/cli/run_printer.h"
+#include "harness/cli/shard.h"
 #include "harness/cli/suite_run.h"
 #include "harness/cli/tapes.h"
 #include "harness/cli/text.h"
@@ -35,6 +39,7 @@ struct RunOptions {
   std::string until = check::name_of(check::kStages.back());  // the last stage that is run
   std::string tape;                                           // file to record to; empty: none
   double deadline_s = 0;
+  std::optional<Shard> shard = {};  // nullopt: the whole run
   bool verbose = false;
   bool all = false;    // also what stands on broken ground
   bool errata = true;  // a listed erratum explains a failure
@@ -50,6 +55,8 @@ constexpr char kExamples[] =
     "  skidproof run --machine direct --until read                   registers are read, nothing "
     "more\n"
     "  skidproof run --resume skidproof-out/20240501T123456Z-3fa9    after a hang or a reboot\n"
+    "  skidproof run --shard 2/4 --out night/2                       the second of four parts, see "
+    "skidproof merge\n"
     "  skidproof run --json - | jq 'select(.status == \"fail\")'\n"
     "  skidproof run --machine direct --tape night.tape              (and anywhere else: --machine "
     "tape:night.tape)\n"
@@ -116,9 +123,13 @@ int not_available(const RunOptions& options, const Invocation& invocation, const
   auto files = ResultFiles::open(to, new_run_id(), "results.jsonl");
   if (!files) return complain(kExitHarnessFailed, files.error());
   (*files)->set_machine(options.machine.name);
-  if (auto written = (*files)->write(run_row((*files)->run_id(), invocation.command,
-                                             options.seed.value_or(1), options.machine.name));
-      !written) {
+  auto header = run_row((*files)->run_id(), invocation.command, options.seed.value_or(1),
+                        options.machine.name);
+  if (options.shard) {  // nothing is planned without a machine
+    header.shard = {
+        .index = options.shard->index, .of = options.shard->of, .plan = "", .all = options.all};
+  }
+  if (auto written = (*files)->write(header); !written) {
     return complain(kExitHarnessFailed, written.error());
   }
   (*files)->end(exit, error.message);
@@ -192,9 +203,45 @@ void keep_failures(std::unique_ptr<RecordingSource>& recording, const RunOptions
   }
 }
 
+// Every test that is registered, once for each repetition, in the order in which GoogleTest runs them.
+struct Plan {
+  std::map<std::string, uint64_t> positions;  // of each test in its repetition, by id
+  std::vector<std::string> units;  // names, those of the second repetition behind the first
+};
+Plan plan_of(unsigned repeat) {
+  Plan plan;
+  std::vector<std::string> once;
+  const ::testing::UnitTest& all = *::testing::UnitTest::GetInstance();
+  for (int i = 0; i < all.total_test_suite_count(); ++i) {
+    const ::testing::TestSuite& suite = *all.GetTestSuite(i);
+    for (int j = 0; j < suite.total_test_count(); ++j) {
+      once.push_back(fmt::format("{}.{}", suite.name(), suite.GetTestInfo(j)->name()));
+      plan.positions[once.back()] = once.size() - 1;
+    }
+  }
+  plan.units.reserve(once.size() * repeat);
+  for (unsigned repetition = 0; repetition < repeat; ++repetition) {
+    plan.units.insert(plan.units.end(), once.begin(), once.end());
+  }
+  return plan;
+}
+
+uint64_t own_units(const Shard& shard, const Plan& plan) {
+  uint64_t own = 0;
+  for (uint64_t position = 0; position < plan.units.size(); ++position) own += shard.has(position);
+  return own;
+}
+
 // Runs what is registered, and shows what came of it.
 int run_and_show(const RunOptions& options, const OpenMachine& machine, RecordingSource* recording,
-                 ResultFiles& files, RunPrinter& printer, const Interrupted* before) {
+                 ResultFiles& files, RunPrinter& printer, const Interrupted* before,
+                 const Plan& plan) {
+  std::function<bool(const check::TestInfo&, unsigned)> elsewhere;
+  if (options.shard) {
+    elsewhere = [&plan, shard = *options.shard](const check::TestInfo& info, unsigned repetition) {
+      return !shard.has(repetition * plan.positions.size() + plan.positions.at(info.id()));
+    };
+  }
   const Ending end = run_suites({.machine = machine,
                                  .files = files,
                                  .observer = &printer,
@@ -203,7 +250,8 @@ int run_and_show(const RunOptions& options, const OpenMachine& machine, Recordin
                                  .all = options.all,
                                  .errata = options.errata,
                                  .deadline_s = options.deadline_s,
-                                 .before = before});
+                                 .before = before,
+                                 .elsewhere = elsewhere});
   printer.summary(files, end.exit, end.reason,
                   recording == nullptr ? std::vector<std::string>() : recording->kept());
   if (end.exit == kExitUsage) complain(end.exit, end.reason, "see what stands after --");
@@ -216,6 +264,10 @@ int prepare(const RunOptions& options, const Invocation& invocation) {
     return check::matches_filter(*options.filter, info.id()) && info.stage <= last_stage(options);
   });
   if (picked == 0) return complain_of_filter(options);
+  if (options.shard && !invocation.passed_on.empty()) {
+    return complain(kExitUsage, "--shard does not go together with GoogleTest's flags",
+                    "they change what runs, and in which order: --filter and --repeat do not");
+  }
   return start_googletest(invocation, *options.repeat);
 }
 
@@ -226,6 +278,7 @@ int run(RunOptions options, const Invocation& invocation) {
   if (const int bad = prepare(options, invocation); bad != 0) return bad;
   if (only_prints(invocation)) return RUN_ALL_TESTS();
 
+  const Plan plan = plan_of(*options.repeat);
   const std::string run_id = new_run_id();
   auto recording = open_recording(options, *machine, invocation, run_id);
   if (!recording) return complain(kExitHarnessFailed, recording.error());
@@ -235,6 +288,7 @@ int run(RunOptions options, const Invocation& invocation) {
   (*files)->set_machine(machine->identity.name);
   auto header = run_row(run_id, invocation.command, *options.seed, machine->identity.name);
   if (machine->tape != nullptr) header.tape = machine->tape->name();
+  header.shard = shard_field(options.shard, plan.units, options.all);
   for (const results::Row& row : {results::Row(header), results::Row(machine_row(*machine))}) {
     if (auto written = (*files)->write(row); !written) {
       (*files)->end(kExitHarnessFailed, "a row could not be written");
@@ -247,7 +301,19 @@ int run(RunOptions options, const Invocation& invocation) {
   for (const std::string& note : notes) fmt::print(stderr, "skidproof: note: {}\n", note);
   RunPrinter printer(quiet_stdout ? stderr : stdout, *machine, again(options), options.verbose);
   printer.header(**files, *options.seed);
-  return run_and_show(options, *machine, recording->get(), **files, printer, nullptr);
+  if (options.shard) {
+    const uint64_t own = own_units(*options.shard, plan);
+    const Text text(quiet_stdout ? stderr : stdout);
+    text.line(in_words(*options.shard, own, plan.units.size(), "test"));
+    if (own == 0) {
+      const std::string why = nothing_to_do(*options.shard, count_of(plan.units.size(), "test"));
+      text.line(why);
+      (*files)->end(kExitHeld, why);
+      return kExitHeld;
+    }
+    text.line();
+  }
+  return run_and_show(options, *machine, recording->get(), **files, printer, nullptr, plan);
 }
 
 void declare(CLI::App& verb, RunOptions& options) {
@@ -291,6 +357,7 @@ void declare(CLI::App& verb, RunOptions& options) {
           "id>, unless --json FILE)")
       ->type_name("DIR");
   add_json(verb, options.destination.json);
+  add_shard(verb, options.shard);
   verb.add_flag("-v,--verbose", options.verbose, "a line for every test");
 }
 
@@ -353,6 +420,13 @@ int resume(const RunOptions& given, Invocation invocation) {
                     "results of two processors do not belong in one run: start a new one");
   }
   if (const int bad = prepare(*options, invocation); bad != 0) return bad;
+  const Plan plan = plan_of(*options->repeat);
+  if (before->run.shard && before->run.shard->plan != plan_hash(plan.units)) {
+    return complain(
+        kExitUsage,
+        fmt::format("the shard in '{}' was planned by a version with other tests", given.resume),
+        "go on with that version, or begin all shards anew");
+  }
 
   results::StatusCounts counts;
   for (const results::TestRow& row : before->tests) ++counts[row.status];
@@ -371,7 +445,7 @@ int resume(const RunOptions& given, Invocation invocation) {
   auto recording = open_recording(*options, *machine, invocation, before->run.id);
   if (!recording) return complain(kExitHarnessFailed, recording.error());
   keep_failures(*recording, *options, **files);
-  return run_and_show(*options, *machine, recording->get(), **files, printer, &*before);
+  return run_and_show(*options, *machine, recording->get(), **files, printer, &*before, plan);
 }
 
 }  // namespace

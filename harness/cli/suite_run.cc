@@ -114,16 +114,20 @@ class CalibratesByStage final : public ::testing::EmptyTestEventListener {
   std::array<bool, calibrate::kQuantities.size()> done_ = {};
 };
 
-// What an interrupted run has behind it. A lost machine says nothing about the ground that it was lost
-// on: what stands above goes on.
-void pass_over(const Interrupted& before) {
+// What an interrupted run has behind it, and what other shards run. A lost machine says nothing about the ground that
+// it was lost on: what stands above goes on.
+void pass_over(const SuiteRun& run) {
+  if (run.before == nullptr && run.elsewhere == nullptr) return;
   std::map<std::pair<std::string, unsigned>, results::Status> ran;
-  for (const results::TestRow& row : before.tests) {
-    ran[{row.id, row.repetition}] = is_lost(row) ? results::Status::kSkip : row.status;
+  if (run.before != nullptr) {
+    for (const results::TestRow& row : run.before->tests) {
+      ran[{row.id, row.repetition}] = is_lost(row) ? results::Status::kSkip : row.status;
+    }
   }
-  check::environment().ran_before = [ran = std::move(ran)](
+  check::environment().ran_before = [ran = std::move(ran), elsewhere = run.elsewhere](
                                         const check::TestInfo& info,
                                         unsigned repetition) -> std::optional<results::Status> {
+    if (elsewhere && elsewhere(info, repetition)) return results::Status::kSkip;
     const auto found = ran.find({info.id(), repetition});
     return found == ran.end() ? std::nullopt : std::optional(found->second);
   };
@@ -154,7 +158,7 @@ Ending run_suites(const SuiteRun& run) {
       .seed = run.seed,
       .ladder = run.all ? nullptr : &ladder,
       .errata = run.errata};
-  if (run.before != nullptr) pass_over(*run.before);
+  pass_over(run);
   const Identity& who = run.machine.identity;
   ResultFiles& files = run.files;
   RecordingSource* const recording = run.recording;

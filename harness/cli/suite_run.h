@@ -31,6 +31,8 @@ struct SuiteRun {
   bool errata = true;                   // a listed erratum explains a failure
   double deadline_s = 0;                // 0: none
   const Interrupted* before = nullptr;  // what an interrupted run has behind it; nullptr: nothing
+  // Whether another shard runs this test: then it is passed over without a row. Empty: there is none.
+  std::function<bool(const check::TestInfo&, unsigned repetition)> elsewhere = nullptr;
   // Called behind the last test and before the `end` row: may write more rows and end otherwise.
   std::function<Ending(const Ending&)> close = nullptr;
 };

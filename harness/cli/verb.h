@@ -41,6 +41,7 @@ void add_characterize(CLI::App& app, Invocation& invocation);
 void add_qualify(CLI::App& app, Invocation& invocation);
 void add_errata(CLI::App& app, Invocation& invocation);
 void add_fuzz(CLI::App& app, Invocation& invocation);
+void add_merge(CLI::App& app, Invocation& invocation);
 void add_python_verbs(CLI::App& app, Invocation& invocation);
 void add_traceability(CLI::App& app, Invocation& invocation);
 

@@ -175,6 +175,27 @@ QualificationRow sample_qualification() {
   return row;
 }
 
+QualificationShardRow sample_qualification_shard() {
+  QualificationShardRow row;
+  row.machine = "model:*";
+  row.microarchs = {"sandy-bridge", "ivy-bridge"};
+  row.seeds = 3;
+  row.seed = 1;
+  row.all = true;
+  row.units = {
+      {"conforming",
+       Json::array({{{"position", 2}, {"name", "model:sandy-bridge, seed 2"}, {"rows", 0}}})},
+      {"verdicts", Json::array({{{"position", 0},
+                                 {"name", "model:sandy-bridge+reset-never"},
+                                 {"rows", 1},
+                                 {"missed", ""},
+                                 {"id", "reset-never"}}})}};
+  row.tests_run = {"PebsReload.LoadsTheResetSlotAfterEveryRecord", "PebsArming.NeedsItsBit"};
+  row.tests_caught = {"PebsReload.LoadsTheResetSlotAfterEveryRecord"};
+  row.duration_s = 30;
+  return row;
+}
+
 FuzzRow sample_fuzz() {
   FuzzRow row;
   row.machine = kMachine;
@@ -255,15 +276,25 @@ EndRow sample_end() {
 }
 
 std::vector<Row> sample_rows() {
-  return {sample_run(),         sample_machine(),
-          sample_start(),       sample_test(),
-          sample_failure(),     sample_skip(),
-          sample_xfail(),       sample_observation(),
-          sample_disturbance(), sample_measurement_start(),
-          sample_unmeasured(),  sample_measurement(),
-          sample_defect(),      sample_qualification(),
-          sample_fuzz(),        sample_erratum(),
-          sample_inventory(),   sample_errata_summary(),
+  return {sample_run(),
+          sample_machine(),
+          sample_start(),
+          sample_test(),
+          sample_failure(),
+          sample_skip(),
+          sample_xfail(),
+          sample_observation(),
+          sample_disturbance(),
+          sample_measurement_start(),
+          sample_unmeasured(),
+          sample_measurement(),
+          sample_defect(),
+          sample_qualification(),
+          sample_qualification_shard(),
+          sample_fuzz(),
+          sample_erratum(),
+          sample_inventory(),
+          sample_errata_summary(),
           sample_end()};
 }
 

@@ -16,6 +16,7 @@ REQUIRED = {
     "measurement": {"name": str, "value": (int, float), "unit": str},
     "defect": {"id": str, "caught": bool},
     "qualification": {"held": bool},
+    "qualification-shard": {"units": dict},
     "fuzz": {"held": bool},
     "erratum": {"id": str, "listed": str, "observed": str},
     "inventory": {"verdict": int},

@@ -45,7 +45,7 @@ class Reader:
         self.handlers = {"machine": self._machine, "test-start": self._test_start, "test": self._test, "measurement": self._measurement,
                          "unmeasured": self._unmeasured, "defect": self._defect, "qualification": self._qualification,
                          "erratum": self._erratum, "fuzz": self._other, "inventory": self._other, "errata-summary": self._other,
-                         "end": self._end}
+                         "qualification-shard": self._other, "end": self._end}
 
     def problem(self, line, words, lost=True):
         self.problem_count += 1

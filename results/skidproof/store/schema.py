@@ -89,7 +89,7 @@ qualifications = _table(
     Column("tests_without_catch", JSON), Column("held", Boolean, nullable=False), Column("duration_s", REAL), clustered=True)
 unmeasured = _table("unmeasured", _key("subject"), _key("run"), _key("number"), Column("name", Text, nullable=False),
                     Column("reason", Text, nullable=False), clustered=True)
-other_rows = _table(  # row types that have no table of their own: fuzz, inventory, errata-summary
+other_rows = _table(  # row types that have no table of their own: fuzz, inventory, errata-summary, qualification-shard
     "other_rows", _key("subject"), _key("run"), _key("number"), Column("type", Text, nullable=False), Column("row", JSON, nullable=False),
     clustered=True)
 change_points = _table(
