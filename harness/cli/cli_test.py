@@ -88,7 +88,7 @@ class Usage(CliTest):
         self.assertIn("characterize", done.err)
 
     def test_help_is_not_an_error(self):
-        for verb in ([], ["run"], ["qualify"], ["fuzz"], ["list"], ["explain"], ["doctor"], ["characterize"], ["report"], ["traceability"], ["errata"]):
+        for verb in ([], ["run"], ["qualify"], ["fuzz"], ["list"], ["explain"], ["doctor"], ["characterize"], ["report"], ["traceability"], ["errata"], ["merge"]):
             done = self.skidproof(*verb, "--help")
             self.assertEqual(done.exit, 0, verb)
             self.assertIn("skidproof", done.out)
@@ -1388,6 +1388,115 @@ class Qualify(CliTest):
         rows = [json.loads(line) for line in (self.folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
         self.assert_valid(rows)
         self.assertEqual(rows[-1]["reason"], "interrupted by SIGINT")
+
+
+class Shards(CliTest):
+    VARIES = {"started", "finished", "duration_s"}  # and what tells a run from another
+
+    def folder_rows(self, folder):
+        path = next((self.folder / folder).glob("*.jsonl"))
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        self.assert_valid(rows)
+        return rows
+
+    def comparable(self, rows):
+        found = [{key: value for key, value in row.items() if key not in self.VARIES} for row in rows]
+        for key in ("id", "command", "shard", "merged_from"):
+            found[0].pop(key, None)
+        return found
+
+    def split(self, of, *command):
+        """Exit codes of the shards and of the merger; the rows are in s1 … sN and in merged."""
+        codes = [self.skidproof(*command, "--shard", f"{i}/{of}", "--out", f"s{i}").exit for i in range(1, of + 1)]
+        done = self.skidproof("merge", *(f"s{i}" for i in range(of, 0, -1)), "--out", "merged")
+        return codes, done
+
+    def assert_merges_to_the_whole(self, of, *command):
+        whole = self.skidproof(*command, "--out", "whole")
+        codes, done = self.split(of, *command)
+        self.assertEqual(done.exit, whole.exit, done.err)
+        merged = self.folder_rows("merged")
+        self.assertEqual(self.comparable(merged), self.comparable(self.folder_rows("whole")))
+        self.assertEqual(merged[0]["merged_from"], [self.folder_rows(f"s{i}")[0]["id"] for i in range(1, of + 1)])
+        for name in ("whole", "merged", *(f"s{i}" for i in range(1, of + 1))):
+            shutil.rmtree(self.folder / name)
+        return codes
+
+    def test_merged_runs_are_the_whole_run_row_for_row(self):
+        for machine in (MODEL, "model:nehalem"):
+            codes = self.assert_merges_to_the_whole(
+                3, "run", "--machine", machine, "--filter", "PebsReload.*:PmuStatus.*:PebsThreshold.*", "--repeat", "2")
+            self.assertEqual(codes, [0, 0, 0])
+
+    def test_ground_that_one_shard_found_broken_is_broken_in_the_merged_run(self):
+        self.assert_merges_to_the_whole(
+            3, "run", "--machine", MODEL, "--defect", "reset-never", "--filter", "PebsReload.*:PebsThreshold.*:PebsEdges.*")
+
+    def test_merged_qualifications_are_the_whole_one_row_for_row(self):
+        defects = ("reset-never", "skid-none", "pmi-never", "status-not-set")
+        self.assert_merges_to_the_whole(
+            3, "qualify", "--microarch", "nehalem", "--seeds", "1", *(word for defect in defects for word in ("--defect", defect)))
+
+    def test_fuzz_shards_run_the_cases_of_the_whole(self):
+        whole = self.skidproof("fuzz", "--machine", MODEL, "--cases", "1000", "--out", "whole")
+        codes, done = self.split(4, "fuzz", "--machine", MODEL, "--cases", "1000")
+        self.assertEqual((whole.exit, codes, done.exit), (0, [0, 0, 0, 0], 0), done.err)
+        sums = [[row for row in self.folder_rows(folder) if row["type"] == "fuzz"][0] for folder in ("whole", "merged")]
+        for field in ("cases", "runs", "instructions", "records", "exact_records", "writes", "refused", "interrupts"):
+            self.assertEqual(sums[0][field], sums[1][field], field)
+        self.assertIn("nothing to do", self.folder_rows("s4")[-1]["reason"], "three batches for four shards")
+
+    def test_a_shard_with_nothing_to_do_is_no_failure(self):
+        command = ("run", "--machine", MODEL, "--filter", "PebsReload.LoadsTheResetSlotAfterEveryRecord/PMC0.load")
+        codes, done = self.split(3, *command)
+        self.assertEqual((codes, done.exit), ([0, 0, 0], 0), done.err)
+        self.assertEqual(self.folder_rows("s2")[-1]["reason"], "nothing to do: 1 test for 3 shards")
+
+    def test_a_machine_that_does_not_open_is_77_for_all(self):
+        codes, done = self.split(2, "run", "--machine", "direct", "--cpu", "0")
+        self.assertEqual((codes, done.exit), ([77, 77], 77), done.err)
+
+    def test_what_is_lacking_is_named_and_merged_in_part_on_request(self):
+        command = ("run", "--machine", MODEL, "--filter", QUICK)
+        self.split(2, *command)
+        done = self.skidproof("merge", "s1", "--out", "part")
+        self.assertEqual(done.exit, 2)
+        self.assertIn("shard 2 of 2 is missing", done.err)
+        self.assertFalse((self.folder / "part").exists())
+        done = self.skidproof("merge", "--partial", "s1", "--out", "part")
+        self.assertEqual(done.exit, 2)
+        self.assertEqual(self.folder_rows("part")[-1]["reason"], "merged in part: shard 2 of 2 is missing")
+        for words, *shards in (("twice", "s1", "s1", "s2"), ("holds no shard", "s1", "merged")):
+            done = self.skidproof("merge", *shards, "--json", "-")
+            self.assertEqual((done.exit, done.out), (2, ""))
+            self.assertIn(words, done.err)
+        rows = self.folder / "s2" / "results.jsonl"
+        rows.write_bytes(rows.read_bytes()[:-200])
+        done = self.skidproof("merge", "s1", "s2", "--out", "part2")
+        self.assertEqual(done.exit, 2)
+        self.assertIn("cut short", done.err)
+        self.assertEqual(self.skidproof("merge", "--partial", "s1", "s2", "--out", "s1").exit, 64, "it would overwrite s1")
+
+    def test_a_shard_that_was_cut_short_is_resumed_and_merges(self):
+        command = ("run", "--machine", MODEL, "--filter", QUICK)
+        self.split(2, *command)
+        rows = self.folder / "s2" / "results.jsonl"
+        lines = rows.read_text(encoding="utf-8").splitlines(keepends=True)
+        rows.write_text("".join(lines[:-3]), encoding="utf-8")  # before its last test began
+        done = self.skidproof("run", "--resume", "s2")
+        self.assertEqual(done.exit, 0, done.err)
+        done = self.skidproof("merge", "s1", "s2", "--out", "again")
+        self.assertEqual(done.exit, 0, done.err)
+        self.assertEqual(self.comparable(self.folder_rows("again")), self.comparable(self.folder_rows("merged")))
+
+    def test_bad_usage(self):
+        for shard in ("0/2", "3/2", "2", "a/b", "1/10001"):
+            for verb in ("run", "qualify", "fuzz"):
+                self.assert_refused(self.skidproof(verb, "--shard", shard), 64, "--shard")
+        done = self.skidproof("run", "--machine", MODEL, "--shard", "1/2", "--", "--gtest_shuffle")
+        self.assert_refused(done, 64, "GoogleTest")
+        self.assert_refused(self.skidproof("merge"), 64, "shards is required")
+        self.assert_refused(self.skidproof("merge", "nowhere"), 64, "nowhere")
 
 
 class Traceability(CliTest):
