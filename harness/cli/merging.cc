@@ -245,7 +245,9 @@ class RunMerger {
     }
     for (auto& [index, reader] : readers_) {
       const auto more = SKIDPROOF_TRY(reader.next());
-      if (more.test) return damaged(*shards_.at(index), "it has more tests than its share");
+      if (more.test || more.start || !more.before.empty()) {
+        return damaged(*shards_.at(index), "it has more tests than its share");
+      }
     }
     find_lacking();
     if (merged_.lacking.empty() && plan_hash(names) != plan_->plan) {

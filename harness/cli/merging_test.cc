@@ -62,8 +62,8 @@ results::RunRow run_row_of(const std::string& verb, uint64_t index, uint64_t of,
   results::RunRow run;
   run.id = "run-" + std::to_string(index);
   run.started = "2026-11-25T10:00:0" + std::to_string(index) + "Z";
-  run.command = {"skidproof", verb,   "--shard", std::to_string(index) + "/" + std::to_string(of),
-                 "--seed",    "1",    "--out",   "s" + std::to_string(index)};
+  run.command = {"skidproof", verb, "--shard", std::to_string(index) + "/" + std::to_string(of),
+                 "--seed",    "1",  "--out",   "s" + std::to_string(index)};
   run.seed = 1;
   run.version = "0.1.0";
   run.machine = kMachine;
@@ -248,7 +248,10 @@ TEST(Merge, ShardsOfTwoRunsDoNotMerge) {
               }),
               HasSubstr("in its order"));
   EXPECT_THAT(refusal([](auto& s) { s.rows.erase(s.rows.begin()); }), HasSubstr("has no start"));
-  EXPECT_THAT(refusal([](auto& s) { s.rows.push_back(s.rows[0]); s.rows.push_back(s.rows[1]); }),
+  EXPECT_THAT(refusal([](auto& s) {
+                s.rows.push_back(s.rows[0]);
+                s.rows.push_back(s.rows[1]);
+              }),
               HasSubstr("more tests"));
   EXPECT_THAT(refusal([](auto& s) { s.rows.emplace_back(results::DefectRow{}); }),
               HasSubstr("has no place there"));
@@ -282,8 +285,13 @@ std::vector<ShardRows> qualification() {
       row.caught = true;
       row.caught_by = {row.id == "a" ? "A.a" : "A.b"};
       row.tests_run = 1;
-      unit.update({{"rows", 1u}, {"missed", ""}, {"id", row.id}, {"microarch", "sandy-bridge"},
-                   {"rough", nullptr}, {"caught", true}, {"caught_by", row.caught_by}});
+      unit.update({{"rows", 1u},
+                   {"missed", ""},
+                   {"id", row.id},
+                   {"microarch", "sandy-bridge"},
+                   {"rough", nullptr},
+                   {"caught", true},
+                   {"caught_by", row.caught_by}});
       verdicts.push_back(unit);
       shard.rows.emplace_back(row);
     }
@@ -352,8 +360,8 @@ TEST(Merge, HalfAQualificationHasNoSum) {
 class ShardFiles : public ::testing::Test {
  protected:
   void SetUp() override {
-    path_ = (std::filesystem::temp_directory_path() / ("shard-" + std::to_string(::getpid())))
-                .string();
+    path_ =
+        (std::filesystem::temp_directory_path() / ("shard-" + std::to_string(::getpid()))).string();
     shards_ = shards_of(kPlan, 2);
     for (const ShardRows& shard : shards_) texts_.push_back(text_of(shard));
   }
@@ -431,7 +439,9 @@ TEST_F(ShardFiles, AnotherSchemaAWholeRunAndNoRowsAtAll) {
   shards_[1].run.shard.reset();
   EXPECT_THAT(refusal(text_of(shards_[1])), HasSubstr("but a whole run"));
   EXPECT_THAT(refusal(""), HasSubstr("holds no shard"));
-  EXPECT_THAT(refusal("\x7f" "ELF\n"), HasSubstr("line 1"));
+  EXPECT_THAT(refusal("\x7f"
+                      "ELF\n"),
+              HasSubstr("line 1"));
   EXPECT_THAT(read_shard("/nonexistent/shard").error().message, HasSubstr("there is no"));
   shards_ = shards_of(kPlan, 2);
   shards_[1].run.shard->planned = shards_[0].run.shard->planned = uint64_t{1} << 60;

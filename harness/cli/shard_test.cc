@@ -68,8 +68,8 @@ TEST(Shard, NamesThatAreNone) {
 }
 
 TEST(Shard, AnotherPlanHasAnotherHash) {
-  const std::vector<std::string> plan = {"A.b", "A.c"}, turned = {"A.c", "A.b"},
-                                 less = {"A.b"}, joined = {"A.bA.c"};
+  const std::vector<std::string> plan = {"A.b", "A.c"}, turned = {"A.c", "A.b"}, less = {"A.b"},
+                                 joined = {"A.bA.c"};
   EXPECT_EQ(plan_hash(plan), plan_hash(plan));
   for (const auto& other : {turned, less, joined}) EXPECT_NE(plan_hash(plan), plan_hash(other));
 }
