@@ -14,6 +14,9 @@ test_packages=(pyflakes3 python3-jsonschema python3-prometheus-client python3-pa
   python3-more-itertools python3-sphinx python3-myst-parser furo postgresql prometheus prometheus-node-exporter systemd chromium
   clang-14 clang-tidy-14 clang-format-14
   libclang-rt-14-dev valgrind)
+# What the Debian packages are built and checked with besides.
+packaging_packages=(dpkg-dev debhelper dh-dkms dh-python lintian debootstrap python3-alembic python3-numpy python3-pandas
+  python3-scipy python3-sqlalchemy)
 # What mutation testing needs besides.
 mutation_packages=(python3-clang-14)
 

@@ -7,6 +7,7 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
 option(SKIDPROOF_SANITIZE "Build with AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
+option(SKIDPROOF_INSTALLED "For packages: the program looks for its files only where it is installed, and warnings are no errors" OFF)
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
@@ -52,8 +53,8 @@ endif()
 
 add_library(skidproof_options INTERFACE)
 target_include_directories(skidproof_options INTERFACE "${PROJECT_SOURCE_DIR}")
-target_compile_options(skidproof_options INTERFACE -Wall -Wextra -Werror -Wshadow -Wnon-virtual-dtor
-                                                   -Wno-missing-field-initializers)
+target_compile_options(skidproof_options INTERFACE -Wall -Wextra $<$<NOT:$<BOOL:${SKIDPROOF_INSTALLED}>>:-Werror> -Wshadow
+                                                   -Wnon-virtual-dtor -Wno-missing-field-initializers)
 
 # What all sources of a target include is compiled once for it: most of the time goes into libraries' headers.
 # Sources still include what they use; clang-tidy compiles each without this. Nothing of pebs/model belongs here:

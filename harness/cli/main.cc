@@ -43,19 +43,20 @@ void split_passed_on(int argc, char** argv, std::vector<std::string>& own, Invoc
   }
 }
 
+// Those that help speaks of.
 std::vector<std::string_view> verb_names(const CLI::App& app) {
   std::vector<std::string_view> names;
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(verb->get_name());
+    if (!verb->get_group().empty()) names.push_back(verb->get_name());
   }
   return names;
 }
 
 // CLI11's own message for a verb that does not exist speaks of arguments; ours names the verbs.
-bool names_unknown_verb(const std::vector<std::string>& own,
-                        std::span<const std::string_view> verbs) {
+bool names_unknown_verb(const std::vector<std::string>& own, const CLI::App& app) {
   return !own.empty() && !own.front().starts_with("-") &&
-         std::find(verbs.begin(), verbs.end(), own.front()) == verbs.end();
+         app.get_subcommands([&](const CLI::App* verb) { return verb->get_name() == own.front(); })
+             .empty();
 }
 
 int run(int argc, char** argv) {
@@ -75,6 +76,7 @@ int run(int argc, char** argv) {
   add_merge(app, invocation);
   add_python_verbs(app, invocation);
   add_traceability(app, invocation);
+  add_command_line(app, invocation);
 
   std::vector<std::string> own;
   split_passed_on(argc, argv, own, invocation);
@@ -83,7 +85,7 @@ int run(int argc, char** argv) {
     fmt::print(stderr, "{}", app.help());
     return kExitUsage;
   }
-  if (names_unknown_verb(own, verbs)) {
+  if (names_unknown_verb(own, app)) {
     return complain(kExitUsage, fmt::format("there is no verb '{}'", own.front()),
                     near_or_all(own.front(), verbs));
   }

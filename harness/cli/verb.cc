@@ -65,8 +65,11 @@ std::string shipped(std::string_view relative) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   const fs::path binary = fs::read_symlink("/proc/self/exe", ignored);
-  const fs::path places[] = {binary.parent_path().parent_path() / "share" / "skidproof" / relative,
-                             fs::path(SKIDPROOF_SOURCE_DIR) / relative};
+  std::vector<fs::path> places = {binary.parent_path().parent_path() / "share" / "skidproof" /
+                                  relative};
+#ifdef SKIDPROOF_SOURCE_DIR
+  places.push_back(fs::path(SKIDPROOF_SOURCE_DIR) / relative);
+#endif
   for (const fs::path& place : places) {
     if (fs::exists(place, ignored)) return place.string();
   }

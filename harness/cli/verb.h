@@ -44,6 +44,7 @@ void add_fuzz(CLI::App& app, Invocation& invocation);
 void add_merge(CLI::App& app, Invocation& invocation);
 void add_python_verbs(CLI::App& app, Invocation& invocation);
 void add_traceability(CLI::App& app, Invocation& invocation);
+void add_command_line(CLI::App& app, Invocation& invocation);
 
 inline constexpr char kJsonHelp[] =
     "write the result as JSON to FILE; - is standard output, which then carries nothing else";
@@ -63,7 +64,8 @@ std::string near_or_all(std::string_view typed, std::span<const std::string_view
 Expected<void> write_document(const std::string& path, const results::Json& document);
 
 // The path of a file that came with the program, such as "results/skidproof": beside an installed binary
-// (../share/skidproof), or in the source tree that it was built from. Empty when there is none.
+// (../share/skidproof), or in the source tree that it was built from, where it was not built to be installed
+// (SKIDPROOF_INSTALLED). Empty when there is none.
 std::string shipped(std::string_view relative);
 
 // Of the program, "0.1.0".

@@ -16,8 +16,10 @@ OUTPUTS = "skidproof-out"
 # Each is a module with main(arguments) -> exit code, and the Debian packages that it cannot do without.
 VERBS = {
     "compare": "skidproof.compare",
+    "completion": "skidproof.commands",
     "export": "skidproof.export",
     "nightly": "skidproof.nightly.verb",
+    "manual": "skidproof.manual",
     "report": "skidproof.report",
     "serve": "skidproof.serve",
     "store": "skidproof.store.verb",
