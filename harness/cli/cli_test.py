@@ -1614,6 +1614,122 @@ class Report(CliTest):
         self.assertIn("Sandy Bridge".lower(), page.read_text(encoding="utf-8").lower().replace("-", " "))
 
 
+class Completion(CliTest):
+    """What a shell completes, and the manual pages, which come from the same description."""
+
+    def complete(self, line, folder=None):
+        """What Bash offers for a line that ends at the cursor."""
+        script = self.folder / "completion.bash"
+        if not script.exists():
+            done = self.skidproof("completion", "bash")
+            self.assertEqual(done.exit, 0, done.err)
+            script.write_text(done.out)
+        done = subprocess.run(["bash", "-c", 'source "$1"; COMP_LINE=$2 COMP_POINT=${#2}; _skidproof; printf "%s\\n" "${COMPREPLY[@]}"',
+                               "-", script, line], cwd=folder or self.folder, capture_output=True, text=True, check=True)
+        self.assertEqual(done.stderr, "")
+        return done.stdout.split()
+
+    def helped_verbs(self):
+        section = self.skidproof("--help").out.split("Subcommands:")[1].split("\n\n")[0]
+        return re.findall(r"^  (\S+)", section, re.M)
+
+    def test_knows_every_verb_that_help_names(self):
+        verbs = self.helped_verbs()
+        self.assertIn("run", verbs)
+        self.assertIn("store", verbs)
+        self.assertEqual(self.complete("skidproof "), verbs)
+        self.assertNotIn("command-line", verbs)
+
+    def test_knows_every_option_that_a_verbs_help_names(self):
+        for verb in self.helped_verbs():
+            with self.subTest(verb):
+                helped = self.skidproof(verb, "--help").out
+                self.assertIn("--help", helped)
+                # Where an option is told, not where another one's text or an example speaks of it.
+                told = {word for line in helped.splitlines() if re.match(r"  -", line)
+                        for word in re.findall(r"(?<![\w-])--[a-z][a-z-]*", re.split(r"\s{2,}|Excludes", line.strip())[0])}
+                offered = set(self.complete(f"skidproof {verb} -"))
+                self.assertLessEqual(told, offered)
+
+    def test_completes_values(self):
+        self.assertEqual(self.complete("skidproof run --until re"), ["read"])
+        self.assertEqual(self.complete("skidproof run --until=wr"), ["write"])
+        self.assertIn("defects", self.complete("skidproof list "))
+        self.assertIn("skid-one-too-many", self.complete("skidproof run --defect skid-"))
+        self.assertIn("auto", self.complete("skidproof run --machine "))
+        self.assertEqual(self.complete("skidproof export --format prom"), ["prometheus"])
+        self.assertEqual(self.complete("skidproof completion f"), ["fish"])
+        # Readline takes what stands before a colon for another word.
+        self.assertEqual(self.complete("skidproof run --machine model:sandy"), ["sandy-bridge"])
+        self.assertEqual(self.complete("skidproof run --seed "), [])
+
+    def test_completes_actions_and_their_options(self):
+        self.assertEqual(self.complete("skidproof store "), ["add", "query", "prune", "migrate"])
+        self.assertEqual(self.complete("skidproof store prune --keep"), ["--keep-nights"])
+        self.assertEqual(self.complete("skidproof store add --keep"), [])
+        self.assertIn("measurements", self.complete("skidproof store query "))
+
+    def test_completes_files_and_folders(self):
+        (self.folder / "night.tape").touch()
+        (self.folder / "nights").mkdir()
+        self.assertEqual(sorted(self.complete("skidproof run --tape nig")), ["night.tape", "nights"])
+        self.assertEqual(self.complete("skidproof run --out nig"), ["nights"])
+        self.assertEqual(self.complete("skidproof run --machine tape:night."), ["night.tape"])
+
+    def test_other_shells(self):
+        for shell in ("zsh", "fish"):
+            with self.subTest(shell):
+                done = self.skidproof("completion", shell)
+                self.assertEqual(done.exit, 0, done.err)
+                for verb in self.helped_verbs():
+                    self.assertIn(verb, done.out)
+                self.assertIn("keep-nights", done.out)
+                if shutil.which(shell):
+                    (self.folder / shell).write_text(done.out)
+                    checked = subprocess.run([shell, "-n", self.folder / shell], capture_output=True, text=True, check=False)
+                    self.assertEqual((checked.returncode, checked.stderr), (0, ""))
+
+    @unittest.skipUnless(shutil.which("fish"), "there is no fish")
+    def test_fish_completes(self):
+        script = self.folder / "skidproof.fish"
+        script.write_text(self.skidproof("completion", "fish").out)
+
+        def offered(line):
+            environment = dict(os.environ, HOME=str(self.folder), XDG_CONFIG_HOME=str(self.folder))
+            done = subprocess.run(["fish", "-c", f'source {script}; complete -C "{line}"'], capture_output=True, text=True, check=True,
+                                  env=environment)
+            return {one.split("\t")[0] for one in done.stdout.splitlines()}
+        self.assertLessEqual(set(self.helped_verbs()), offered("skidproof "))
+        self.assertEqual(offered("skidproof run --until wr"), {"write"})
+        self.assertEqual(offered("skidproof store prune --keep"), {"--keep-nights"})
+
+    def test_refuses_a_shell_that_it_does_not_know(self):
+        done = self.skidproof("completion", "csh")
+        self.assertEqual(done.exit, 64)
+        self.assertIn("csh", done.err)
+
+    def test_manual_pages_tell_every_verb_and_option(self):
+        package = pathlib.Path(__file__).resolve().parents[2] / "results" / "skidproof"
+        pages = self.folder / "man"
+        environment = dict(os.environ, SKIDPROOF_PROGRAM=skidproof_program, SOURCE_DATE_EPOCH="86400")
+        for _ in range(2):
+            subprocess.run(["/usr/bin/python3", "-B", package, "manual", pages], check=True, env=environment)
+            written = {path.name: path.read_text() for path in sorted(pages.iterdir())}
+        verbs = self.helped_verbs()
+        self.assertEqual(sorted(written), sorted(["skidproof.1", *(f"skidproof-{verb}.1" for verb in verbs)]))
+        for verb in verbs:
+            page = written[f"skidproof-{verb}.1"].replace("\\-", "-")
+            self.assertIn(f"\\fB{verb}\\fR", written["skidproof.1"])
+            for option in self.complete(f"skidproof {verb} --"):
+                self.assertIn(f"\\fB{option}\\fR", page)
+            self.assertIn('"1970-01-02"', page)
+        self.assertIn("\\fB--keep-nights\\fR", written["skidproof-store.1"].replace("\\-", "-"))
+        if shutil.which("groff"):
+            for path in pages.iterdir():
+                done = subprocess.run(["groff", "-man", "-Tutf8", "-Kutf8", "-ww", "-z", path], capture_output=True, text=True, check=False)
+                self.assertEqual((done.returncode, done.stderr), (0, ""), path.name)
+
+
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit(__doc__)

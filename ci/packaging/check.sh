@@ -1,0 +1,259 @@
+# The checks of `ci/package --check`, which sources this.
+#   reads  out, work, deb, dkms_deb, version, epoch, parts, keep and the functions of ci/package
+# Clean roots are Debian 12 by debootstrap, with the package archives that this machine has.
+
+outcomes=
+outcome() { outcomes+="$1"$'\n'; }
+asked_for() { [[ ,$parts, == *,$1,* ]]; }
+# check NAME COMMAND…
+check() {
+  local name=$1 code=0
+  shift
+  step "$name"
+  # In a shell of its own, which ends at the first command that fails.
+  (set -e; "$@") &
+  wait $! || code=$?
+  case $code in
+    0) outcome passed ;;
+    77) outcome "not run"; printf 'NOT RUN: %s\n' "$name" >&2 ;;
+    *) outcome failed; printf 'FAILED: %s\n' "$name" >&2 ;;
+  esac
+}
+wrong() { printf 'wrong: %s\n' "$*" >&2; return 1; }
+
+[ "$(id -u)" = 0 ] || die "clean roots take root: chroot and mount" "sudo ci/package --check"
+
+# ---- Clean roots.
+
+roots=()
+leave_roots() {
+  local one
+  for one in "${roots[@]}"; do
+    umount -R "$one/proc" "$one/sys" "$one/dev" 2>/dev/null || true
+    [ "$keep" = 1 ] || rm -rf --one-file-system "$one"
+  done
+}
+trap leave_roots EXIT
+
+base=$work/base
+make_base() {
+  local mirror
+  [ ! -f "$base/complete" ] || return 0
+  step "making a clean Debian, once"
+  rm -rf --one-file-system "$base"
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' | grep '/debian/*$' | sort -u | head -n 1)
+  [ -n "$mirror" ] || die "apt has no archive of Debian's" "set one in /etc/apt/sources.list.d"
+  quietly "$work/debootstrap.log" debootstrap --variant=minbase --keyring=/usr/share/keyrings/debian-archive-keyring.gpg \
+    bookworm "$base" "$mirror" || die "debootstrap failed"
+  rm -f "$base/etc/apt/sources.list"
+  # Debian's alone: what else this machine installs from is nothing that a clean one knows.
+  if [ -f /etc/apt/sources.list.d/debian.sources ]; then
+    cp /etc/apt/sources.list.d/debian.sources "$base/etc/apt/sources.list.d/"
+  else
+    printf 'deb %s bookworm main\n' "$mirror" >"$base/etc/apt/sources.list"
+  fi
+  printf 'Acquire::Check-Valid-Until "false";\n' >"$base/etc/apt/apt.conf.d/90archive"
+  printf 'Acquire::Check-Date "false";\n' >>"$base/etc/apt/apt.conf.d/90archive"
+  # Nothing is started in there.
+  printf '#!/bin/sh\nexit 101\n' >"$base/usr/sbin/policy-rc.d"
+  chmod +x "$base/usr/sbin/policy-rc.d"
+  cp /etc/resolv.conf /etc/hosts "$base/etc/" 2>/dev/null || true
+  quietly "$work/base.log" chroot "$base" apt-get update
+  quietly "$work/base.log" chroot "$base" env DEBIAN_FRONTEND=noninteractive apt-get -y dist-upgrade
+  touch "$base/complete"
+}
+
+# clean_root NAME: sets `clean`, a fresh copy of the base.
+clean_root() {
+  clean=$work/root-$1
+  umount -R "$clean/proc" "$clean/sys" "$clean/dev" 2>/dev/null || true
+  rm -rf --one-file-system "$clean"
+  cp -a --reflink=auto "$base" "$clean"
+  roots+=("$clean")
+  mount -t proc proc "$clean/proc"
+  mount -t sysfs -o ro sysfs "$clean/sys"
+  mount --bind /dev "$clean/dev"
+}
+within() { chroot "$clean" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@"; }
+
+# ---- What is checked.
+
+with_lintian() {
+  # The distribution is that of a build of our own, not one of Debian's uploads.
+  lintian --no-cfg --fail-on error,warning --display-info --suppress-tags bad-distribution-in-changes-file "$out"/skidproof_"$version"_amd64.changes
+}
+
+# Another path, locale, time zone, umask, number of jobs, no cache of objects; only the build dependencies that are declared.
+rebuilt() {
+  clean_root build
+  local tree=$clean/srv/elsewhere/tree one
+  source_tree "$tree" "$version"
+  quietly "$work/build-dep.log" within apt-get install -y --no-install-recommends dpkg-dev
+  quietly "$work/build-dep.log" within sh -c 'cd /srv/elsewhere/tree && apt-get build-dep -y --no-install-recommends ./'
+  local began=$SECONDS
+  quietly "$work/rebuild.log" within sh -c "umask 027 && cd /srv/elsewhere/tree &&
+    env SOURCE_DATE_EPOCH=$epoch TZ=Asia/Kathmandu LC_ALL=C LANG=C DEB_BUILD_OPTIONS='parallel=1 nocheck' dpkg-buildpackage -b -us -uc"
+  printf 'built with the declared build dependencies alone, in %d s\n' $((SECONDS - began))
+  mkdir -p "$work/second"
+  rm -f "$work"/second/*.deb
+  cp "$clean"/srv/elsewhere/*.deb "$work/second/"
+  for one in "$deb" "$dkms_deb"; do
+    (cd "$(dirname "$one")" && sha256sum "$(basename "$one")")
+    (cd "$work/second" && sha256sum "$(basename "$one")")
+    cmp "$one" "$work/second/$(basename "$one")" || wrong "$(basename "$one") differs; both are kept in $work"
+  done
+}
+
+no_build_paths() {
+  local where=$work/unpacked found
+  rm -rf "$where"
+  dpkg-deb -x "$deb" "$where"
+  dpkg-deb -x "$dkms_deb" "$where"
+  found=$(grep -rlaF -e "$root" -e "$work" "$where" || true)
+  [ -z "$found" ] || wrong "these name the build's folder: $found"
+  printf 'no file names %s\n' "$root"
+}
+
+# again VERSION: the package with another version, repacked; its contents are the same.
+again() {
+  local higher=$1 name=$2 from=$3 folder=$work/again
+  rm -rf "$folder"
+  dpkg-deb -R "$from" "$folder"
+  sed -i "s/^Version: .*/Version: $higher/" "$folder/DEBIAN/control"
+  # What an administrator did not touch follows the package.
+  if [ "$name" = skidproof-dkms ]; then printf '# a line that the newer version brings\n' >>"$folder/etc/modprobe.d/skidproof.conf"; fi
+  dpkg-deb --root-owner-group -b "$folder" "$clean/tmp/$name.higher.deb" >/dev/null
+}
+
+# What the packages leave: names in /etc, /usr, /var, /lib, /opt.
+files_of() { (cd "$clean" && find etc usr var lib opt -xdev -iname '*skidproof*' ! -path 'var/cache/*' ! -path 'var/log/*' 2>/dev/null | sort); }
+
+installed() {
+  clean_root install
+  local before after status log=$work/install.log
+  before=$(files_of)
+  cp "$deb" "$dkms_deb" "$clean/tmp/"
+  quietly "$log" within sh -c 'apt-get install -y /tmp/skidproof_*_amd64.deb'
+  printf 'installed with what it recommends\n'
+
+  within skidproof --version | tee "$work/said"
+  grep -qxF "skidproof $version" "$work/said" || wrong "it says another version than $version"
+  within getent group skidproof >/dev/null || wrong "there is no group skidproof"
+  within sh -c 'cd /tmp && mkdir night && skidproof list tests' >"$work/said"
+  [ "$(wc -l <"$work/said")" -gt 1000 ] || wrong "list tests names few"
+  within sh -c 'cd /tmp/night && skidproof run --machine model:sandy-bridge --filter "PebsReload.*:PebsBuffer.*" --out first' | tail -n 3
+  status=0
+  within sh -c 'cd /tmp/night && skidproof run --machine model:sandy-bridge --defect reset-next-slot --filter "PebsReload.*" --out broken' >"$work/said" 2>&1 || status=$?
+  [ "$status" = 1 ] || wrong "a broken CPU exits with $status instead of 1"
+  within sh -c 'cd /tmp/night && skidproof store add first broken && skidproof store query runs'
+  within sh -c 'cd /tmp/night && skidproof report first --out page && test -s page/report.html && skidproof export --format tap first | head -n 1'
+  within sh -c 'cd /tmp/night && skidproof doctor' >"$work/said"
+  grep -q '/usr/share/skidproof/results/skidproof' "$work/said" || wrong "doctor does not find the installed Python package"
+  within /usr/bin/python3 -B -c 'import sys; sys.path.insert(0, "/usr/share/skidproof/results")
+from skidproof.store import forms
+sys.exit(forms.module is None or not forms.module.__file__.startswith("/usr/lib/skidproof/"))' || wrong "the native module is not found"
+  status=0
+  within skidproof run --machine direct --out /tmp/night/direct >"$work/said" 2>&1 || status=$?
+  [ "$status" = 77 ] || [ -e /dev/skidproof ] || wrong "without the driver direct exits with $status instead of 77"
+  status=0
+  within skidproof store query nothing >"$work/said" 2>&1 || status=$?
+  [ "$status" = 64 ] || wrong "bad usage exits with $status instead of 64"
+  within bash -c 'source /usr/share/bash-completion/completions/skidproof; COMP_LINE="skidproof ru" COMP_POINT=12; _skidproof
+    [ "${COMPREPLY[*]}" = run ]' || wrong "completion does not know run"
+  if [ -d "$clean/lib/systemd/system" ] && compgen -G "$clean/lib/systemd/system/skidproof*" >/dev/null; then
+    [ -f "$clean/etc/skidproof/nightly.toml" ] || wrong "there are units and no /etc/skidproof/nightly.toml"
+  fi
+  printf 'runs: list, run, a broken CPU, store, report, export, doctor, completion\n'
+
+  step "upgrade, with what the administrator changed"
+  quietly "$log" within apt-get install -y --no-install-recommends /tmp/skidproof-dkms_"$version"_all.deb
+  printf 'options skidproof limit_ms=20\n' >>"$clean/etc/modprobe.d/skidproof.conf"
+  [ ! -f "$clean/etc/skidproof/nightly.toml" ] || printf '\n# the administrator was here\n' >>"$clean/etc/skidproof/nightly.toml"
+  local changed
+  changed=$(cat "$clean/etc/modprobe.d/skidproof.conf" "$clean"/etc/skidproof/* 2>/dev/null | sha256sum)
+  again "$version.1" skidproof "$deb"
+  again "$version.1" skidproof-dkms "$dkms_deb"
+  quietly "$log" within sh -c 'apt-get install -y --no-install-recommends -o Dpkg::Options::=--force-confold /tmp/*.higher.deb'
+  within dpkg-query -W -f '${Package} ${Version} ${db:Status-Status}\n' skidproof skidproof-dkms
+  [ "$(within dpkg-query -W -f '${Version}' skidproof)" = "$version.1" ] || wrong "it was not upgraded"
+  [ "$(cat "$clean/etc/modprobe.d/skidproof.conf" "$clean"/etc/skidproof/* 2>/dev/null | sha256sum)" = "$changed" ] ||
+    wrong "the administrator's configuration was not kept"
+  within skidproof run --machine model:sandy-bridge --filter 'PebsReload.*' --json /dev/null | tail -n 2
+
+  step "remove, then purge"
+  quietly "$log" within apt-get remove -y skidproof skidproof-dkms
+  [ ! -e "$clean/usr/bin/skidproof" ] || wrong "the program outlives its removal"
+  grep -q 'limit_ms=20' "$clean/etc/modprobe.d/skidproof.conf" || wrong "removal took the configuration"
+  quietly "$log" within apt-get purge -y skidproof skidproof-dkms
+  after=$(files_of)
+  [ "$before" = "$after" ] || wrong "left behind:" "$after"
+  printf 'nothing is left but the group\n'
+}
+
+# The kernel of the lab, or Debian's cloud kernel where the lab is not built.
+lab_release() {
+  local cache=${SKIDPROOF_CACHE:-$root/build/lab} release=
+  [ ! -f "$cache/kernel-version-6.1" ] || read -r release _ <"$cache/kernel-version-6.1"
+  [ -n "$release" ] || release=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/^ *Depends: linux-image-//p' | head -n 1)
+  printf '%s\n' "$release"
+}
+
+by_dkms() {
+  clean_root dkms
+  local release module
+  release=$(lab_release)
+  [ -n "$release" ] || { printf 'apt knows no kernel\n' >&2; exit 77; }
+  cp "$dkms_deb" "$clean/tmp/"
+  quietly "$work/dkms.log" within apt-get install -y --no-install-recommends "linux-headers-$release" dkms ||
+    { printf 'the headers of %s cannot be installed\n' "$release" >&2; exit 77; }
+  quietly "$work/dkms.log" within sh -c 'apt-get install -y --no-install-recommends /tmp/skidproof-dkms_*.deb'
+  quietly "$work/dkms.log" within dkms build "skidproof/$version" -k "$release"
+  quietly "$work/dkms.log" within dkms install "skidproof/$version" -k "$release" --force
+  within dkms status skidproof
+  within dkms status skidproof | grep -q "$release.*installed" || wrong "DKMS did not install it"
+  module=$(find "$clean/lib/modules/$release" -name 'skidproof.ko*' | head -n 1)
+  [ -n "$module" ] || wrong "there is no module in /lib/modules/$release"
+  within /sbin/modinfo -F vermagic "${module#"$clean"}"
+  printf 'signed by: %s\n' "$(within /sbin/modinfo -F signer "${module#"$clean"}")"
+  cp "$module" "$work/skidproof.ko"
+  quietly "$work/dkms.log" within apt-get purge -y skidproof-dkms
+  [ -z "$(find "$clean/lib/modules/$release" "$clean/var/lib/dkms" "$clean/usr/src" -iname '*skidproof*')" ] ||
+    wrong "purged, it leaves a module or its source"
+}
+
+# The program out of one package through the module that DKMS built out of the other, in the guest: no file of the build tree.
+in_the_lab() {
+  local where=$work/lab code=0
+  [ -f "$work/skidproof.ko" ] || { printf 'there is no module: the part dkms makes it\n' >&2; exit 77; }
+  rm -rf "$where"
+  mkdir -p "$where"
+  dpkg-deb -x "$deb" "$where/package"
+  install "$where/package/usr/bin/skidproof" "$where/packaged-skidproof"
+  ci/lab run --module "$work/skidproof.ko" --file "$where/packaged-skidproof" --out "$where/out" -- \
+    packaged-skidproof run --machine direct --filter 'PebsReload.*:PebsBuffer.*:PebsThreshold.*:PmuRegisters.*' --json rows.jsonl || code=$?
+  [ "$code" = 0 ] || exit "$code"
+  /usr/bin/python3 - "$where/out/rows.jsonl" "$version" <<'PY'
+import json
+import sys
+rows = [json.loads(line) for line in open(sys.argv[1], encoding="utf-8")]
+passed = [row for row in rows if row["type"] == "test" and row["status"] == "pass"]
+run = next(row for row in rows if row["type"] == "run")
+if run["version"] != sys.argv[2]:
+    sys.exit(f"the rows are of version {run['version']}, not of the package's {sys.argv[2]}")
+if len(passed) < 50 or not all(row["machine"].startswith("direct") for row in passed):
+    sys.exit(f"{len(passed)} passed through the driver")
+print(f"{len(passed)} tests passed through the driver, program {run['version']}")
+PY
+}
+
+! asked_for lintian || { check "lintian" with_lintian; check "no path of the build is in the packages" no_build_paths; }
+if asked_for rebuild || asked_for install || asked_for dkms; then make_base; fi
+! asked_for install || check "install and run in a clean Debian" installed
+! asked_for dkms || check "the module by DKMS" by_dkms
+! asked_for lab || check "the virtual lab, from the packages alone" in_the_lab
+! asked_for rebuild || check "built again elsewhere: the same bytes" rebuilt
+
+count() { grep -cx "$1" <<<"$outcomes" || true; }
+printf '\n%d passed, %d failed, %d not run\n' "$(count passed)" "$(count failed)" "$(count "not run")"
+[ "$(count failed)" = 0 ] || exit 1
+[ "$(count "not run")" = 0 ] || exit 77
