@@ -83,25 +83,44 @@ with_lintian() {
   lintian --no-cfg --fail-on error,warning --display-info --suppress-tags bad-distribution-in-changes-file "$out"/skidproof_"$version"_amd64.changes
 }
 
+# same_packages FOLDER FOLDER: of each package's file in the first there is one in the second with the same bytes. Where the
+# two were built with other versions of what they depend on, only what lists those may differ.
+same_packages() {
+  local one name versions=same differs
+  for one in "$1" "$2"; do sed -n '/^Installed-Build-Depends:/,/^[A-Z]/{/^ /p}' "$one"/skidproof_"$version"_*.buildinfo | tr -d ' ,' | sort >"$work/with-$(basename "$one")"; done
+  differs=$(join -t= -j 1 -o 1.1,1.2,2.2 <(sed 's/(=/=/; s/)$//' "$work/with-$(basename "$1")" | sort -t= -k 1,1) \
+    <(sed 's/(=/=/; s/)$//' "$work/with-$(basename "$2")" | sort -t= -k 1,1) | awk -F= '$2 != $3')
+  [ -z "$differs" ] || { versions=other; printf 'build dependencies of other versions: %s\n' "$(cut -d= -f1 <<<"$differs" | tr '\n' ' ')"; }
+  for one in "$1"/skidproof*_"$version"_*.deb; do
+    name=$(basename "$one")
+    (cd "$1" && sha256sum "$name")
+    (cd "$2" && sha256sum "$name")
+    ! cmp -s "$one" "$2/$name" || continue
+    [ "$versions" = other ] || wrong "$name differs; both are kept, in $1 and $2"
+    rm -rf "$work/one" "$work/other"
+    dpkg-deb -R "$one" "$work/one"
+    dpkg-deb -R "$2/$name" "$work/other"
+    differs=$(diff -rq "$work/one" "$work/other" | grep -vE 'DEBIAN/md5sums|skidproof\.spdx\.json' || true)
+    [ -z "$differs" ] || wrong "more differs than those explain:" "$differs"
+    printf '%s: every file has the same bytes but skidproof.spdx.json, which names those versions\n' "$name"
+  done
+}
+
 # Another path, locale, time zone, umask, number of jobs, no cache of objects; only the build dependencies that are declared.
 rebuilt() {
   clean_root build
-  local tree=$clean/srv/elsewhere/tree one
+  local tree=$clean/srv/elsewhere/tree
   source_tree "$tree" "$version"
   quietly "$work/build-dep.log" within apt-get install -y --no-install-recommends dpkg-dev
   quietly "$work/build-dep.log" within sh -c 'cd /srv/elsewhere/tree && apt-get build-dep -y --no-install-recommends ./'
   local began=$SECONDS
   quietly "$work/rebuild.log" within sh -c "umask 027 && cd /srv/elsewhere/tree &&
-    env SOURCE_DATE_EPOCH=$epoch TZ=Asia/Kathmandu LC_ALL=C LANG=C DEB_BUILD_OPTIONS='parallel=1 nocheck' dpkg-buildpackage -b -us -uc"
+    env SOURCE_DATE_EPOCH=$epoch TZ=Asia/Kathmandu LC_ALL=C LANG=C DEB_BUILD_OPTIONS='parallel=$(($(nproc) + 1))' dpkg-buildpackage -b -us -uc"
   printf 'built with the declared build dependencies alone, in %d s\n' $((SECONDS - began))
+  rm -rf "$work/second"
   mkdir -p "$work/second"
-  rm -f "$work"/second/*.deb
-  cp "$clean"/srv/elsewhere/*.deb "$work/second/"
-  for one in "$deb" "$dkms_deb"; do
-    (cd "$(dirname "$one")" && sha256sum "$(basename "$one")")
-    (cd "$work/second" && sha256sum "$(basename "$one")")
-    cmp "$one" "$work/second/$(basename "$one")" || wrong "$(basename "$one") differs; both are kept in $work"
-  done
+  cp "$clean"/srv/elsewhere/*.{deb,buildinfo} "$work/second/"
+  same_packages "$work/first" "$work/second"
 }
 
 no_build_paths() {
@@ -133,7 +152,9 @@ installed() {
   local before after status log=$work/install.log
   before=$(files_of)
   cp "$deb" "$dkms_deb" "$clean/tmp/"
-  quietly "$log" within sh -c 'apt-get install -y /tmp/skidproof_*_amd64.deb'
+  # With what it recommends, and without what that recommends: pandas alone would bring a compiler.
+  quietly "$log" within sh -c 'apt-get install -y --no-install-recommends /tmp/skidproof_*_amd64.deb \
+    $(dpkg-deb -f /tmp/skidproof_*_amd64.deb Recommends | tr -d ,)'
   printf 'installed with what it recommends\n'
 
   within skidproof --version | tee "$work/said"
