@@ -190,8 +190,8 @@ Expected<std::unique_ptr<ResultFiles>> open_results(const Options& options,
   auto files = SKIDPROOF_TRY(ResultFiles::open(options.destination, new_run_id(), "fuzz.jsonl"));
   files->set_machine(opened.name);
   auto header = run_row(files->run_id(), invocation.command, options.plan.seed, opened.name);
-  if (options.plan
-          .shard) {  // of cases there are no names; with a deadline nobody knows how many there are
+  // Of cases there are no names; with a deadline nobody knows how many there are.
+  if (options.plan.shard) {
     std::vector<std::string> names;
     for (const OpenMachine& machine : opened.machines) names.push_back(machine.identity.name);
     header.shard = shard_field(options.plan.shard, names, false);

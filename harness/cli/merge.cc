@@ -27,9 +27,8 @@ constexpr char kExamples[] =
     "  skidproof merge night/1 night/2 night/3 night/4 --out night/whole\n"
     "  skidproof merge --partial night/? --out night/whole     what there is, and what is lacking\n"
     "\n"
-    "Exit codes: what the whole run would have ended with; 2 where a shard is missing, there twice "
-    "or "
-    "cut short.";
+    "Exit codes: what the whole run would have ended with; 2 where a shard is missing, there "
+    "twice or cut short.";
 
 // A file that is read is not to be written.
 bool overwrites(const Destination& to, const std::string& file,

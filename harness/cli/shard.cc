@@ -1,6 +1,7 @@
 #include "harness/cli/shard.h"
 
 #include <fmt/core.h>
+#include <xxhash.h>
 
 #include <CLI/CLI.hpp>
 #include <charconv>
@@ -60,19 +61,14 @@ void add_shard(CLI::App& verb, std::optional<Shard>& shard) {
             shard = *parsed;
           },
           "only the I-th of N parts of the run, for an array job; `skidproof merge` makes one run "
-          "of "
-          "the parts")
+          "of the parts")
       ->type_name("I/N");
 }
 
 std::string plan_hash(std::span<const std::string> units) {
-  uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a
-  const auto add = [&hash](unsigned char byte) { hash = (hash ^ byte) * 0x100000001B3u; };
-  for (const std::string& unit : units) {
-    for (char c : unit) add(static_cast<unsigned char>(c));
-    add('\n');
-  }
-  return results::hex(hash);
+  std::string all;
+  for (const std::string& unit : units) all.append(unit).push_back('\n');
+  return results::hex(XXH64(all.data(), all.size(), 0));
 }
 
 std::optional<results::RunShard> shard_field(const std::optional<Shard>& shard,
