@@ -1711,7 +1711,7 @@ class Completion(CliTest):
     def test_manual_pages_tell_every_verb_and_option(self):
         package = pathlib.Path(__file__).resolve().parents[2] / "results" / "skidproof"
         pages = self.folder / "man"
-        environment = dict(os.environ, SKIDPROOF_PROGRAM=skidproof_program, SOURCE_DATE_EPOCH="86400")
+        environment = dict(os.environ, SKIDPROOF=skidproof_program, SOURCE_DATE_EPOCH="86400")
         for _ in range(2):
             subprocess.run(["/usr/bin/python3", "-B", package, "manual", pages], check=True, env=environment)
             written = {path.name: path.read_text() for path in sorted(pages.iterdir())}

@@ -42,10 +42,6 @@ int become_python(const std::string& verb, const std::vector<std::string>& argum
   }
   const auto python = find_python("json");
   if (!python) return complain(kExitHarnessFailed, python.error());
-  // `completion` asks the program what it takes.
-  std::error_code ignored;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
-  if (!ignored) ::setenv("SKIDPROOF_PROGRAM", program.c_str(), 1);
   std::vector<std::string> words = {*python, "-B", package, verb};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pathlib
+import shutil
 import signal
 import sys
 
@@ -113,6 +114,17 @@ def whole_file(path, mode="w"):
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def program():
+    """The skidproof that is called: $SKIDPROOF, which the program sets to itself, or the one in PATH. Complaint."""
+    said = os.environ.get("SKIDPROOF")
+    if said and not (os.path.isfile(said) and os.access(said, os.X_OK)):
+        raise Complaint(f"$SKIDPROOF is '{said}', which is no program", "unset it, or name the skidproof that is meant")
+    found = said or shutil.which("skidproof")
+    if not found:
+        raise Complaint("there is no skidproof to call", "call this through it, as `skidproof VERB`, or set $SKIDPROOF to the program")
+    return os.path.abspath(found)
 
 
 def share(words):

@@ -8,9 +8,7 @@ import argparse
 import dataclasses
 import importlib
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -112,14 +110,6 @@ def _of_program(found, lists):
     return Command(found["name"], found["brief"], found["epilogue"], tuple(map(option, found["options"])),
                    tuple(map(option, found["arguments"])), tuple(_of_program(verb, lists) for verb in found["verbs"]),
                    found.get("version", ""))
-
-
-def program_path():
-    """The program that called, or the one in PATH. cli.Complaint where there is none."""
-    path = os.environ.get("SKIDPROOF_PROGRAM") or shutil.which("skidproof")
-    if not path:
-        raise cli.Complaint("the program `skidproof` is not in PATH", "call this verb through it, or set SKIDPROOF_PROGRAM to its path")
-    return path
 
 
 def _ask(program, *words):
@@ -354,6 +344,6 @@ def main(arguments):
     parser = cli.Parser("completion", description="Prints what a shell completes this program's command line with.", epilog=EPILOG)
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
     asked = parser.parse_args(arguments)
-    root = describe(program_path())
+    root = describe(cli.program())
     sys.stdout.write({"bash": bash, "zsh": zsh, "fish": fish}[asked.shell](root))
     return cli.EXIT_HELD

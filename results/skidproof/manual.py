@@ -1,6 +1,6 @@
 """Manual pages: skidproof(1), and one for each verb, made of what the program says that it takes (commands.py).
 
-The build of the packages calls it: `SKIDPROOF_PROGRAM=… python3 results/skidproof manual FOLDER`.
+The build of the packages calls it: `SKIDPROOF=… python3 results/skidproof manual FOLDER`.
 """
 
 import datetime
@@ -102,7 +102,7 @@ def main(arguments):
     parser = cli.Parser("manual", description="Writes the manual pages of the program into a folder.")
     parser.add_argument("folder", metavar="DIR", help="where they go; it is made where it does not exist")
     asked = parser.parse_args(arguments)
-    root = commands.describe(commands.program_path())
+    root = commands.describe(cli.program())
     folder = pathlib.Path(asked.folder)
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in pages(root):

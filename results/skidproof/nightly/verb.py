@@ -1,7 +1,5 @@
 """`skidproof nightly`: its command line."""
 
-import os
-import shutil
 import sys
 
 from skidproof import cli
@@ -37,20 +35,9 @@ def parse(arguments):
     return parser.parse_args(arguments)
 
 
-def program():
-    """The skidproof that is called: $SKIDPROOF, which the program sets to itself, or the one in PATH. Complaint."""
-    said = os.environ.get("SKIDPROOF")
-    if said and not (os.path.isfile(said) and os.access(said, os.X_OK)):
-        raise cli.Complaint(f"$SKIDPROOF is '{said}', which is no program", "unset it, or name the skidproof that nights call")
-    found = said or shutil.which("skidproof")
-    if not found:
-        raise cli.Complaint("there is no skidproof to call", "call this as `skidproof nightly`, or set $SKIDPROOF to the program")
-    return os.path.abspath(found)
-
-
 def dry_run(settings, found):
     """What a night would do: (document, words)."""
-    called, folder = program(), settings.nights_folder / night.new_name(settings)
+    called, folder = cli.program(), settings.nights_folder / night.new_name(settings)
     commands, lines = [], [f"a night on {settings['machine']['name']}, in {folder}"]
 
     def tell(step):
@@ -109,7 +96,7 @@ def main(arguments):
         return cli.EXIT_HELD
     stream = sys.stderr if options.json == "-" else sys.stdout
     do = night.recover_only if options.recover else night.one_night
-    code, found = do(program(), settings, lambda line: print(line, file=stream, flush=True))
+    code, found = do(cli.program(), settings, lambda line: print(line, file=stream, flush=True))
     if options.json:
         cli.answer(options.json, {"exit": code, "night": found.last, "left_out": found.left_out}, f"as JSON: {options.json}")
     return code
