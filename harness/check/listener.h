@@ -12,6 +12,7 @@
 
 #include "base/expected.h"
 #include "harness/check/check.h"
+#include "harness/check/exit_codes.h"
 #include "results/row.h"
 
 namespace skidproof::check {
@@ -66,13 +67,6 @@ class Listener final : public ::testing::EmptyTestEventListener {
 // run, 0 all that ran held. What an erratum explains, what nothing promises and what noise voided
 // decides nothing.
 int exit_code(const results::StatusCounts& counts);
-
-// Exit codes of every verb.
-inline constexpr int kExitHeld = 0;
-inline constexpr int kExitPropertyFailed = 1;
-inline constexpr int kExitHarnessFailed = 2;
-inline constexpr int kExitUsage = 64;
-inline constexpr int kExitNothingRan = 77;
 
 }  // namespace skidproof::check
 

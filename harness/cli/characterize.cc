@@ -3,7 +3,6 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -22,7 +21,7 @@
 namespace skidproof::cli {
 namespace {
 
-struct Options {
+struct CharacterizeCommand {
   Destination destination;
   bool quick = false;
   std::optional<int> cpu;
@@ -153,13 +152,8 @@ bool harness_failed(const std::vector<Error>& problems) {
   return false;
 }
 
-struct Ending {
-  int exit = kExitHeld;
-  std::string reason = "completed";
-};
-
-Ending ending_of(const Expected<Characterization>& result, const std::string& interrupted,
-                 const std::optional<Error>& write_error, const ResultFiles& files) {
+Ending ending_of_measuring(const Expected<Characterization>& result, const std::string& interrupted,
+                           const std::optional<Error>& write_error, const ResultFiles& files) {
   if (write_error) {
     const std::string failure = files.failure();
     return {kExitHarnessFailed, failure.empty() ? write_error->message : failure};
@@ -171,7 +165,8 @@ Ending ending_of(const Expected<Characterization>& result, const std::string& in
   return {};
 }
 
-int measure(const Options& options, NativeMachine& machine, ResultFiles& files, const Text& text) {
+int measure(const CharacterizeCommand& options, NativeMachine& machine, ResultFiles& files,
+            const Text& text) {
   std::atomic<bool> cancel = false;
   std::optional<Error> write_error;
   Progress progress("characterize");
@@ -196,7 +191,7 @@ int measure(const Options& options, NativeMachine& machine, ResultFiles& files, 
       [&files](const std::string& reason) { files.end(kExitHarnessFailed, reason); });
   const auto result = characterize(machine, what);
   progress.clear();
-  const Ending end = ending_of(result, supervisor.reason(), write_error, files);
+  const Ending end = ending_of_measuring(result, supervisor.reason(), write_error, files);
   files.end(end.exit, end.reason);
   if (!result) return complain(result.error());
   print(text, result->measurements);
@@ -210,7 +205,7 @@ int measure(const Options& options, NativeMachine& machine, ResultFiles& files, 
   return end.exit;
 }
 
-Expected<std::unique_ptr<ResultFiles>> open_results(const Options& options,
+Expected<std::unique_ptr<ResultFiles>> open_results(const CharacterizeCommand& options,
                                                     const Invocation& invocation,
                                                     const Identity& who) {
   auto files =
@@ -224,7 +219,7 @@ Expected<std::unique_ptr<ResultFiles>> open_results(const Options& options,
   return files;
 }
 
-int characterize_verb(const Options& options, const Invocation& invocation) {
+int characterize_verb(const CharacterizeCommand& options, const Invocation& invocation) {
   const auto parts = characterization_parts();
   for (const std::string& part : options.only) {
     if (std::find(parts.begin(), parts.end(), part) != parts.end()) continue;
@@ -247,37 +242,35 @@ int characterize_verb(const Options& options, const Invocation& invocation) {
 
 }  // namespace
 
-void add_characterize(CLI::App& app, Invocation& invocation) {
-  auto options = std::make_shared<Options>();
+void add_characterize(Command program, Invocation& invocation) {
+  auto options = std::make_shared<CharacterizeCommand>();
   std::vector<std::string> parts;
   for (std::string_view part : characterization_parts()) parts.emplace_back(part);
-  CLI::App* verb = app.add_subcommand(
+  Command verb = program.verb(
       "characterize", "measure this CPU: clock, memory latency, bandwidth, fusion, misprediction");
-  verb->footer(
+  verb.epilogue(
       "Examples:\n"
       "  skidproof characterize --quick\n"
       "  skidproof characterize --only latency --cpu 3 --json latency.jsonl");
-  verb->add_flag("--quick", options->quick,
-                 "fewer sizes and pairs: seconds instead of half a minute");
-  verb->add_option("--cpu", options->cpu,
-                   "logical CPU to measure (default: the last one that this process may use)")
-      ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
-  verb->add_option("--only", options->only, "one part; may be given again: " + joined(parts))
-      ->type_name("PART")
-      ->take_all();
-  verb->add_option("--repetitions", options->repetitions, "samples behind each median (default: 9)")
-      ->type_name("N")
-      ->check(CLI::Range(1u, 1000u));
-  verb->add_option("--seed", options->seed, "of the random cycles and branch directions")
-      ->type_name("N")
-      ->capture_default_str();
-  verb->add_option(
-          "--out", options->destination.out,
-          "folder for measurements.jsonl (default: skidproof-out/<run id>, unless --json FILE)")
-      ->type_name("DIR");
-  add_json(*verb, options->destination.json);
-  verb->callback([options, &invocation] {
+  verb.flag("--quick", options->quick, "fewer sizes and pairs: seconds instead of half a minute");
+  verb.option("--cpu", options->cpu,
+              "logical CPU to measure (default: the last one that this process may use)")
+      .named("N")
+      .not_negative();
+  verb.option("--only", options->only, "one part; may be given again: " + joined(parts))
+      .named("PART")
+      .many();
+  verb.option("--repetitions", options->repetitions, "samples behind each median (default: 9)")
+      .named("N")
+      .within(1u, 1000u);
+  verb.option("--seed", options->seed, "of the random cycles and branch directions")
+      .named("N")
+      .shows_default();
+  verb.option("--out", options->destination.out,
+              "folder for measurements.jsonl (default: skidproof-out/<run id>, unless --json FILE)")
+      .named("DIR");
+  add_json(verb, options->destination.json);
+  verb.when_named([options, &invocation] {
     invocation.action = [options, &invocation] { return characterize_verb(*options, invocation); };
   });
 }

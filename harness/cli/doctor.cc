@@ -1,7 +1,6 @@
 // `doctor`: what this machine can run, and for each thing that it cannot: why, and what mends it.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -138,11 +137,10 @@ int doctor_of_driver(const DoctorOptions& options) {
 
 }  // namespace
 
-void add_doctor(CLI::App& app, Invocation& invocation) {
+void add_doctor(Command program, Invocation& invocation) {
   auto options = std::make_shared<DoctorOptions>();
-  CLI::App* verb =
-      app.add_subcommand("doctor", "what this machine can run, and what would mend the rest");
-  verb->footer(
+  Command verb = program.verb("doctor", "what this machine can run, and what would mend the rest");
+  verb.epilogue(
       "Examples:\n"
       "  skidproof doctor\n"
       "  skidproof doctor --json - | jq '.findings[] | select(.health == \"bad\")'\n"
@@ -150,31 +148,30 @@ void add_doctor(CLI::App& app, Invocation& invocation) {
       "time\n"
       "\n"
       "Exit codes: 0; with --driver 77 where something is bad, so that nothing could run.");
-  CLI::Option* driver = verb->add_flag(
+  const Option driver = verb.flag(
       "--driver", options->driver,
       "what can go wrong with the driver here, in order; nothing is armed and no register is "
       "written, but what a claim writes where the driver was loaded with dry_run=1, which is then "
       "asked (docs/first_night.md)");
-  verb->add_flag(
-          "--enter", options->enter,
-          "where the driver was loaded with dry_run=1, also run small programs at ring 0 and "
-          "ring 3, with nothing armed")
-      ->needs(driver);
-  verb->add_option("--cpu", options->cpu.cpu,
-                   "of --driver: which CPU would be claimed (default: as `run` chooses)")
-      ->type_name("N")
-      ->needs(driver);
-  verb->add_option("--core", options->cpu.core, "the same by the type of the core")
-      ->check(CLI::IsMember({"P", "E"}))
-      ->type_name("P|E")
-      ->needs(driver);
-  verb->add_option("--root", options->root,
-                   "of --driver: look at a copy of another computer's proc, sys and lib/modules in "
-                   "this folder, with its CPUID in cpuid.txt (as `cpuid -1 -r` prints it)")
-      ->type_name("DIR")
-      ->needs(driver);
-  add_json(*verb, options->json);
-  verb->callback([options, &invocation] {
+  verb.flag("--enter", options->enter,
+            "where the driver was loaded with dry_run=1, also run small programs at ring 0 and "
+            "ring 3, with nothing armed")
+      .needs(driver);
+  verb.option("--cpu", options->cpu.cpu,
+              "of --driver: which CPU would be claimed (default: as `run` chooses)")
+      .named("N")
+      .needs(driver);
+  verb.option("--core", options->cpu.core, "the same by the type of the core")
+      .one_of({"P", "E"})
+      .named("P|E")
+      .needs(driver);
+  verb.option("--root", options->root,
+              "of --driver: look at a copy of another computer's proc, sys and lib/modules in "
+              "this folder, with its CPUID in cpuid.txt (as `cpuid -1 -r` prints it)")
+      .named("DIR")
+      .needs(driver);
+  add_json(verb, options->json);
+  verb.when_named([options, &invocation] {
     invocation.action = [options] {
       return options->driver ? doctor_of_driver(*options) : doctor(options->json);
     };

@@ -1,7 +1,6 @@
 // `errata`: which published errata concern a processor, and which of them show.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -49,7 +48,7 @@ using results::Observed;
 
 constexpr char kHost[] = "host";
 
-constexpr char kExamples[] =
+constexpr char kErrataExamples[] =
     "Examples:\n"
     "  skidproof errata                                    what is listed for this CPU; writes no "
     "MSR\n"
@@ -508,69 +507,69 @@ std::vector<std::string> authority_names() {
 
 }  // namespace
 
-void add_errata(CLI::App& app, Invocation& invocation) {
+void add_errata(Command program, Invocation& invocation) {
   auto options = std::make_shared<ErrataOptions>();
-  CLI::App* verb = app.add_subcommand(
+  Command verb = program.verb(
       "errata", "which published errata of PMU and PEBS concern a processor, and which show");
-  verb->footer(kExamples);
-  CLI::Option* machine =
-      verb->add_option("--machine", options->machine.name,
-                       "host (this computer by CPUID), direct, model:<microarch> or tape:FILE")
-          ->type_name("NAME")
-          ->capture_default_str();
-  verb->add_option("--id", options->ids, "only this erratum, by any of its ids; may be given again")
-      ->type_name("ID")
-      ->take_all();
-  verb->add_option("--min-confidence", options->min_confidence,
-                   "leave out what is listed by less: " + joined(authority_names(), " > "))
-      ->type_name("WHO")
-      ->check(CLI::IsMember(authority_names()))
-      ->capture_default_str();
-  CLI::Option* runs = verb->add_flag("--active", options->active,
-                                     "run the reproducers too; without it no MSR is written");
-  verb->add_option("--repeat", options->repeat, "how often each reproducer is tried")
-      ->type_name("N")
-      ->check(CLI::Range(1u, 1'000'000u))
-      ->needs(runs)
-      ->capture_default_str();
-  verb->add_option("--seed", options->seed, "of the reproducers' programs and data")
-      ->type_name("N")
-      ->capture_default_str();
-  verb->add_flag("--all", options->all,
-                 "also reproducers on broken ground: without it a failure that no listed erratum "
-                 "explains ends the higher stages")
-      ->needs(runs);
-  verb->add_option("--deadline", options->deadline_s, "stop after this many seconds")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(0.001, 1e7))
-      ->needs(runs);
-  add_model_and_cpu(*verb, options->machine);
-  verb->add_option("--from", options->from,
-                   "answer from rows of earlier runs: files, or folders with results.jsonl")
-      ->type_name("RESULTS")
-      ->take_all()
-      ->excludes(runs)
-      ->excludes(machine);
-  verb->add_option("--inventory", options->inventory,
-                   "judge each machine of a file of JSON Lines or CSV (family, model, stepping, "
-                   "microcode, hyper_threading …), - is standard input")
-      ->type_name("FILE")
-      ->excludes(runs)
-      ->excludes(machine);
-  verb->add_option("--catalogue", options->catalogue,
-                   "another catalogue than the built-in one: a file, or a folder of them")
-      ->type_name("PATH");
-  verb->add_option("--batch", options->batch, "for other programs: " + joined(format_names()))
-      ->type_name("FORMAT")
-      ->check(CLI::IsMember(format_names()))
-      ->capture_default_str();
-  verb->add_option("--out", options->destination.out,
-                   "folder for results.jsonl (with --active, default: skidproof-out/<run id>, "
-                   "unless --json FILE)")
-      ->type_name("DIR");
-  add_json(*verb, options->destination.json);
-  verb->add_flag("-v,--verbose", options->verbose, "also what is not listed, and why");
-  verb->callback([options, &invocation] {
+  verb.epilogue(kErrataExamples);
+  const Option machine =
+      verb.option("--machine", options->machine.name,
+                  "host (this computer by CPUID), direct, model:<microarch> or tape:FILE")
+          .named("NAME")
+          .shows_default();
+  verb.option("--id", options->ids, "only this erratum, by any of its ids; may be given again")
+      .named("ID")
+      .many();
+  verb.option("--min-confidence", options->min_confidence,
+              "leave out what is listed by less: " + joined(authority_names(), " > "))
+      .named("WHO")
+      .one_of(authority_names())
+      .shows_default();
+  const Option runs = verb.flag("--active", options->active,
+                                "run the reproducers too; without it no MSR is written");
+  verb.option("--repeat", options->repeat, "how often each reproducer is tried")
+      .named("N")
+      .within(1u, 1'000'000u)
+      .needs(runs)
+      .shows_default();
+  verb.option("--seed", options->seed, "of the reproducers' programs and data")
+      .named("N")
+      .shows_default();
+  verb.flag("--all", options->all,
+            "also reproducers on broken ground: without it a failure that no listed erratum "
+            "explains ends the higher stages")
+      .needs(runs);
+  verb.option("--deadline", options->deadline_s, "stop after this many seconds")
+      .named("SECONDS")
+      .within(0.001, 1e7)
+      .needs(runs);
+  add_model_and_cpu(verb, options->machine);
+  verb.option("--from", options->from,
+              "answer from rows of earlier runs: files, or folders with results.jsonl")
+      .named("RESULTS")
+      .many()
+      .excludes(runs)
+      .excludes(machine);
+  verb.option("--inventory", options->inventory,
+              "judge each machine of a file of JSON Lines or CSV (family, model, stepping, "
+              "microcode, hyper_threading …), - is standard input")
+      .named("FILE")
+      .excludes(runs)
+      .excludes(machine);
+  verb.option("--catalogue", options->catalogue,
+              "another catalogue than the built-in one: a file, or a folder of them")
+      .named("PATH");
+  verb.option("--batch", options->batch, "for other programs: " + joined(format_names()))
+      .named("FORMAT")
+      .one_of(format_names())
+      .shows_default();
+  verb.option("--out", options->destination.out,
+              "folder for results.jsonl (with --active, default: skidproof-out/<run id>, "
+              "unless --json FILE)")
+      .named("DIR");
+  add_json(verb, options->destination.json);
+  verb.flag("-v,--verbose", options->verbose, "also what is not listed, and why");
+  verb.when_named([options, &invocation] {
     invocation.action = [options, &invocation] { return answer(*options, invocation); };
   });
 }

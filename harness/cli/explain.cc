@@ -1,7 +1,6 @@
 // `explain`: one clause, test, kernel, defect, erratum, microarch or machine in words.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -80,19 +79,17 @@ int explain(const ExplainOptions& options) {
 
 }  // namespace
 
-void add_explain(CLI::App& app, Invocation& invocation) {
+void add_explain(Command program, Invocation& invocation) {
   auto options = std::make_shared<ExplainOptions>();
-  CLI::App* verb = app.add_subcommand(
-      "explain", "one clause, test, kernel, defect, erratum or microarch in words");
-  verb->footer(
+  Command verb =
+      program.verb("explain", "one clause, test, kernel, defect, erratum or microarch in words");
+  verb.epilogue(
       "Examples:\n"
       "  skidproof explain R19\n"
       "  skidproof explain pointer_chase");
-  verb->add_option("id", options->id, "its name, as `skidproof list` shows it")
-      ->required()
-      ->type_name("ID");
-  add_json(*verb, options->json);
-  verb->callback(
+  verb.option("id", options->id, "its name, as `skidproof list` shows it").required().named("ID");
+  add_json(verb, options->json);
+  verb.when_named(
       [options, &invocation] { invocation.action = [options] { return explain(*options); }; });
 }
 

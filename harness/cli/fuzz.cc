@@ -1,7 +1,6 @@
 // `fuzz`: random PMU programmes over random code; what a machine does against what the manual promises.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -24,7 +23,7 @@
 namespace skidproof::cli {
 namespace {
 
-struct Options {
+struct FuzzOptions {
   Destination destination;
   std::string machine;  // empty: every model
   std::vector<std::string> defects;
@@ -35,7 +34,7 @@ struct Options {
 
 constexpr double kFallbackDeadline_s = 60;
 
-constexpr char kExamples[] =
+constexpr char kFuzzExamples[] =
     "Examples:\n"
     "  skidproof fuzz                                    every model for 60 s in all\n"
     "  skidproof fuzz --machine model:sandy-bridge --deadline 10s --seed 7\n"
@@ -47,7 +46,7 @@ constexpr char kExamples[] =
     "Exit codes: 0 no violation, 1 a violation, 2 the harness failed, 64 bad usage.";
 
 // Every model, or those that the defects apply to.
-Expected<void> choose(Options& options) {
+Expected<void> choose(FuzzOptions& options) {
   std::vector<const model::Defect*> defects;
   for (const std::string& id : options.defects) {
     defects.push_back(SKIDPROOF_TRY(model::find_defect(id)));
@@ -172,11 +171,7 @@ void print_summary(const Text& text, const results::FuzzRow& row, const FuzzResu
   text.line("Every model here is a MODEL, not silicon.");
 }
 
-struct Ending {
-  int exit = kExitHeld;
-  std::string reason = "completed";
-};
-Ending ending_of(const FuzzResult& result) {
+Ending ending_of_fuzzing(const FuzzResult& result) {
   if (!result.violations.empty()) return {kExitPropertyFailed, "a violation"};
   if (!result.interrupted.empty()) return {kExitHarnessFailed, result.interrupted};
   if (!result.problems.empty()) return {kExitHarnessFailed, result.problems.front()};
@@ -184,7 +179,7 @@ Ending ending_of(const FuzzResult& result) {
   return {};
 }
 
-Expected<std::unique_ptr<ResultFiles>> open_results(const Options& options,
+Expected<std::unique_ptr<ResultFiles>> open_results(const FuzzOptions& options,
                                                     const Invocation& invocation,
                                                     const Opened& opened) {
   auto files = SKIDPROOF_TRY(ResultFiles::open(options.destination, new_run_id(), "fuzz.jsonl"));
@@ -205,10 +200,10 @@ Expected<std::unique_ptr<ResultFiles>> open_results(const Options& options,
 }
 
 // Reports a result in words, rows and replay files, and gives the exit code.
-int report(const Options& options, const Opened& opened, ResultFiles& files,
+int report(const FuzzOptions& options, const Opened& opened, ResultFiles& files,
            const FuzzResult& result, bool write_replays) {
   const Text text(options.destination.json == "-" ? stderr : stdout);
-  Ending end = ending_of(result);
+  Ending end = ending_of_fuzzing(result);
   results::FuzzRow row = row_of(opened, result);
   for (size_t i = 0; i < result.violations.size(); ++i) {
     const fuzz::Shrunk& shrunk = result.violations[i].shrunk;
@@ -243,7 +238,7 @@ int report(const Options& options, const Opened& opened, ResultFiles& files,
   return end.exit;
 }
 
-int run_campaign(Options& options, const Invocation& invocation) {
+int run_campaign(FuzzOptions& options, const Invocation& invocation) {
   if (auto chosen = choose(options); !chosen) return complain(chosen.error());
   const auto opened = open_all(options.plan);
   if (!opened) return complain(opened.error());
@@ -280,7 +275,7 @@ int run_campaign(Options& options, const Invocation& invocation) {
   return report(options, *opened, **files, result, true);
 }
 
-Expected<fuzz::Case> read_case(const Options& options) {
+Expected<fuzz::Case> read_case(const FuzzOptions& options) {
   std::ifstream stream(options.replay, std::ios::binary);
   if (!stream) {
     return fail(ErrorCode::kInvalidArgument, fmt::format("cannot read '{}'", options.replay),
@@ -293,7 +288,7 @@ Expected<fuzz::Case> read_case(const Options& options) {
   return c;
 }
 
-int replay(Options& options, const Invocation& invocation) {
+int replay(FuzzOptions& options, const Invocation& invocation) {
   if (options.plan.shard) {
     return complain(kExitUsage, "--replay runs one case: there is nothing to split",
                     "leave --shard out");
@@ -323,45 +318,41 @@ int replay(Options& options, const Invocation& invocation) {
 
 }  // namespace
 
-void add_fuzz(CLI::App& app, Invocation& invocation) {
-  auto options = std::make_shared<Options>();
+void add_fuzz(Command program, Invocation& invocation) {
+  auto options = std::make_shared<FuzzOptions>();
   FuzzPlan& plan = options->plan;
   plan.jobs = std::max(1u, std::thread::hardware_concurrency());
-  CLI::App* verb =
-      app.add_subcommand("fuzz", "random PMU programmes and code; a machine against the manual");
-  verb->footer(kExamples);
-  verb->add_option("--machine", options->machine,
-                   "model:<microarch> (skidproof list machines); default: every model in turn")
-      ->type_name("NAME");
-  verb->add_option("--defect", options->defects, "break the models on purpose; may be given again")
-      ->type_name("ID")
-      ->take_all();
-  verb->add_option("--seed", plan.seed, "same seed, same cases")
-      ->type_name("N")
-      ->capture_default_str();
-  verb->add_option("--deadline", options->deadline_s,
-                   "stop after this time: 60s, 5m, 500ms (default: 60s, unless --cases)")
-      ->type_name("TIME")
-      ->transform(CLI::AsNumberWithUnit(
-          std::map<std::string, double>{{"ms", 0.001}, {"s", 1}, {"m", 60}, {"h", 3600}},
-          CLI::AsNumberWithUnit::CASE_SENSITIVE))
-      ->check(CLI::Range(0.001, 1e7));
-  verb->add_option("--cases", plan.cases, "stop after so many cases")
-      ->type_name("N")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40));
-  verb->add_option("--jobs", plan.jobs, "processes at a time")
-      ->type_name("N")
-      ->check(CLI::Range(1u, 1024u))
-      ->capture_default_str();
-  verb->add_option("--replay", options->replay,
-                   "run the case of this file again, on its machine or on --machine")
-      ->type_name("FILE");
-  verb->add_option("--out", options->destination.out,
-                   "folder for fuzz.jsonl and replay files (default: skidproof-out/<run id>)")
-      ->type_name("DIR");
-  add_json(*verb, options->destination.json);
-  add_shard(*verb, plan.shard);
-  verb->callback([options, &invocation] {
+  Command verb =
+      program.verb("fuzz", "random PMU programmes and code; a machine against the manual");
+  verb.epilogue(kFuzzExamples);
+  verb.option("--machine", options->machine,
+              "model:<microarch> (skidproof list machines); default: every model in turn")
+      .named("NAME");
+  verb.option("--defect", options->defects, "break the models on purpose; may be given again")
+      .named("ID")
+      .many();
+  verb.option("--seed", plan.seed, "same seed, same cases").named("N").shows_default();
+  verb.option("--deadline", options->deadline_s,
+              "stop after this time: 60s, 5m, 500ms (default: 60s, unless --cases)")
+      .named("TIME")
+      .in_seconds()
+      .within(0.001, 1e7);
+  verb.option("--cases", plan.cases, "stop after so many cases")
+      .named("N")
+      .within(uint64_t{1}, uint64_t{1} << 40);
+  verb.option("--jobs", plan.jobs, "processes at a time")
+      .named("N")
+      .within(1u, 1024u)
+      .shows_default();
+  verb.option("--replay", options->replay,
+              "run the case of this file again, on its machine or on --machine")
+      .named("FILE");
+  verb.option("--out", options->destination.out,
+              "folder for fuzz.jsonl and replay files (default: skidproof-out/<run id>)")
+      .named("DIR");
+  add_json(verb, options->destination.json);
+  add_shard(verb, plan.shard);
+  verb.when_named([options, &invocation] {
     invocation.action = [options, &invocation] {
       return options->replay.empty() ? run_campaign(*options, invocation)
                                      : replay(*options, invocation);

@@ -1,7 +1,6 @@
 // `list`: what there is, one line each.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
 #include <string>
@@ -54,20 +53,18 @@ int list(const ListOptions& options) {
 
 }  // namespace
 
-void add_list(CLI::App& app, Invocation& invocation) {
+void add_list(Command program, Invocation& invocation) {
   auto options = std::make_shared<ListOptions>();
-  CLI::App* verb = app.add_subcommand("list",
-                                      "list kernels, clauses, tests, microarchs, defects, errata, "
-                                      "machines or what of them is rough");
-  verb->footer(
+  Command verb = program.verb("list",
+                              "list kernels, clauses, tests, microarchs, defects, errata, "
+                              "machines or what of them is rough");
+  verb.epilogue(
       "Examples:\n"
       "  skidproof list tests\n"
       "  skidproof list defects --json - | jq -r '.[].id'");
-  verb->add_option("what", options->what, "one of: " + known_kinds())
-      ->required()
-      ->type_name("WHAT");
-  add_json(*verb, options->json);
-  verb->callback(
+  verb.option("what", options->what, "one of: " + known_kinds()).required().named("WHAT");
+  add_json(verb, options->json);
+  verb.when_named(
       [options, &invocation] { invocation.action = [options] { return list(*options); }; });
 }
 

@@ -4,14 +4,12 @@
 
 #include "harness/cli/machines.h"
 
-namespace CLI {
-class App;
-}
-
 namespace skidproof::cli {
 
+class Command;
+
 // --defect, --rough, --cpu, --core, --part, --microcode, --sibling and --no-sibling.
-void add_model_and_cpu(CLI::App& verb, MachineOptions& machine);
+void add_model_and_cpu(Command verb, MachineOptions& machine);
 
 }  // namespace skidproof::cli
 

@@ -1,8 +1,6 @@
 // The program: reads the command line, runs the verb that it names, exits with its code.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <exception>
@@ -43,63 +41,46 @@ void split_passed_on(int argc, char** argv, std::vector<std::string>& own, Invoc
   }
 }
 
-// Those that help speaks of.
-std::vector<std::string_view> verb_names(const CLI::App& app) {
-  std::vector<std::string_view> names;
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (!verb->get_group().empty()) names.push_back(verb->get_name());
-  }
-  return names;
-}
-
-// CLI11's own message for a verb that does not exist speaks of arguments; ours names the verbs.
-bool names_unknown_verb(const std::vector<std::string>& own, const CLI::App& app) {
-  return !own.empty() && !own.front().starts_with("-") &&
-         app.get_subcommands([&](const CLI::App* verb) { return verb->get_name() == own.front(); })
-             .empty();
-}
-
 int run(int argc, char** argv) {
-  CLI::App app{kAbout, "skidproof"};
+  CommandLine program("skidproof", kAbout);
   Invocation invocation;
-  app.set_version_flag("--version", std::string("skidproof ") + version());
-  app.footer(kEpilogue);
-  app.require_subcommand(1);
-  add_doctor(app, invocation);
-  add_list(app, invocation);
-  add_explain(app, invocation);
-  add_run(app, invocation);
-  add_characterize(app, invocation);
-  add_qualify(app, invocation);
-  add_errata(app, invocation);
-  add_fuzz(app, invocation);
-  add_merge(app, invocation);
-  add_python_verbs(app, invocation);
-  add_traceability(app, invocation);
-  add_command_line(app, invocation);
+  program.version(std::string("skidproof ") + version());
+  program.epilogue(kEpilogue);
+  program.needs_verb();
+  add_doctor(program, invocation);
+  add_list(program, invocation);
+  add_explain(program, invocation);
+  add_run(program, invocation);
+  add_characterize(program, invocation);
+  add_qualify(program, invocation);
+  add_errata(program, invocation);
+  add_fuzz(program, invocation);
+  add_merge(program, invocation);
+  add_python_verbs(program, invocation);
+  add_traceability(program, invocation);
+  add_command_line(program, invocation);
 
   std::vector<std::string> own;
   split_passed_on(argc, argv, own, invocation);
-  const auto verbs = verb_names(app);
   if (own.empty()) {
-    fmt::print(stderr, "{}", app.help());
+    fmt::print(stderr, "{}", program.help());
     return kExitUsage;
   }
-  if (names_unknown_verb(own, app)) {
-    return complain(kExitUsage, fmt::format("there is no verb '{}'", own.front()),
-                    near_or_all(own.front(), verbs));
+  // The parser's own message for a verb that does not exist speaks of arguments; this one names the verbs.
+  if (!own.front().starts_with("-") && !program.has_verb(own.front())) {
+    const auto verbs = program.verbs();
+    return complain(
+        kExitUsage, fmt::format("there is no verb '{}'", own.front()),
+        near_or_all(own.front(), std::vector<std::string_view>(verbs.begin(), verbs.end())));
   }
-  try {
-    std::reverse(own.begin(), own.end());  // as CLI11 wants it
-    app.parse(own);
-  } catch (const CLI::Success& asked_for_help) {
-    return app.exit(asked_for_help);
-  } catch (const CLI::ParseError& error) {
-    const auto named = app.get_subcommands();
-    const std::string verb = named.empty() ? "" : named.front()->get_name() + " ";
-    return complain(kExitUsage, error.what(), fmt::format("see: skidproof {}--help", verb));
+  const auto parsed = program.parse(std::move(own));
+  const std::string verb = program.verb_named();
+  if (!parsed) {
+    return complain(kExitUsage, parsed.error().message,
+                    fmt::format("see: skidproof {}--help", verb.empty() ? "" : verb + " "));
   }
-  if (!invocation.passed_on.empty() && !app.got_subcommand("run")) {
+  if (*parsed) return kExitHeld;
+  if (!invocation.passed_on.empty() && verb != "run") {
     return complain(kExitUsage, "only `run` passes flags on after --", "see: skidproof run --help");
   }
   const int exit = invocation.action();

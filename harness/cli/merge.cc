@@ -1,7 +1,6 @@
 // `merge`: the shards of a run become one run.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -16,13 +15,13 @@
 namespace skidproof::cli {
 namespace {
 
-struct Options {
+struct MergeOptions {
   Destination destination;
   std::vector<std::string> shards;
   bool partial = false;
 };
 
-constexpr char kExamples[] =
+constexpr char kMergeExamples[] =
     "Examples:\n"
     "  skidproof merge night/1 night/2 night/3 night/4 --out night/whole\n"
     "  skidproof merge --partial night/? --out night/whole     what there is, and what is lacking\n"
@@ -73,7 +72,7 @@ void print(const Text& text, const Merged& merged, const ResultFiles& files, siz
   for (const std::string& path : files.paths()) text.line("rows are in " + path);
 }
 
-int merge(const Options& options) {
+int merge(const MergeOptions& options) {
   std::vector<ShardRows> shards;
   for (const std::string& path : options.shards) {
     auto shard = read_shard(path);
@@ -101,22 +100,20 @@ int merge(const Options& options) {
 
 }  // namespace
 
-void add_merge(CLI::App& app, Invocation& invocation) {
-  auto options = std::make_shared<Options>();
-  CLI::App* verb =
-      app.add_subcommand("merge", "make one run of the parts that --shard split it into");
-  verb->footer(kExamples);
-  verb->add_option("shards", options->shards, "folders of the shards, or the files of their rows")
-      ->type_name("SHARD")
-      ->required();
-  verb->add_flag("--partial", options->partial,
-                 "merge what there is; the end row says what is lacking, and the exit code is 2");
-  verb->add_option(
-          "--out", options->destination.out,
-          "folder for the merged rows (default: skidproof-out/<run id>, unless --json FILE)")
-      ->type_name("DIR");
-  add_json(*verb, options->destination.json);
-  verb->callback(
+void add_merge(Command program, Invocation& invocation) {
+  auto options = std::make_shared<MergeOptions>();
+  Command verb = program.verb("merge", "make one run of the parts that --shard split it into");
+  verb.epilogue(kMergeExamples);
+  verb.option("shards", options->shards, "folders of the shards, or the files of their rows")
+      .named("SHARD")
+      .required();
+  verb.flag("--partial", options->partial,
+            "merge what there is; the end row says what is lacking, and the exit code is 2");
+  verb.option("--out", options->destination.out,
+              "folder for the merged rows (default: skidproof-out/<run id>, unless --json FILE)")
+      .named("DIR");
+  add_json(verb, options->destination.json);
+  verb.when_named(
       [options, &invocation] { invocation.action = [options] { return merge(*options); }; });
 }
 

@@ -2,7 +2,6 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +10,7 @@
 #include <system_error>
 #include <vector>
 
+#include "harness/cli/command.h"
 #include "harness/cli/python.h"
 #include "harness/cli/verb.h"
 
@@ -59,14 +59,14 @@ int become_python(const std::string& verb, const std::vector<std::string>& argum
 
 }  // namespace
 
-void add_python_verbs(CLI::App& app, Invocation& invocation) {
+void add_python_verbs(Command program, Invocation& invocation) {
   for (const PythonVerb& one : kVerbs) {
-    CLI::App* verb = app.add_subcommand(one.name, one.brief);
-    verb->set_help_flag();  // Python's help has the options
-    verb->prefix_command();
-    verb->callback([verb, &invocation] {
-      invocation.action = [verb] { return become_python(verb->get_name(), verb->remaining()); };
-    });
+    program.foreign_verb(one.name, one.brief,  // Python's help has the options
+                         [&one, &invocation](const std::vector<std::string>& arguments) {
+                           invocation.action = [&one, arguments] {
+                             return become_python(one.name, arguments);
+                           };
+                         });
   }
 }
 

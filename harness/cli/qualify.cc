@@ -1,7 +1,6 @@
 // `qualify`: proof that the suites catch every defect and accuse no conforming model.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -21,7 +20,7 @@
 namespace skidproof::cli {
 namespace {
 
-struct Options {
+struct QualifyOptions {
   Destination destination;
   std::vector<std::string> microarchs;
   std::vector<std::string> defects;
@@ -29,7 +28,7 @@ struct Options {
   QualifyPlan plan;
 };
 
-constexpr char kExamples[] =
+constexpr char kQualifyExamples[] =
     "Examples:\n"
     "  skidproof qualify\n"
     "  skidproof qualify --seeds 50                       before a release\n"
@@ -38,7 +37,7 @@ constexpr char kExamples[] =
     "  skidproof qualify --shard 2/8 --out shards/2       a part of it, see skidproof merge\n"
     "  skidproof qualify --all --json -                   every test against every defect";
 
-Expected<void> choose(Options& options) {
+Expected<void> choose(QualifyOptions& options) {
   for (const std::string& name : options.microarchs) {
     options.plan.microarchs.push_back(SKIDPROOF_TRY(arch::find_microarch(name)));
   }
@@ -66,7 +65,7 @@ std::string machine_name(const QualifyPlan& plan) {
   return fmt::format("model:{}", plan.microarchs.front()->name);
 }
 
-Expected<std::unique_ptr<ResultFiles>> open_results(const Options& options,
+Expected<std::unique_ptr<ResultFiles>> open_results(const QualifyOptions& options,
                                                     const Invocation& invocation) {
   auto files =
       SKIDPROOF_TRY(ResultFiles::open(options.destination, new_run_id(), "qualification.jsonl"));
@@ -175,18 +174,13 @@ void print_summary(const Text& text, const results::QualificationRow& row, const
 }
 
 // The matrix to where the user wants it, and beside the rows.
-Expected<void> write_matrix(const Options& options, const Qualification& found,
+Expected<void> write_matrix(const QualifyOptions& options, const Qualification& found,
                             const std::string& folder) {
   const results::Json matrix = matrix_of(options.plan, found);
   if (!options.matrix.empty()) SKIDPROOF_CHECK(write_document(options.matrix, matrix));
   if (folder.empty()) return {};
   return write_document(folder + "/matrix.json", matrix);
 }
-
-struct Ending {
-  int exit = kExitHeld;
-  std::string reason = "completed";
-};
 
 Ending ending_of(const Qualification& found, const results::QualificationRow& row) {
   if (!found.interrupted.empty()) return {kExitHarnessFailed, found.interrupted};
@@ -196,7 +190,7 @@ Ending ending_of(const Qualification& found, const results::QualificationRow& ro
 }
 
 // A shard says what it did; what the qualification says, only all shards together can.
-int end_shard(const Options& options, ResultFiles& files, const Qualification& found,
+int end_shard(const QualifyOptions& options, ResultFiles& files, const Qualification& found,
               const Text& text) {
   results::QualificationShardRow row = shard_row_of(options.plan, found);
   row.machine = machine_name(options.plan);
@@ -234,7 +228,7 @@ int end_shard(const Options& options, ResultFiles& files, const Qualification& f
   return end.exit;
 }
 
-int qualify(Options options, const Invocation& invocation) {
+int qualify(QualifyOptions options, const Invocation& invocation) {
   if (auto chosen = choose(options); !chosen) return complain(chosen.error());
   if (check::tests().empty()) return complain(kExitNothingRan, "this build has no tests");
   auto files = open_results(options, invocation);
@@ -269,51 +263,47 @@ int qualify(Options options, const Invocation& invocation) {
 
 }  // namespace
 
-void add_qualify(CLI::App& app, Invocation& invocation) {
-  auto options = std::make_shared<Options>();
+void add_qualify(Command program, Invocation& invocation) {
+  auto options = std::make_shared<QualifyOptions>();
   QualifyPlan& plan = options->plan;
   plan.jobs = std::max(1u, std::thread::hardware_concurrency());
-  CLI::App* verb = app.add_subcommand(
+  Command verb = program.verb(
       "qualify", "prove that the suites catch every defect and accuse no conforming model");
-  verb->footer(kExamples);
-  verb->add_option("--microarch", options->microarchs, "only this one; may be given again")
-      ->type_name("NAME")
-      ->take_all();
-  verb->add_option("--defect", options->defects, "only this one; may be given again")
-      ->type_name("ID")
-      ->take_all();
-  verb->add_option("--seeds", plan.seeds, "runs of each conforming model, with as many seeds")
-      ->type_name("N")
-      ->check(CLI::Range(1u, 100'000u))
-      ->capture_default_str();
-  verb->add_option(
-          "--rough", plan.rough,
-          fmt::format("rough machines instead of noiseless ones: N conforming ones of each "
-                      "microarch, the first {} of them broken in turn",
-                      kRoughBroken))
-      ->type_name("N")
-      ->check(CLI::Range(1u, 100'000u));
-  verb->add_option("--seed", plan.seed, "the first seed")->type_name("N")->capture_default_str();
-  verb->add_option("--jobs", plan.jobs, "processes at a time")
-      ->type_name("N")
-      ->check(CLI::Range(1u, 1024u))
-      ->capture_default_str();
-  verb->add_flag(
-      "--all", plan.all,
-      "every test against every defect, not only until one catches it; also names the tests "
-      "that catch none");
-  verb->add_option(
+  verb.epilogue(kQualifyExamples);
+  verb.option("--microarch", options->microarchs, "only this one; may be given again")
+      .named("NAME")
+      .many();
+  verb.option("--defect", options->defects, "only this one; may be given again").named("ID").many();
+  verb.option("--seeds", plan.seeds, "runs of each conforming model, with as many seeds")
+      .named("N")
+      .within(1u, 100'000u)
+      .shows_default();
+  verb.option("--rough", plan.rough,
+              fmt::format("rough machines instead of noiseless ones: N conforming ones of each "
+                          "microarch, the first {} of them broken in turn",
+                          kRoughBroken))
+      .named("N")
+      .within(1u, 100'000u);
+  verb.option("--seed", plan.seed, "the first seed").named("N").shows_default();
+  verb.option("--jobs", plan.jobs, "processes at a time")
+      .named("N")
+      .within(1u, 1024u)
+      .shows_default();
+  verb.flag("--all", plan.all,
+            "every test against every defect, not only until one catches it; also names the tests "
+            "that catch none");
+  verb.option(
           "--out", options->destination.out,
           "folder for qualification.jsonl and matrix.json (default: skidproof-out/<run id>, unless "
           "--json FILE)")
-      ->type_name("DIR");
-  verb->add_option("--matrix", options->matrix,
-                   "write the matrix as one JSON document: defects[] of id, clause, microarch, "
-                   "caught_by[]")
-      ->type_name("FILE");
-  add_json(*verb, options->destination.json);
-  add_shard(*verb, plan.shard);
-  verb->callback([options, &invocation] {
+      .named("DIR");
+  verb.option("--matrix", options->matrix,
+              "write the matrix as one JSON document: defects[] of id, clause, microarch, "
+              "caught_by[]")
+      .named("FILE");
+  add_json(verb, options->destination.json);
+  add_shard(verb, plan.shard);
+  verb.when_named([options, &invocation] {
     invocation.action = [options, &invocation] { return qualify(*options, invocation); };
   });
 }

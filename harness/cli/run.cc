@@ -2,7 +2,6 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -46,7 +45,7 @@ struct RunOptions {
   std::string resume;  // folder of the run to go on with; the other options are its own
 };
 
-constexpr char kExamples[] =
+constexpr char kRunExamples[] =
     "Examples:\n"
     "  skidproof run --machine model:sandy-bridge\n"
     "  skidproof run --machine model:ivy-bridge --no-sibling --filter 'Pebs*:-*/PMC3*' --seed 7\n"
@@ -316,49 +315,47 @@ int run(RunOptions options, const Invocation& invocation) {
   return run_and_show(options, *machine, recording->get(), **files, printer, nullptr, plan);
 }
 
-void declare(CLI::App& verb, RunOptions& options) {
-  verb.add_option(
+void declare(Command verb, RunOptions& options) {
+  verb.option(
           "--machine", options.machine.name,
           "auto, direct, native, model:<microarch> or tape:FILE (skidproof list machines); auto "
           "is direct where that works and model:sandy-bridge elsewhere")
-      ->type_name("NAME")
-      ->capture_default_str();
-  verb.add_option("--filter", options.filter,
-                  "which tests: POSITIVE:POSITIVE-NEGATIVE:NEGATIVE with * and ? (default: all)")
-      ->type_name("GLOB");
-  verb.add_option("--seed", options.seed,
-                  "reproduces a run: same seed, same programs and data (default: 1)")
-      ->type_name("N");
-  verb.add_option("--repeat", options.repeat,
-                  "run everything N times, the i-th with seed + i (default: 1)")
-      ->type_name("N")
-      ->check(CLI::Range(1u, 1'000'000u));
-  verb.add_option(
-          "--tape", options.tape,
-          "record everything that crosses the machine's interface to FILE; --machine tape:FILE "
-          "replays it")
-      ->type_name("FILE");
+      .named("NAME")
+      .shows_default();
+  verb.option("--filter", options.filter,
+              "which tests: POSITIVE:POSITIVE-NEGATIVE:NEGATIVE with * and ? (default: all)")
+      .named("GLOB");
+  verb.option("--seed", options.seed,
+              "reproduces a run: same seed, same programs and data (default: 1)")
+      .named("N");
+  verb.option("--repeat", options.repeat,
+              "run everything N times, the i-th with seed + i (default: 1)")
+      .named("N")
+      .within(1u, 1'000'000u);
+  verb.option("--tape", options.tape,
+              "record everything that crosses the machine's interface to FILE; --machine tape:FILE "
+              "replays it")
+      .named("FILE");
   add_model_and_cpu(verb, options.machine);
-  verb.add_option("--until", options.until,
-                  "only up to this stage of the bring-up: " + joined(stage_names()))
-      ->type_name("STAGE")
-      ->check(CLI::IsMember(stage_names()));
-  verb.add_flag("--all", options.all,
-                "also what stands on broken ground: without it a run ends with the first stage in "
-                "which something failed");
-  verb.add_flag("!--no-errata", options.errata,
-                "a failure is one, whatever erratum is listed for this processor");
-  verb.add_option("--deadline", options.deadline_s, "stop after this many seconds")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(0.001, 1e7));
-  verb.add_option(
-          "--out", options.destination.out,
-          "folder for results.jsonl and the tapes of what fails (default: skidproof-out/<run "
-          "id>, unless --json FILE)")
-      ->type_name("DIR");
+  verb.option("--until", options.until,
+              "only up to this stage of the bring-up: " + joined(stage_names()))
+      .named("STAGE")
+      .one_of(stage_names());
+  verb.flag("--all", options.all,
+            "also what stands on broken ground: without it a run ends with the first stage in "
+            "which something failed");
+  verb.flag("!--no-errata", options.errata,
+            "a failure is one, whatever erratum is listed for this processor");
+  verb.option("--deadline", options.deadline_s, "stop after this many seconds")
+      .named("SECONDS")
+      .within(0.001, 1e7);
+  verb.option("--out", options.destination.out,
+              "folder for results.jsonl and the tapes of what fails (default: skidproof-out/<run "
+              "id>, unless --json FILE)")
+      .named("DIR");
   add_json(verb, options.destination.json);
   add_shard(verb, options.shard);
-  verb.add_flag("-v,--verbose", options.verbose, "a line for every test");
+  verb.flag("-v,--verbose", options.verbose, "a line for every test");
 }
 
 // The options and flags of the run whose row this is.
@@ -372,14 +369,11 @@ Expected<RunOptions> options_of(const results::RunRow& row, Invocation& invocati
   std::vector<std::string> own(row.command.begin() + 2, flags);
   if (flags != row.command.end()) invocation.passed_on.assign(flags + 1, row.command.end());
   RunOptions options;
-  CLI::App app;
-  declare(app, options);
-  try {
-    std::reverse(own.begin(), own.end());  // as CLI11 wants it
-    app.parse(own);
-  } catch (const CLI::ParseError& error) {
+  CommandLine parsing("skidproof", "");
+  declare(parsing, options);
+  if (auto parsed = parsing.parse(std::move(own)); !parsed) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("the run's own command cannot be read: {}", error.what()),
+                fmt::format("the run's own command cannot be read: {}", parsed.error().message),
                 "go on with the version of skidproof that began it: " + row.version);
   }
   return options;
@@ -450,23 +444,18 @@ int resume(const RunOptions& given, Invocation invocation) {
 
 }  // namespace
 
-void add_run(CLI::App& app, Invocation& invocation) {
+void add_run(Command program, Invocation& invocation) {
   auto options = std::make_shared<RunOptions>();
-  CLI::App* verb = app.add_subcommand("run", "run the suites against a machine");
-  verb->footer(kExamples);
-  declare(*verb, *options);
-  CLI::Option* resumes =
-      verb->add_option(
-              "--resume", options->resume,
-              "go on with the run in this folder, which a hang or a reboot cut short, with "
-              "its own options; the test that was running is named and left out")
-          ->type_name("DIR");
-  for (CLI::Option* other : verb->get_options()) {
-    if (other != resumes && !other->check_name("--verbose") && !other->check_name("--help")) {
-      resumes->excludes(other);
-    }
-  }
-  verb->callback([options, &invocation] {
+  Command verb = program.verb("run", "run the suites against a machine");
+  verb.epilogue(kRunExamples);
+  declare(verb, *options);
+  const Option resumes =
+      verb.option("--resume", options->resume,
+                  "go on with the run in this folder, which a hang or a reboot cut short, with "
+                  "its own options; the test that was running is named and left out")
+          .named("DIR");
+  verb.excludes_all_but(resumes, {"--verbose"});
+  verb.when_named([options, &invocation] {
     invocation.action = [options, &invocation] {
       return options->resume.empty() ? run(*options, invocation) : resume(*options, invocation);
     };

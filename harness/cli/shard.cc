@@ -3,9 +3,9 @@
 #include <fmt/core.h>
 #include <xxhash.h>
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 
+#include "harness/cli/command.h"
 #include "harness/cli/text.h"
 
 namespace skidproof::cli {
@@ -49,20 +49,16 @@ Expected<Shard> parse_shard(std::string_view text) {
   return Shard{.index = *index, .of = *of};
 }
 
-void add_shard(CLI::App& verb, std::optional<Shard>& shard) {
-  verb.add_option_function<std::string>(
+void add_shard(Command verb, std::optional<Shard>& shard) {
+  verb.option(
           "--shard",
-          [&shard](const std::string& text) {
-            const auto parsed = parse_shard(text);
-            if (!parsed) {
-              throw CLI::ValidationError(
-                  "--shard", fmt::format("{}: {}", parsed.error().message, parsed.error().advice));
-            }
-            shard = *parsed;
+          [&shard](const std::string& text) -> Expected<void> {
+            shard = SKIDPROOF_TRY(parse_shard(text));
+            return {};
           },
           "only the I-th of N parts of the run, for an array job; `skidproof merge` makes one run "
           "of the parts")
-      ->type_name("I/N");
+      .named("I/N");
 }
 
 std::string plan_hash(std::span<const std::string> units) {

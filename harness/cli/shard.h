@@ -11,11 +11,9 @@
 #include "base/expected.h"
 #include "results/row.h"
 
-namespace CLI {
-class App;
-}
-
 namespace skidproof::cli {
+
+class Command;
 
 // "2/4", the second of four.
 struct Shard {
@@ -43,7 +41,7 @@ uint64_t shard_of(uint64_t position, uint64_t of);
 Expected<Shard> parse_shard(std::string_view text);
 
 // The option --shard I/N.
-void add_shard(CLI::App& verb, std::optional<Shard>& shard);
+void add_shard(Command verb, std::optional<Shard>& shard);
 
 // A hash of the names of all units, in their order: shards of one run have the same. "0x1234abcd…".
 std::string plan_hash(std::span<const std::string> units);

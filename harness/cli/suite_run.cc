@@ -20,8 +20,8 @@
 namespace skidproof::cli {
 namespace {
 
-Ending ending(const check::Listener& listener, const Supervisor& supervisor,
-              const ResultFiles& files, const OpenMachine& machine) {
+Ending ending_of_tests(const check::Listener& listener, const Supervisor& supervisor,
+                       const ResultFiles& files, const OpenMachine& machine) {
   if (!listener.sink_errors().empty()) {
     const std::string failure = files.failure();
     return {kExitHarnessFailed, failure.empty() ? "a row could not be written" : failure};
@@ -195,7 +195,7 @@ Ending run_suites(const SuiteRun& run) {
   });
   [[maybe_unused]] const int ours_decide = RUN_ALL_TESTS();
   const Expected<void> recorded = recording == nullptr ? Expected<void>() : recording->finish();
-  Ending end = ending(*listener, supervisor, files, run.machine);
+  Ending end = ending_of_tests(*listener, supervisor, files, run.machine);
   if (end.exit == kExitHeld && !left_out.empty()) {
     end = {kExitHarnessFailed,
            "the machine was lost while this was measured: " + left_out.begin()->first};

@@ -15,12 +15,6 @@
 
 namespace skidproof::cli {
 
-// Why a run ended, and with which exit code.
-struct Ending {
-  int exit = kExitHeld;
-  std::string reason = "completed";
-};
-
 struct SuiteRun {
   const OpenMachine& machine;
   ResultFiles& files;

@@ -22,7 +22,7 @@ bool colour_refused() {
          (terminal != nullptr && std::string_view(terminal) == "dumb");
 }
 
-std::string shortened(std::string text, size_t limit) {
+std::string cut_short(std::string text, size_t limit) {
   if (text.size() <= limit) return text;
   text.resize(limit - 3);
   return text + "...";
@@ -163,7 +163,7 @@ std::string evidence_text(const results::Json& item) {
   if (shape && item["kind"] == "series" && item.contains("y")) {
     return fmt::format("{} in {}", count_of(item["y"].size(), "point"), item.value("unit", ""));
   }
-  return shortened(item.dump(-1, ' ', false, results::Json::error_handler_t::replace), 200);
+  return cut_short(item.dump(-1, ' ', false, results::Json::error_handler_t::replace), 200);
 }
 
 std::string joined(const std::vector<std::string>& items, std::string_view separator) {

@@ -1,7 +1,6 @@
 // `traceability`: which tests hold which clause, and what proves it.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -19,7 +18,7 @@
 namespace skidproof::cli {
 namespace {
 
-struct Options {
+struct TraceabilityOptions {
   std::vector<std::string> from;
   std::string out;
   std::string check;
@@ -29,7 +28,7 @@ struct Options {
   bool require_defects = false;
 };
 
-constexpr char kExamples[] =
+constexpr char kTraceabilityExamples[] =
     "Examples:\n"
     "  skidproof traceability                                       from the registries alone\n"
     "  skidproof traceability --from rows/*.jsonl qualify --out docs/traceability.md\n"
@@ -74,7 +73,7 @@ std::vector<std::string> untested_ids(const Trace& trace, bool of_excerpts) {
 }
 
 // Everything that is required and does not hold, one complaint each.
-int check_requirements(const Trace& trace, const Options& options) {
+int check_requirements(const Trace& trace, const TraceabilityOptions& options) {
   int exit = kExitHeld;
   if (options.require_coverage) {
     const Coverage all = coverage_of(trace, [](const Clause&) { return true; });
@@ -107,7 +106,7 @@ int check_requirements(const Trace& trace, const Options& options) {
   return exit;
 }
 
-int traceability(const Options& options) {
+int traceability(const TraceabilityOptions& options) {
   Evidence evidence;
   for (const std::string& path : options.from) {
     if (auto added = evidence.add_file(path); !added) {
@@ -141,30 +140,28 @@ int traceability(const Options& options) {
 
 }  // namespace
 
-void add_traceability(CLI::App& app, Invocation& invocation) {
-  auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand(
+void add_traceability(Command program, Invocation& invocation) {
+  auto options = std::make_shared<TraceabilityOptions>();
+  Command verb = program.verb(
       "traceability", "which tests check which clause, where they passed, and what they caught");
-  verb->footer(kExamples);
-  verb->add_option("--from", options->from,
-                   "rows of `run` and `qualify`: files, or folders of *.jsonl files; without them "
-                   "nothing is known of what ran")
-      ->type_name("ROWS");
-  verb->add_option("--out", options->out,
-                   "write the Markdown page to FILE (default: standard output)")
-      ->type_name("FILE");
-  verb->add_option("--check", options->check, "exit 1 when FILE is not this page")
-      ->type_name("FILE");
-  verb->add_option("--require-coverage", options->require_coverage,
-                   "exit 1 when fewer of all clauses are tested")
-      ->type_name("PERCENT")
-      ->check(CLI::Range(0.0, 100.0));
-  verb->add_flag("--require-excerpts", options->require_excerpts,
-                 "exit 1 when a clause of the project's excerpts has no test");
-  verb->add_flag("--require-defects", options->require_defects,
-                 "exit 1 when no defect breaks a tested clause");
-  add_json(*verb, options->json);
-  verb->callback(
+  verb.epilogue(kTraceabilityExamples);
+  verb.option("--from", options->from,
+              "rows of `run` and `qualify`: files, or folders of *.jsonl files; without them "
+              "nothing is known of what ran")
+      .named("ROWS");
+  verb.option("--out", options->out, "write the Markdown page to FILE (default: standard output)")
+      .named("FILE");
+  verb.option("--check", options->check, "exit 1 when FILE is not this page").named("FILE");
+  verb.option("--require-coverage", options->require_coverage,
+              "exit 1 when fewer of all clauses are tested")
+      .named("PERCENT")
+      .within(0.0, 100.0);
+  verb.flag("--require-excerpts", options->require_excerpts,
+            "exit 1 when a clause of the project's excerpts has no test");
+  verb.flag("--require-defects", options->require_defects,
+            "exit 1 when no defect breaks a tested clause");
+  add_json(verb, options->json);
+  verb.when_named(
       [options, &invocation] { invocation.action = [options] { return traceability(*options); }; });
 }
 

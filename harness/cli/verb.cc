@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -14,8 +13,8 @@
 
 namespace skidproof::cli {
 
-void add_json(CLI::App& verb, std::string& path) {
-  verb.add_option("--json", path, kJsonHelp)->type_name("FILE");
+void add_json(Command verb, std::string& path) {
+  verb.option("--json", path, kJsonHelp).named("FILE");
 }
 
 int complain(int exit, std::string_view message, std::string_view advice) {

@@ -10,12 +10,9 @@
 #include <vector>
 
 #include "base/expected.h"
-#include "harness/check/listener.h"
-#include "results/row.h"
-
-namespace CLI {
-class App;
-}
+#include "harness/check/exit_codes.h"
+#include "harness/cli/command.h"
+#include "results/json_fwd.h"
 
 namespace skidproof::cli {
 
@@ -32,23 +29,29 @@ struct Invocation {
   std::function<int()> action;         // set by the verb that was named; returns the exit code
 };
 
+// Why a run ended, and with which exit code.
+struct Ending {
+  int exit = kExitHeld;
+  std::string reason = "completed";
+};
+
 // Each adds its verb to the program.
-void add_doctor(CLI::App& app, Invocation& invocation);
-void add_list(CLI::App& app, Invocation& invocation);
-void add_explain(CLI::App& app, Invocation& invocation);
-void add_run(CLI::App& app, Invocation& invocation);
-void add_characterize(CLI::App& app, Invocation& invocation);
-void add_qualify(CLI::App& app, Invocation& invocation);
-void add_errata(CLI::App& app, Invocation& invocation);
-void add_fuzz(CLI::App& app, Invocation& invocation);
-void add_merge(CLI::App& app, Invocation& invocation);
-void add_python_verbs(CLI::App& app, Invocation& invocation);
-void add_traceability(CLI::App& app, Invocation& invocation);
-void add_command_line(CLI::App& app, Invocation& invocation);
+void add_doctor(Command program, Invocation& invocation);
+void add_list(Command program, Invocation& invocation);
+void add_explain(Command program, Invocation& invocation);
+void add_run(Command program, Invocation& invocation);
+void add_characterize(Command program, Invocation& invocation);
+void add_qualify(Command program, Invocation& invocation);
+void add_errata(Command program, Invocation& invocation);
+void add_fuzz(Command program, Invocation& invocation);
+void add_merge(Command program, Invocation& invocation);
+void add_python_verbs(Command program, Invocation& invocation);
+void add_traceability(Command program, Invocation& invocation);
+void add_command_line(Command program, Invocation& invocation);
 
 inline constexpr char kJsonHelp[] =
     "write the result as JSON to FILE; - is standard output, which then carries nothing else";
-void add_json(CLI::App& verb, std::string& path);
+void add_json(Command verb, std::string& path);
 
 // Says on stderr what happened and what to do, and gives the exit code back.
 int complain(int exit, std::string_view message, std::string_view advice = {});

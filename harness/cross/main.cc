@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <sys/io.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/cli/command.h"
 #include "harness/cross/case.h"
 #include "harness/cross/outcome.h"
 #include "harness/run/native_identity.h"
@@ -252,27 +252,29 @@ int finish(const Expected<int>& outcome) {
 }
 
 int main_of(int argc, char** argv) {
-  CLI::App app("The same random cases in the virtual lab and in process.");
-  app.require_subcommand(1);
+  cli::CommandLine program("cross_engine",
+                           "The same random cases in the virtual lab and in process.");
+  program.needs_verb();
   uint64_t cases = 500, seed = 1, first = 0;
   std::string out = "cases.jsonl", journal;
   bool all = false, sibling = false;
-  CLI::App* recording = app.add_subcommand("record", "in the lab's guest: runs cases");
-  recording->add_option("--cases", cases, "how many");
-  recording->add_option("--first", first, "number of the first");
-  recording->add_option("--seed", seed, "of the corpus");
-  recording->add_option("--out", out, "file to write");
-  CLI::App* comparing = app.add_subcommand("compare", "runs them in process, and compares");
-  comparing->add_option("cases", out, "what `record` wrote")->required();
-  comparing->add_option("journal", journal, "the lab's journal")->required();
-  comparing->add_flag("--all", all, "shows every case that differs, not the first alone");
-  comparing->add_flag("--sibling", sibling, "another thread shares the core, as in the lab");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kBadUsage;
+  cli::Command recording = program.verb("record", "in the lab's guest: runs cases");
+  recording.option("--cases", cases, "how many");
+  recording.option("--first", first, "number of the first");
+  recording.option("--seed", seed, "of the corpus");
+  recording.option("--out", out, "file to write");
+  cli::Command comparing = program.verb("compare", "runs them in process, and compares");
+  comparing.option("cases", out, "what `record` wrote").required();
+  comparing.option("journal", journal, "the lab's journal").required();
+  comparing.flag("--all", all, "shows every case that differs, not the first alone");
+  comparing.flag("--sibling", sibling, "another thread shares the core, as in the lab");
+  const auto parsed = program.parse({argv + 1, argv + argc});
+  if (!parsed) {
+    fmt::print(stderr, "error: {}\n", parsed.error().text());
+    return kBadUsage;
   }
-  if (comparing->parsed()) return finish(compare(out, journal, sibling, all));
+  if (*parsed) return 0;
+  if (program.verb_named() == "compare") return finish(compare(out, journal, sibling, all));
   return finish(record(first, cases, seed, out).map([] { return 0; }));
 }
 
