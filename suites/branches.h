@@ -32,26 +32,11 @@ inline bool has_branch_trace(Machine& machine) {
 }
 
 // A branch trace store and no counter.
-inline SessionPlan trace_plan(const BranchTraceSetup& setup = {}, Mode mode = Mode::kLong) {
-  SessionPlan plan;
-  plan.buffer_records = 1;
-  plan.branches = setup;
-  plan.mode = mode;
-  return plan;
-}
+SessionPlan trace_plan(const BranchTraceSetup& setup = {}, Mode mode = Mode::kLong);
 
 // A counter that interrupts once so many instructions have retired: fixed counter 0, or a
 // general-purpose one where there is none.
-inline void interrupt_after(SessionPlan& plan, const arch::Microarch& microarch,
-                            uint64_t instructions) {
-  if (microarch.fixed_counters > 0) {
-    plan.fixed = {{.counter = 0, .interrupt = true, .period = instructions}};
-    return;
-  }
-  const arch::Event& event = *counting_event(microarch, arch::Signal::kInstructions);
-  plan.counters = {CounterSetup::of(0, event, instructions, false)};
-  plan.counters[0].interrupt = true;
-}
+void interrupt_after(SessionPlan& plan, const arch::Microarch& microarch, uint64_t instructions);
 
 // Instructions that a program still has to go where an interrupt is asked for, so that it comes amid them:
 // twice as many as the machine's latest took when it was calibrated.
@@ -72,70 +57,18 @@ struct Branch {
 using Direction = std::function<bool(const Instruction& jump, uint64_t nth)>;
 
 // The loop's own jump goes back so many times; all others are `others`'.
-inline Direction looping(const Program& program, uint64_t iterations, Direction others) {
-  uint64_t loop = program.mark("loop.jnz");
-  return [loop, iterations, others = std::move(others)](const Instruction& jump, uint64_t nth) {
-    return jump.address == loop ? nth < iterations : others(jump, nth);
-  };
-}
+Direction looping(const Program& program, uint64_t iterations, Direction others);
 
 // Where a call or jump through a register goes: the mark NAME.target of the branch marked NAME.
-inline uint64_t indirect_target(const Program& program, uint64_t address) {
-  for (const auto& [name, at] : program.marks) {
-    if (at != address) continue;
-    if (uint64_t target = program.mark(name + ".target"); target != 0) return target;
-  }
-  return 0;
-}
+uint64_t indirect_target(const Program& program, uint64_t address);
 
 // Every taken branch of a run from the program's entry to its final return, that one included.
 // Empty when the path leaves the program.
-inline std::vector<Branch> taken_branches(const Program& program, const Direction& direction) {
-  std::vector<Branch> taken;
-  std::map<uint64_t, uint64_t> executions;
-  std::vector<uint64_t> returns;
-  uint64_t ip = program.entry;
-  for (uint64_t n = 1;; ++n) {
-    const Instruction* at = program.at(ip);
-    if (at == nullptr) return {};
-    uint64_t next = at->end();
-    bool jumps = at->flow != Flow::kNone;
-    switch (at->flow) {
-      case Flow::kNone:
-        break;
-      case Flow::kConditional:
-        jumps = direction(*at, executions[ip]++);
-        if (jumps) next = at->target;
-        break;
-      case Flow::kCall:
-        returns.push_back(at->end());
-        [[fallthrough]];
-      case Flow::kJump:
-        next = at->target != 0 ? at->target : indirect_target(program, ip);
-        break;
-      case Flow::kReturn:
-        if (returns.empty()) {
-          taken.push_back({.from = ip, .to = 0, .instruction = n});
-          return taken;
-        }
-        next = returns.back();
-        returns.pop_back();
-        break;
-    }
-    if (jumps) taken.push_back({.from = ip, .to = next, .instruction = n});
-    ip = next;
-  }
-}
+std::vector<Branch> taken_branches(const Program& program, const Direction& direction);
 
 // What so many iterations of the branch_stream kernel take.
-inline std::vector<Branch> stream_branches(const Program& program, uint64_t iterations,
-                                           uint64_t trips = 3) {
-  auto others = [&program, trips](const Instruction& jump, uint64_t nth) {
-    if (jump.address == program.mark("inner.jnz")) return nth % trips != trips - 1;
-    return jump.address == program.mark("taken");
-  };
-  return taken_branches(program, looping(program, iterations, others));
-}
+std::vector<Branch> stream_branches(const Program& program, uint64_t iterations,
+                                    uint64_t trips = 3);
 
 // --- What was recorded
 
@@ -147,11 +80,7 @@ inline bool of_program(const Program& program, const BranchRecord& record) {
          (inside(program, record.to()) || record.from() == program.mark("return"));
 }
 
-inline std::vector<BranchRecord> all_of(const BranchRecords& records) {
-  std::vector<BranchRecord> all;
-  for (size_t i = 0; i < records.size(); ++i) all.push_back(records[i]);
-  return all;
-}
+std::vector<BranchRecord> all_of(const BranchRecords& records);
 
 // The program's records, and what stands between them that is not the program's: the machine's own
 // code before and behind the program takes branches too.
@@ -161,21 +90,7 @@ struct Trace {
   uint64_t foreign = 0;      // between the program's
 };
 
-inline Trace trace_of(const Program& program, const std::vector<BranchRecord>& records) {
-  Trace trace;
-  uint64_t foreign = 0;
-  for (const BranchRecord& record : records) {
-    if (!of_program(program, record)) {
-      foreign += trace.branches.empty() ? 0 : 1;
-      continue;
-    }
-    trace.foreign += foreign;
-    foreign = 0;
-    trace.unpredicted += record.predicted() ? 0 : 1;
-    trace.branches.push_back({.from = record.from(), .to = record.to()});
-  }
-  return trace;
-}
+Trace trace_of(const Program& program, const std::vector<BranchRecord>& records);
 inline Trace trace_of(const Program& program, const BranchRecords& records) {
   return trace_of(program, all_of(records));
 }
@@ -186,15 +101,8 @@ inline bool same(const Branch& expected, const Branch& recorded) {
 
 // How many of the recorded branches are the expected ones from `first` on, before the first that is
 // not.
-inline size_t agreeing(const std::vector<Branch>& expected, const std::vector<Branch>& recorded,
-                       size_t first = 0) {
-  size_t n = 0;
-  while (n < recorded.size() && first + n < expected.size() &&
-         same(expected[first + n], recorded[n])) {
-    ++n;
-  }
-  return n;
-}
+size_t agreeing(const std::vector<Branch>& expected, const std::vector<Branch>& recorded,
+                size_t first = 0);
 
 }  // namespace skidproof::suites
 

@@ -11,7 +11,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::bts_buffer {
 namespace {
 
 using namespace suites;
@@ -310,4 +310,4 @@ SKIDPROOF_TEST_OVER(BtsBuffer, FreezesTheCountersAtItsThreshold, over::words({"o
   }
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::bts_buffer

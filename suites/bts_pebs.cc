@@ -12,7 +12,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::bts_pebs {
 namespace {
 
 using namespace suites;
@@ -145,4 +145,4 @@ SKIDPROOF_TEST(BtsPebs, InterruptsBehindBothRecords, clause::R30, clause::R44) {
   VERIFY_GE(pmi.pebs_index, sampled.session.threshold());
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::bts_pebs

@@ -6,7 +6,7 @@
 #include "suites/branches.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::bts_privilege {
 namespace {
 
 using namespace suites;
@@ -57,4 +57,4 @@ SKIDPROOF_COMMON_TEST_OVER(BtsPrivilege, KeepsOutWhatItsFilterSays, rings_and_fi
   }
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::bts_privilege

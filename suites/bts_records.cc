@@ -11,7 +11,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::bts_records {
 namespace {
 
 using namespace suites;
@@ -232,4 +232,4 @@ SKIDPROOF_COMMON_TEST(BtsRecords, CanBeFilteredExactlyWhereDsCplIsAnnounced, cla
   }
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::bts_records

@@ -12,7 +12,7 @@
 #include "suites/netburst_sampling.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::ds_address_space {
 namespace {
 
 using namespace suites;
@@ -128,4 +128,4 @@ SKIDPROOF_COMMON_TEST_OVER(DsAddressSpace, KeepsPebsRecordsBelowAMaximumAtItsEnd
   VERIFY_EQ(at_end.index_moved, elsewhere.index_moved) << "as many records as elsewhere";
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::ds_address_space

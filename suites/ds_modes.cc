@@ -9,7 +9,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::ds_modes {
 namespace {
 
 using namespace suites;
@@ -337,4 +337,4 @@ SKIDPROOF_TEST_OVER(DsModes, AreClearedBy, over::words({"INIT", "RESET"}), claus
       << "there was recording before";
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::ds_modes

@@ -8,7 +8,7 @@
 #include "suites/branches.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::ds_real_mode {
 namespace {
 
 using namespace suites;
@@ -117,4 +117,4 @@ SKIDPROOF_TEST(DsRealMode, RecordsEvents, clause::R57, clause::R2) {
   }
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::ds_real_mode

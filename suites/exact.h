@@ -29,12 +29,7 @@ namespace skidproof::suites {
 
 // The signal of a word of the kernel's `event` parameter: "load", "store", "simd", or "taken", the
 // loop's own conditional jump.
-inline arch::Signal sparse_signal(std::string_view word) {
-  if (word == "load") return arch::Signal::kLoads;
-  if (word == "store") return arch::Signal::kStores;
-  if (word == "simd") return arch::Signal::kSimd;
-  return arch::Signal::kConditional;
-}
+arch::Signal sparse_signal(std::string_view word);
 
 inline std::string sparse_parameters(std::string_view word, unsigned spacing = 64) {
   return "event=" + std::string(word) + ",spacing=" + std::to_string(spacing);
@@ -57,12 +52,7 @@ inline const arch::Event* sparse_event(const arch::Microarch& microarch, std::st
 
 // How many of these events the program itself makes in n iterations. The loop's conditional jump is
 // executed once more than the body.
-inline uint64_t sparse_events(std::string_view word, const Program& program, uint64_t iterations) {
-  if (word == "load") return program.total(iterations).loads;
-  if (word == "store") return program.total(iterations).stores;
-  if (word == "simd") return iterations;
-  return iterations + 1;
-}
+uint64_t sparse_events(std::string_view word, const Program& program, uint64_t iterations);
 
 // Iterations after which `records` records are written and the next overflow is half a period away:
 // a few events of the machine's own around the program change neither. The counter overflows after
@@ -78,15 +68,8 @@ struct Exact {
   uint64_t records = 0;
   uint64_t counter = 0;  // its value afterwards
 };
-inline Exact exact(const arch::Microarch& microarch, uint64_t events, uint64_t first,
-                   uint64_t period, unsigned counter = 0) {
-  uint64_t mask = arch::gp_counter_mask(microarch);
-  const uint64_t to_first = events_a_record(microarch, counter, first);
-  const uint64_t each = events_a_record(microarch, counter, period);
-  if (events < to_first) return {0, (events - first) & mask};
-  uint64_t left = events - to_first;
-  return {1 + left / each, (left % each - period) & mask};
-}
+Exact exact(const arch::Microarch& microarch, uint64_t events, uint64_t first, uint64_t period,
+            unsigned counter = 0);
 
 // --- Margins, from what was measured on the machine under test
 
@@ -96,10 +79,7 @@ inline uint64_t margin_of(const calibrate::Figure& edges) {
   return edges.known() ? static_cast<uint64_t>(2 * (edges.high - edges.low)) : 0;
 }
 // A count that lies no further than that from another.
-inline auto within(int64_t expected, uint64_t margin) {
-  const auto by = static_cast<int64_t>(margin);
-  return ::testing::AllOf(::testing::Ge(expected - by), ::testing::Le(expected + by));
-}
+::testing::Matcher<int64_t> within(int64_t expected, uint64_t margin);
 inline int64_t difference(uint64_t a, uint64_t b) { return static_cast<int64_t>(a - b); }
 
 // Whether counters see the accesses of the assist that writes a record: then nothing is exact that counts
@@ -128,15 +108,8 @@ inline bool aligned_maximum(uint64_t bytes_over) { return bytes_over <= 1; }
 
 // The plain event (no CMASK, no INV, no facility of its own) that counts a signal on IA32_PMCn,
 // precise or not; nullptr where the microarch publishes none.
-inline const arch::Event* counting_event(const arch::Microarch& microarch, arch::Signal signal,
-                                         unsigned counter = 0) {
-  for (const arch::Event& e : microarch.events) {
-    bool plain = e.cmask == 0 && !e.invert;
-    bool ordinary = e.kind <= arch::EventKind::kPebsOnly;
-    if (e.signal == signal && plain && ordinary && ((e.counters >> counter) & 1) != 0) return &e;
-  }
-  return nullptr;
-}
+const arch::Event* counting_event(const arch::Microarch& microarch, arch::Signal signal,
+                                  unsigned counter = 0);
 
 // A counter that counts from 0 and does nothing else.
 inline CounterSetup plain_counter(unsigned counter, const arch::Event& event) {
@@ -145,21 +118,11 @@ inline CounterSetup plain_counter(unsigned counter, const arch::Event& event) {
 
 // What a counter counts from 0 in a run: the program's events and those of the machine's own code
 // between its writes of GLOBAL_CTRL. Without PEBS and interrupts.
-inline Expected<SessionRun> counting_run(Machine& machine, const CounterSetup& setup,
-                                         const Program& program, uint64_t iterations, Ring ring,
-                                         bool keep_sibling_busy) {
-  SessionPlan plan = one_counter(setup, 1);
-  plan.ring = ring;
-  plan.keep_sibling_busy = keep_sibling_busy;
-  Session session = SKIDPROOF_TRY(Session::open(machine, plan));
-  return session.run(program, iterations);
-}
-inline Expected<uint64_t> count(Machine& machine, const CounterSetup& setup, const Program& program,
-                                uint64_t iterations, Ring ring = Ring::kKernel) {
-  const SessionRun run =
-      SKIDPROOF_TRY(counting_run(machine, setup, program, iterations, ring, false));
-  return run.counters.at(0);
-}
+Expected<SessionRun> counting_run(Machine& machine, const CounterSetup& setup,
+                                  const Program& program, uint64_t iterations, Ring ring,
+                                  bool keep_sibling_busy);
+Expected<uint64_t> count(Machine& machine, const CounterSetup& setup, const Program& program,
+                         uint64_t iterations, Ring ring = Ring::kKernel);
 inline Expected<uint64_t> count(Machine& machine, unsigned counter, const arch::Event& event,
                                 const Program& program, uint64_t iterations) {
   return count(machine, plain_counter(counter, event), program, iterations);
@@ -170,13 +133,8 @@ struct CountedBeside {
   uint64_t events = 0;
   bool busy = false;  // the other thread is known to have executed code
 };
-inline Expected<CountedBeside> count_beside(Machine& machine, unsigned counter,
-                                            const arch::Event& event, const Program& program,
-                                            uint64_t iterations) {
-  const SessionRun run = SKIDPROOF_TRY(counting_run(machine, plain_counter(counter, event), program,
-                                                    iterations, Ring::kKernel, true));
-  return CountedBeside{run.counters.at(0), run.log.sibling_busy};
-}
+Expected<CountedBeside> count_beside(Machine& machine, unsigned counter, const arch::Event& event,
+                                     const Program& program, uint64_t iterations);
 // Where it could not, a comparison that holds says nothing of that thread.
 inline constexpr char kSiblingIdle[] =
     "the other thread could not be kept busy, so that nothing of it could be seen: put it online "
@@ -189,50 +147,23 @@ inline constexpr char kSiblingIdle[] =
 // changes, it leaves as it found it. Registers that do not answer are left out.
 class Restore {
  public:
-  Restore(Machine& machine, std::initializer_list<uint32_t> msrs) : machine_(machine) {
-    for (uint32_t msr : msrs) add(msr);
-  }
-  ~Restore() {
-    for (auto it = saved_.rbegin(); it != saved_.rend(); ++it) {
-      static_cast<void>(machine_.wrmsr(writable_alias(it->msr), it->value));
-    }
-  }
+  Restore(Machine& machine, std::initializer_list<uint32_t> msrs);
+  ~Restore();
   Restore(const Restore&) = delete;
   Restore& operator=(const Restore&) = delete;
 
-  void add(uint32_t msr) {
-    if (Expected<uint64_t> value = machine_.rdmsr(msr)) saved_.push_back({msr, *value});
-  }
+  void add(uint32_t msr);
 
  private:
-  // A legacy counter write cannot carry every value (R38).
-  uint32_t writable_alias(uint32_t msr) const {
-    const arch::Microarch* row = machine_.identity().microarch;
-    bool counter = msr >= arch::IA32_PMC0 && msr < arch::IA32_PMC0 + 8;
-    bool full = row != nullptr && row->full_width_writes;
-    return counter && full ? msr - arch::IA32_PMC0 + arch::IA32_A_PMC0 : msr;
-  }
-
   Machine& machine_;
   std::vector<MsrWrite> saved_;
 };
 
 // Whether the processor refuses a write with #GP. An accepted one is undone. Any other error is the
 // machine's.
-inline Expected<bool> refuses(Machine& machine, uint32_t msr, uint64_t value) {
-  Restore restore(machine, {msr});
-  Expected<void> written = machine.wrmsr(msr, value);
-  if (written) return false;
-  if (written.error().code == ErrorCode::kGeneralProtection) return true;
-  return tl::make_unexpected(written.error());
-}
+Expected<bool> refuses(Machine& machine, uint32_t msr, uint64_t value);
 // Whether it refuses to read.
-inline Expected<bool> refuses_to_read(Machine& machine, uint32_t msr) {
-  Expected<uint64_t> read = machine.rdmsr(msr);
-  if (read) return false;
-  if (read.error().code == ErrorCode::kGeneralProtection) return true;
-  return tl::make_unexpected(read.error());
-}
+Expected<bool> refuses_to_read(Machine& machine, uint32_t msr);
 
 // How many general-purpose counters CPUID.0AH reports. [SDM 18.2.1.1]
 inline unsigned reported_counters(const Machine& machine) {

@@ -14,7 +14,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::lbr_freeze {
 namespace {
 
 using namespace suites;
@@ -146,4 +146,4 @@ SKIDPROOF_TEST(LbrFreeze, KeepsTheBranchesBeforeTheSample, clause::L3, clause::L
   }
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::lbr_freeze

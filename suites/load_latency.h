@@ -3,8 +3,6 @@
 #ifndef SKIDPROOF_SUITES_LOAD_LATENCY_H_
 #define SKIDPROOF_SUITES_LOAD_LATENCY_H_
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -29,15 +27,8 @@ inline unsigned latency_counter(const arch::Microarch& microarch) {
 }
 
 // So many records of loads above the threshold on IA32_PMCn, and nothing else.
-inline SessionPlan latency_plan(const arch::Microarch& microarch, unsigned counter, size_t records,
-                                uint64_t threshold = kLeastThreshold) {
-  constexpr uint64_t kWishedPeriod = 32;
-  const arch::Event& event = *facility_event(microarch, arch::EventKind::kLoadLatency);
-  SessionPlan plan =
-      one_counter(counter, event, usable_period(microarch, counter, event, kWishedPeriod), records);
-  plan.load_latency_threshold = threshold;
-  return plan;
-}
+SessionPlan latency_plan(const arch::Microarch& microarch, unsigned counter, size_t records,
+                         uint64_t threshold = kLeastThreshold);
 
 // What load latency gave of a program.
 struct TaggedLoads {
@@ -57,10 +48,7 @@ struct TaggedLoads {
   // Whether the loop would have to be tagged more than a hundred times as sparsely as the chase of the
   // calibration. A chase that takes a hundredth of the time a load may be, where tags come by time.
   bool suspicious() const { return promised > 100 * static_cast<double>(wanted); }
-  std::string words() const {
-    return fmt::format("too sparse: {} of {} records in {} iterations", recorded, wanted,
-                       iterations);
-  }
+  std::string words() const;
 };
 
 // The longest run that waits for records, of any program and of a chase: a second of a slow machine.
@@ -71,36 +59,8 @@ inline constexpr uint64_t kMostOfUnknown = kMostTaggedLoads / 8;
 
 // Runs the program until there are three quarters of the plan's records, longer each time, up to 64 times
 // as long as the calibration asks for. The plan's first counter is the one of load latency.
-inline Expected<TaggedLoads> sample_tagged(Machine& machine, const SessionPlan& plan,
-                                           const Program& program,
-                                           const calibrate::Figure& tagging) {
-  const arch::Microarch& microarch = *machine.identity().microarch;
-  const CounterSetup& counter = plan.counters.at(0);
-  const size_t room = plan.buffer_records.value();
-  const size_t wanted = room * 3 / 4;
-  // Two instructions close the loop.
-  const uint64_t longest = kMostInstructions / (program.per_iteration.instructions + 2);
-  uint64_t iterations = std::min(loads_for(room, counter.period, tagging), longest);
-  const uint64_t most = std::min(tagging.known() ? 64 * iterations : kMostOfUnknown, longest);
-  for (;;) {
-    Sampled sampled = SKIDPROOF_TRY(sample(machine, plan, program, iterations));
-    const size_t records = sampled.records().size();
-    const uint64_t counted =
-        (sampled.run.counters.at(0) + counter.period) & arch::gp_counter_mask(microarch);
-    const double tags = tagging.known() ? static_cast<double>(iterations) / tagging.value : 0;
-    TaggedLoads found{.session = std::move(sampled.session),
-                      .run = std::move(sampled.run),
-                      .iterations = iterations,
-                      .recorded = records,
-                      .wanted = wanted,
-                      .period = counter.period,
-                      .unrecorded = records < room ? counted : 0,
-                      .promised = tags / static_cast<double>(counter.period + 1)};
-    if (found.enough() || found.lost() || iterations >= most) return found;
-    SKIDPROOF_CHECK(found.session.close());
-    iterations = std::min(4 * iterations, most);
-  }
-}
+Expected<TaggedLoads> sample_tagged(Machine& machine, const SessionPlan& plan,
+                                    const Program& program, const calibrate::Figure& tagging);
 
 // Ends a test's body where too few loads were tagged to judge by, with what was observed; as a failure only
 // where the counter itself says that they were tagged, or where hundreds of times as many were to come.

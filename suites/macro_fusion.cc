@@ -13,7 +13,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::macro_fusion {
 namespace {
 
 using namespace suites;
@@ -204,4 +204,4 @@ SKIDPROOF_TEST_OVER(MacroFusion, FusesAsElsewhereOrNotAtAllOverACacheLine,
   VERIFY_THAT(over, ::testing::AnyOf(within(0, SKIDPROOF_EDGE), within(inside, SKIDPROOF_EDGE)));
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::macro_fusion

@@ -8,7 +8,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::micro_fusion {
 namespace {
 
 using namespace suites;
@@ -72,4 +72,4 @@ SKIDPROOF_TEST_OVER(MicroFusion, CannotHoldAnImmediateAndARipRelativeAddress,
               within(param().word() == "cmp_imm" ? kIterations * kCopies : 0, SKIDPROOF_EDGE));
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::micro_fusion

@@ -9,7 +9,7 @@
 #include "suites/branches.h"
 #include "suites/netburst_sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::netburst_bts {
 namespace {
 
 using namespace suites;
@@ -174,4 +174,4 @@ SKIDPROOF_NETBURST_TEST_OVER(NetBurstBts, IsClearedBy, over::words({"INIT", "RES
   VERIFY_GT(session.branch_index(), session.branch_base()) << "there was recording before";
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::netburst_bts

@@ -6,7 +6,7 @@
 #include "harness/check/check.h"
 #include "suites/netburst_sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::netburst_ds {
 namespace {
 
 using namespace suites;
@@ -115,4 +115,4 @@ SKIDPROOF_NETBURST_TEST(NetBurstDs, GoesOnWhenTheHandlerRewindsTheIndex, clause:
   VERIFY_EQ(sampled.session.index(), sampled.session.base());
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::netburst_ds

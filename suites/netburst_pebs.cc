@@ -5,7 +5,7 @@
 #include "suites/netburst_sampling.h"
 #include "suites/sparse_state.h"
 
-namespace skidproof::check {
+namespace skidproof::check::netburst_pebs {
 namespace {
 
 using namespace suites;
@@ -173,4 +173,4 @@ SKIDPROOF_NETBURST_TEST(NetBurstPebs, TellsLoadsThatMissTheCachesAndTheDtlb, cla
   }
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::netburst_pebs

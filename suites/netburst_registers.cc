@@ -4,7 +4,7 @@
 #include "harness/check/check.h"
 #include "suites/netburst_sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::netburst_registers {
 namespace {
 
 using namespace suites;
@@ -257,4 +257,4 @@ SKIDPROOF_NETBURST_TEST(NetBurstRegisters, DeliversOnceThroughTheLvtEntryAndMask
   VERIFY_EQ(entry & arch::lvt::kMasked, arch::lvt::kMasked);
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::netburst_registers

@@ -15,7 +15,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_adaptive {
 namespace {
 
 using namespace suites;
@@ -481,4 +481,4 @@ SKIDPROOF_TEST(PebsAdaptive, HasADataConfigurationExactlyWithBaseline, clause::A
   }
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_adaptive

@@ -6,7 +6,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_any_event {
 namespace {
 
 using namespace suites;
@@ -58,4 +58,4 @@ SKIDPROOF_TEST_OVER(PebsAnyEvent, IsSampledSomewhere, over::counters({0, 1, 2, 3
   VERIFY_LT(since, 2 * period);
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_any_event

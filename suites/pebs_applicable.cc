@@ -6,7 +6,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_applicable {
 namespace {
 
 using namespace suites;
@@ -183,4 +183,4 @@ SKIDPROOF_TEST(PebsApplicable, StampsRecordsInTheOrderOfTime, clause::G6) {
   VERIFY_LE(span, sampled.run.log.tsc) << "longer than the run";
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_applicable

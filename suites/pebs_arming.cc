@@ -6,7 +6,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_arming {
 namespace {
 
 using namespace suites;
@@ -142,4 +142,4 @@ SKIDPROOF_TEST(PebsArming, CountsAnImpreciseEventWhateverPebsMakesOfIt, clause::
   }
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_arming

@@ -10,7 +10,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_buffer {
 namespace {
 
 using namespace suites;
@@ -236,4 +236,4 @@ SKIDPROOF_TEST(PebsBuffer, ReportsWhatAnIndexBelowTheBaseDoes, clause::R47, clau
   VERIFY_EQ(written_past_maximum(session), 0u);
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_buffer

@@ -12,7 +12,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_company {
 namespace {
 
 using namespace suites;
@@ -382,4 +382,4 @@ SKIDPROOF_TEST(PebsLoadLatencyInCompany, GivesNoRecordWithoutAnOverflow, clause:
   }
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_company

@@ -12,7 +12,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof {
+namespace skidproof::pebs_data_address {
 namespace {
 
 using namespace suites;
@@ -185,4 +185,4 @@ SKIDPROOF_TEST(PebsDataAddress, IsThereForEveryEventThatSupportsIt, clause::G3) 
   VERIFY_GE(records, kRecords);
 }
 
-}  // namespace skidproof
+}  // namespace skidproof::pebs_data_address

@@ -9,7 +9,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_edges {
 namespace {
 
 using namespace suites;
@@ -185,4 +185,4 @@ SKIDPROOF_TEST(PebsEdges, LoadNoCounterForAnEventSkippedBelowTheBase, clause::D1
   VERIFY_LE(session.index(), session.maximum());
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_edges

@@ -10,7 +10,7 @@
 #include "harness/check/check.h"
 #include "suites/sampling.h"
 
-namespace skidproof {
+namespace skidproof::pebs_eventing_ip {
 namespace {
 
 using namespace suites;
@@ -232,4 +232,4 @@ SKIDPROOF_TEST_OVER(PebsEventingIp, LeavesTheTransactionFieldZeroOutsideTransact
   for (Record record : sampled.records()) VERIFY_EQ(record.tx_information(), 0u);
 }
 
-}  // namespace skidproof
+}  // namespace skidproof::pebs_eventing_ip

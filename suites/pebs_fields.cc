@@ -11,7 +11,7 @@
 #include "suites/load_latency.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_fields {
 namespace {
 
 using namespace suites;
@@ -189,4 +189,4 @@ SKIDPROOF_TEST_OVER(PmuPlacement, CountsAnEventWhereItIsPublishedOnly, over::cou
   VERIFY_EQ(upper, 0u);
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_fields

@@ -13,7 +13,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_fixed {
 namespace {
 
 using namespace suites;
@@ -299,4 +299,4 @@ SKIDPROOF_TEST_OVER(PebsFixed, SamplesEachInstructionInProportion,
   VERIFY_GE(found.p, 1e-6) << "the distribution depends on the instruction";
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_fixed

@@ -15,7 +15,7 @@
 #include "suites/load_latency.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_latency_split {
 namespace {
 
 using namespace suites;
@@ -198,4 +198,4 @@ SKIDPROOF_TEST(PebsLatencySplit, HasNoRetireLatencyWhereNoneIsAnnounced, clause:
   }
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_latency_split

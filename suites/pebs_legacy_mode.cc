@@ -10,7 +10,7 @@
 #include "suites/sampling.h"
 #include "suites/sparse_state.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_legacy_mode {
 namespace {
 
 using namespace suites;
@@ -207,4 +207,4 @@ SKIDPROOF_TEST(PebsLegacyMode, Records64BitRegistersAgainAfterwards, clause::R59
   }
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_legacy_mode

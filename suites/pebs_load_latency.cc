@@ -7,7 +7,7 @@
 #include "suites/load_latency.h"
 #include "suites/sampling.h"
 
-namespace skidproof {
+namespace skidproof::pebs_load_latency {
 
 SKIDPROOF_SUITE(PebsLoadLatency, kOneRecord);
 
@@ -360,4 +360,4 @@ SKIDPROOF_TEST_OVER(PebsLoadLatency, IsReportedOnOtherCounters, over::counters({
 }
 
 }  // namespace
-}  // namespace skidproof
+}  // namespace skidproof::pebs_load_latency

@@ -15,7 +15,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof {
+namespace skidproof::pebs_pdir {
 
 SKIDPROOF_SUITE(PebsPdir, kOneRecord);
 
@@ -333,4 +333,4 @@ SKIDPROOF_TEST_OVER(PebsPdir, OrdinaryEventsFallIntoTheShadow,
 }
 
 }  // namespace
-}  // namespace skidproof
+}  // namespace skidproof::pebs_pdir

@@ -7,7 +7,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_pdist {
 namespace {
 
 using namespace suites;
@@ -52,4 +52,4 @@ SKIDPROOF_TEST_OVER(PebsPdist, RecordsTheOverflowingEventOnPmc0Alone,
   }
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_pdist

@@ -11,7 +11,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_periods {
 namespace {
 
 using namespace suites;
@@ -200,4 +200,4 @@ SKIDPROOF_TEST_OVER(PebsPeriods, AreKeptByThePreciseDistribution, periods(), cla
   }
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_periods

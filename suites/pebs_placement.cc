@@ -5,7 +5,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_placement {
 namespace {
 
 using namespace suites;
@@ -69,4 +69,4 @@ SKIDPROOF_TEST_OVER(PebsPlacement, NeverRecordsOnAnotherCounter,
   VERIFY_EQ(sampled.run.global_status & bit(counter), bit(counter));
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_placement

@@ -13,7 +13,7 @@
 #include "pebs/arch/msr.h"
 #include "suites/sampling.h"
 
-namespace skidproof {
+namespace skidproof::pebs_precise_store {
 
 SKIDPROOF_SUITE(PebsPreciseStore, kOneRecord);
 
@@ -355,4 +355,4 @@ SKIDPROOF_TEST(PebsPreciseStore, RecordsNothingWithoutTheCountersEnableBit, clau
 }
 
 }  // namespace
-}  // namespace skidproof
+}  // namespace skidproof::pebs_precise_store

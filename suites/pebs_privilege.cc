@@ -10,7 +10,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_privilege {
 namespace {
 
 using namespace suites;
@@ -120,4 +120,4 @@ SKIDPROOF_TEST_OVER(PmuPrivilege, CountsUserCodeOnEveryCounter,
   VERIFY_LT(kernel, kIterations / 10) << "ring 0 is not USR's";
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_privilege

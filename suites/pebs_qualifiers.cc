@@ -17,7 +17,7 @@
 #include "pebs/arch/msr.h"
 #include "suites/sampling.h"
 
-namespace skidproof {
+namespace skidproof::pebs_qualifiers {
 
 SKIDPROOF_SUITE(PebsQualifiers, kOneRecord);
 
@@ -173,4 +173,4 @@ SKIDPROOF_TEST_OVER(PebsQualifiers, Invalidate,
 }
 
 }  // namespace
-}  // namespace skidproof
+}  // namespace skidproof::pebs_qualifiers

@@ -13,7 +13,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_record {
 namespace {
 
 using namespace suites;
@@ -303,4 +303,4 @@ SKIDPROOF_TEST(PebsRecord, ShowsBothCountersThatOverflowedTogether, clause::R16,
   VERIFY_EQ(sampled.records().front().global_status() & 0xFF, bit(1) | bit(3));
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_record

@@ -6,7 +6,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_reload {
 namespace {
 
 using namespace suites;
@@ -212,4 +212,4 @@ SKIDPROOF_TEST_OVER(PebsReload, GivesNothingToACounterWhoseEnableBitIsClear,
   VERIFY_EQ(sampled.run.global_status & arch::bit(counter), arch::bit(counter));
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_reload

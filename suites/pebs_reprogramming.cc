@@ -7,7 +7,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_reprogramming {
 namespace {
 
 using namespace suites;
@@ -177,4 +177,4 @@ SKIDPROOF_TEST(PebsReprogramming, TakesFieldsOfTheDsAreaThatWereChangedWhileStop
   VERIFY_EQ(longer.log.pmis.size(), 0u);
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_reprogramming

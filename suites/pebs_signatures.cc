@@ -12,7 +12,7 @@
 #include "suites/load_latency.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_signatures {
 namespace {
 
 using namespace suites;
@@ -288,4 +288,4 @@ SKIDPROOF_TEST(PebsSignatures, KeepThePeriodWhilePebsStaysEnabled, clause::R2, c
   VERIFY_EQ(spacing.exact + 1, spacing.records);
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_signatures

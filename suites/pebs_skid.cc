@@ -8,7 +8,7 @@
 #include "harness/check/check.h"
 #include "suites/sampling.h"
 
-namespace skidproof {
+namespace skidproof::pebs_skid {
 
 SKIDPROOF_SUITE(PebsSkid, kOneRecord);
 
@@ -395,4 +395,4 @@ SKIDPROOF_TEST_OVER(
 }
 
 }  // namespace
-}  // namespace skidproof
+}  // namespace skidproof::pebs_skid

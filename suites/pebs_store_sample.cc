@@ -7,7 +7,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_store_sample {
 namespace {
 
 using namespace suites;
@@ -126,4 +126,4 @@ SKIDPROOF_TEST_OVER(PebsStoreSample, IsOnNoOtherCounter, over::counters({1, 2, 3
   VERIFY_EQ(addresses(static_cast<unsigned>(param().number())), 0u);
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_store_sample

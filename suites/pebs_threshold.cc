@@ -10,7 +10,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pebs_threshold {
 namespace {
 
 using namespace suites;
@@ -299,4 +299,4 @@ SKIDPROOF_TEST(PebsThreshold, ArrivesBehindItsRecord, clause::R44, clause::R28) 
   VERIFY_GT(instructions.total(), 0u) << "no interrupt arrived within the sled";
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pebs_threshold

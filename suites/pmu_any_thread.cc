@@ -6,7 +6,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pmu_any_thread {
 namespace {
 
 using namespace suites;
@@ -171,4 +171,4 @@ SKIDPROOF_TEST(PmuAnyThread, ExistsExactlyWhereItIsNotDeprecated, clause::M48, c
             !uarch().any_thread);
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pmu_any_thread

@@ -11,7 +11,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pmu_counters {
 namespace {
 
 using namespace suites;
@@ -327,4 +327,4 @@ SKIDPROOF_TEST_OVER(PmuCounters, InterruptsOnOverflowExactlyWithInt,
   }
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pmu_counters

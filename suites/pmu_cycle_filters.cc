@@ -9,7 +9,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pmu_cycle_filters {
 namespace {
 
 using namespace suites;
@@ -169,4 +169,4 @@ SKIDPROOF_TEST(PmuCycleFilters, SeeAnEdgeBehindEveryGap, clause::M28) {
   VERIFY_LE(chase.first, chase.second);
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pmu_cycle_filters

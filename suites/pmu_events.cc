@@ -10,7 +10,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pmu_events {
 namespace {
 
 using namespace suites;
@@ -234,4 +234,4 @@ SKIDPROOF_TEST_OVER(PmuEvents, CountARing3ProgramWhole,
                      2 * margin_of(calibrated(calibrate::Quantity::kEdgeInstructions))));
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pmu_events

@@ -6,7 +6,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pmu_metrics {
 namespace {
 
 using namespace suites;
@@ -62,4 +62,4 @@ SKIDPROOF_TEST(PmuMetrics, AreReadByRdpmc, clause::A20, clause::M32) {
   VERIFY_EQ(need(machine().rdpmc({.index = kMetricsIndex})), 0u);
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pmu_metrics

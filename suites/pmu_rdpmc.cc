@@ -6,7 +6,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pmu_rdpmc {
 namespace {
 
 using namespace suites;
@@ -87,4 +87,4 @@ SKIDPROOF_TEST(PmuRdpmc, NeedsCr4PceAboveRing0, clause::M37) {
   }
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pmu_rdpmc

@@ -9,7 +9,7 @@
 #include "pebs/arch/names.h"
 #include "suites/exact.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pmu_registers {
 namespace {
 
 using namespace suites;
@@ -366,4 +366,4 @@ SKIDPROOF_COMMON_TEST(PmuRegisters, KeepVectorModeAndMaskOfTheLvtEntry, clause::
       << "the delivery status is read-only";
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pmu_registers

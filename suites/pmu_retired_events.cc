@@ -13,7 +13,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pmu_retired_events {
 namespace {
 
 using namespace suites;
@@ -304,4 +304,4 @@ SKIDPROOF_TEST_OVER(PmuRetiredEvents, MayIncludeThoseOfARecord,
           static_cast<double>(difference(counted, without)) / static_cast<double>(records));
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pmu_retired_events

@@ -10,7 +10,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pmu_signatures {
 namespace {
 
 using namespace suites;
@@ -316,4 +316,4 @@ SKIDPROOF_TEST(PmuSignatures, AdvanceExactlyInRing3, clause::M27, clause::M47) {
                      2 * margin_of(calibrated(calibrate::Quantity::kEdgeInstructions))));
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pmu_signatures

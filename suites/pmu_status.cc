@@ -8,7 +8,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pmu_status {
 namespace {
 
 using namespace suites;
@@ -140,4 +140,4 @@ SKIDPROOF_TEST_OVER(PmuStatus, LosesOnlyTheRecordsOwnBits, over::counters({0, 1,
   VERIFY_EQ(sampled.run.global_status & kCounters, bit(other) | kFixed0);
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pmu_status

@@ -8,7 +8,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pmu_status_bits {
 namespace {
 
 using namespace suites;
@@ -284,4 +284,4 @@ SKIDPROOF_TEST_OVER(PmuStatusBits, GovernOneFixedCounterEach, over::numbers("fix
   }
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pmu_status_bits

@@ -7,7 +7,7 @@
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
-namespace skidproof::check {
+namespace skidproof::check::pmu_version4 {
 namespace {
 
 using namespace suites;
@@ -282,4 +282,4 @@ SKIDPROOF_TEST(PmuVersion4, CountsNothingInTransactionsOutsideThem, clause::G11)
               within(0, 2 * margin_of(calibrated(calibrate::Quantity::kEdgeInstructions))));
 }
 
-}  // namespace skidproof::check
+}  // namespace skidproof::check::pmu_version4

@@ -34,16 +34,8 @@ namespace skidproof::suites {
 // The plain precise event (no CMASK, no INV, no facility of its own) that selects a signal on
 // IA32_PMCn; nullptr where the microarch publishes none. Names and codes differ between
 // generations, signals do not.
-inline const arch::Event* precise_event(const arch::Microarch& microarch, arch::Signal signal,
-                                        unsigned counter = 0) {
-  for (const arch::Event& e : microarch.events) {
-    bool plain = e.cmask == 0 && !e.invert;
-    bool ordinary = e.kind == arch::EventKind::kPebs || e.kind == arch::EventKind::kPebsOnly;
-    if (e.signal == signal && plain && ordinary && ((e.pebs_counters >> counter) & 1) != 0)
-      return &e;
-  }
-  return nullptr;
-}
+const arch::Event* precise_event(const arch::Microarch& microarch, arch::Signal signal,
+                                 unsigned counter = 0);
 
 // The precise event that comes with nearly every instruction: uops, or instructions where the
 // microarch samples no uops; nullptr where neither is sampled on IA32_PMCn.
@@ -53,12 +45,7 @@ inline const arch::Event* dense_event(const arch::Microarch& microarch, unsigned
 }
 
 // The event of a facility: PDIR, precise store, load latency; nullptr where there is none.
-inline const arch::Event* facility_event(const arch::Microarch& microarch, arch::EventKind kind) {
-  for (const arch::Event& e : microarch.events) {
-    if (e.kind == kind) return &e;
-  }
-  return nullptr;
-}
+const arch::Event* facility_event(const arch::Microarch& microarch, arch::EventKind kind);
 
 // A period that an event on IA32_PMCn sustains (R41): the wish, or the next that does.
 inline uint64_t usable_period(const arch::Microarch& microarch, unsigned counter,
@@ -108,12 +95,7 @@ inline size_t safe_records(const arch::Microarch& microarch, size_t wish) {
 }
 
 // One counter, room for this many records, no threshold interrupt.
-inline SessionPlan one_counter(const CounterSetup& setup, size_t records) {
-  SessionPlan plan;
-  plan.counters = {setup};
-  plan.buffer_records = records;
-  return plan;
-}
+SessionPlan one_counter(const CounterSetup& setup, size_t records);
 
 // One PEBS counter on an event.
 inline SessionPlan one_counter(unsigned counter, const arch::Event& event, uint64_t period,
@@ -123,13 +105,8 @@ inline SessionPlan one_counter(unsigned counter, const arch::Event& event, uint6
 
 // How many events may pass while PEBS is being armed: so many of every `instructions`, where they come as
 // fast as a core retires, or so many a cycle.
-inline uint64_t passing_events(const calibrate::Figure& arming, uint64_t events = 1,
-                               uint64_t instructions = 1, double a_cycle = 8) {
-  if (!arming.known()) return 0;
-  const double passing = arming.value * a_cycle;
-  return static_cast<uint64_t>(
-      std::ceil(passing * static_cast<double>(events) / static_cast<double>(instructions)));
-}
+uint64_t passing_events(const calibrate::Figure& arming, uint64_t events = 1,
+                        uint64_t instructions = 1, double a_cycle = 8);
 
 // Iterations that fill a buffer of so many records: period + 1 events each (R2), an eighth more, and
 // what passes before PEBS is armed.
@@ -140,13 +117,8 @@ inline uint64_t iterations_for(size_t records, uint64_t period, uint64_t events_
 
 // The same for a loop of so many instructions: uops and instructions come several a cycle, of other events
 // an iteration has one at least. `passing`: events while PEBS is being armed, where every instruction is one.
-inline uint64_t loop_iterations(size_t records, uint64_t period, arch::Signal signal,
-                                uint64_t instructions, uint64_t passing) {
-  const bool dense = signal == arch::Signal::kUops || signal == arch::Signal::kInstructions;
-  const uint64_t events = dense ? std::max<uint64_t>(instructions / 2, 1) : 1;
-  return iterations_for(records, period + period / 4, events,
-                        dense ? passing : (passing + instructions - 1) / instructions);
-}
+uint64_t loop_iterations(size_t records, uint64_t period, arch::Signal signal,
+                         uint64_t instructions, uint64_t passing);
 // As many as suffice mostly, at two instructions a cycle; and in any case. Where arming could not be
 // measured, two periods may pass.
 inline uint64_t usual_iterations(size_t records, uint64_t period, arch::Signal signal,
@@ -162,11 +134,7 @@ inline uint64_t most_iterations(size_t records, uint64_t period, arch::Signal si
 // Loads that fill a buffer of load latency: the hardware tags them at random, at a rate that is not
 // published. Twice as many as a chase was measured to need; where that could not be, one tag in 8 is a
 // beginning, and too few records then say nothing (suites/load_latency.h).
-inline uint64_t loads_for(size_t records, uint64_t period, const calibrate::Figure& tagging) {
-  constexpr double kLeast = 8;
-  const double loads = std::max(tagging.known() ? 2 * tagging.value : kLeast, kLeast);
-  return static_cast<uint64_t>(static_cast<double>(iterations_for(records, period)) * loads);
-}
+uint64_t loads_for(size_t records, uint64_t period, const calibrate::Figure& tagging);
 
 // A session and the run that it has behind it. The records live as long as the session.
 struct Sampled {
@@ -175,37 +143,19 @@ struct Sampled {
   Records records() const { return session.records(); }
 };
 
-inline Expected<Sampled> sample(Machine& machine, const SessionPlan& plan, const Program& program,
-                                uint64_t iterations) {
-  Session session = SKIDPROOF_TRY(Session::open(machine, plan));
-  SessionRun run = SKIDPROOF_TRY(session.run(program, iterations));
-  return Sampled{std::move(session), std::move(run)};
-}
+Expected<Sampled> sample(Machine& machine, const SessionPlan& plan, const Program& program,
+                         uint64_t iterations);
 
 // The same, until there are so many records: how many events pass while PEBS is being armed depends on how fast the
 // program retires, so a run of too few iterations is followed by one of so many more as records were missing,
 // up to `most`. `iterations` becomes what was needed.
-inline Expected<Sampled> sample_until_full(Machine& machine, const SessionPlan& plan,
-                                           const Program& program, size_t wanted,
-                                           uint64_t& iterations, uint64_t most) {
-  for (;;) {
-    Sampled sampled = SKIDPROOF_TRY(sample(machine, plan, program, iterations));
-    const uint64_t records = sampled.records().size();
-    if (records >= wanted || iterations >= most) return sampled;
-    // At most eightfold: what recorded next to nothing says little about how much more it needs.
-    const uint64_t needed = iterations * wanted / std::max<uint64_t>(records, 1);
-    iterations = std::min(most, std::min(needed * 9 / 8, iterations * 8) + 1);
-  }
-}
+Expected<Sampled> sample_until_full(Machine& machine, const SessionPlan& plan,
+                                    const Program& program, size_t wanted, uint64_t& iterations,
+                                    uint64_t most);
 
 // What a record says of the counters behind it, as far as its format does: the status of formats 1
 // and 2, masked by the PEBS counters (R23), or the applicable counters of format 3.
-inline std::optional<uint64_t> recorded_counters(const arch::Microarch& microarch,
-                                                 const Record& record) {
-  if (record.has(&arch::RecordLayout::applicable_counters)) return record.applicable_counters();
-  if (!record.has(&arch::RecordLayout::global_status)) return std::nullopt;
-  return record.global_status() & microarch.pebs_counters;
-}
+std::optional<uint64_t> recorded_counters(const arch::Microarch& microarch, const Record& record);
 
 // --- Many short runs
 
@@ -218,15 +168,7 @@ class LostReloads {
   LostReloads(uint32_t msr, unsigned width) : msr_(msr), width_(width) {}
 
   // After each run: the counter, the PEBS index, and what the counter shall be loaded with. Errors: of WRMSR.
-  Expected<void> mend(Machine& machine, uint64_t counter, uint64_t index, uint64_t load) {
-    constexpr unsigned kPatience = 3;
-    const bool passed_zero = (counter >> (width_ - 1) & 1) == 0;
-    silent_ = passed_zero && index == index_ ? silent_ + 1 : 0;
-    index_ = index;
-    if (silent_ < kPatience) return {};
-    silent_ = 0;
-    return machine.wrmsr(msr_, load);
-  }
+  Expected<void> mend(Machine& machine, uint64_t counter, uint64_t index, uint64_t load);
 
  private:
   uint32_t msr_;
@@ -247,11 +189,7 @@ inline bool foreign(const Program& program, uint64_t ip) {
 inline constexpr uint64_t kForeignAllowed = 2;
 
 // The index of the static instruction that starts at this address.
-inline std::optional<size_t> instruction_index(const Program& program, uint64_t ip) {
-  const Instruction* at = program.at(ip);
-  if (at == nullptr) return std::nullopt;
-  return static_cast<size_t>(at - program.instructions.data());
-}
+std::optional<size_t> instruction_index(const Program& program, uint64_t ip);
 
 using InstructionTest = std::function<bool(const Instruction&)>;
 
@@ -266,31 +204,14 @@ class LoopPath {
  public:
   // From loop.first until it comes back there; `taken` says which way a conditional jump goes.
   // Empty when the program has no loop or leaves its code.
-  static LoopPath of(const Program& program, const InstructionTest& taken) {
-    LoopPath path;
-    std::vector<uint64_t> returns;
-    uint64_t first = program.mark("loop.first");
-    for (uint64_t ip = first; path.steps_.size() <= program.instructions.size();) {
-      const Instruction* at = program.at(ip);
-      if (at == nullptr) break;
-      path.position_.emplace(ip, path.steps_.size());
-      path.steps_.push_back(at);
-      ip = next(*at, taken, returns);
-      if (ip == first) return path;
-    }
-    return {};
-  }
+  static LoopPath of(const Program& program, const InstructionTest& taken);
 
   size_t size() const { return steps_.size(); }
   bool empty() const { return steps_.empty(); }
   // Cyclic: step(size()) is step(0).
   const Instruction& step(size_t i) const { return *steps_[i % steps_.size()]; }
   // Where an address stands on the path.
-  std::optional<size_t> position(uint64_t ip) const {
-    auto it = position_.find(ip);
-    if (it == position_.end()) return std::nullopt;
-    return it->second;
-  }
+  std::optional<size_t> position(uint64_t ip) const;
   // The instruction executed `distance` before the one at a position.
   const Instruction& before(size_t at, size_t distance) const {
     return step(at + size() - distance % size());
@@ -298,65 +219,17 @@ class LoopPath {
   // How many instructions, along the path, the recorded IP lies behind the nearest instruction
   // before it that can have caused the event: 1 to size(). Empty where the IP is not on the path,
   // or nothing on it causes the event.
-  std::optional<size_t> skid(uint64_t ip, const InstructionTest& causes) const {
-    std::optional<size_t> at = position(ip);
-    for (size_t distance = 1; at && distance <= size(); ++distance) {
-      if (causes(before(*at, distance))) return distance;
-    }
-    return std::nullopt;
-  }
+  std::optional<size_t> skid(uint64_t ip, const InstructionTest& causes) const;
 
  private:
-  static uint64_t next(const Instruction& at, const InstructionTest& taken,
-                       std::vector<uint64_t>& returns) {
-    switch (at.flow) {
-      case Flow::kNone:
-        return at.end();
-      case Flow::kConditional:
-        return taken(at) ? at.target : at.end();
-      case Flow::kJump:
-        return at.target;
-      case Flow::kCall:
-        returns.push_back(at.end());
-        return at.target;
-      case Flow::kReturn:
-        break;
-    }
-    if (returns.empty()) return 0;
-    uint64_t back = returns.back();
-    returns.pop_back();
-    return back;
-  }
-
   std::vector<const Instruction*> steps_;
   std::unordered_map<uint64_t, size_t> position_;
 };
 
 // Whether a microarch fuses an instruction with the conditional jump behind it, by its own rules
 // (R64 to R69). The static list knows Sandy Bridge's, which no row exceeds.
-inline bool first_of_fused_pair(const arch::Microarch& microarch, const Program& program,
-                                const Instruction& first) {
-  const Instruction* jump = program.at(first.end());
-  if (!first.fuses_with_next || jump == nullptr) return false;
-  using arch::FusionFirst;
-  constexpr std::pair<std::string_view, FusionFirst> kFirsts[] = {
-      {"cmp", FusionFirst::kCmp}, {"test", FusionFirst::kTest}, {"and", FusionFirst::kAnd},
-      {"add", FusionFirst::kAdd}, {"sub", FusionFirst::kSub},   {"inc", FusionFirst::kInc},
-      {"dec", FusionFirst::kDec}};
-  FusionFirst kind = FusionFirst::kNone;
-  for (auto [mnemonic, of] : kFirsts) {
-    if (first.text.starts_with(mnemonic)) kind = of;
-  }
-  // A jump's condition is the low nibble of its opcode: 7xH, or 0FH 8xH.
-  size_t offset = jump->address - program.code_address;
-  auto opcode = static_cast<unsigned>(program.code.at(offset));
-  if (opcode == 0x0F) opcode = static_cast<unsigned>(program.code.at(offset + 1));
-  size_t comma = first.text.rfind(", ");
-  bool immediate =
-      comma != std::string::npos && (first.text[comma + 2] == '0' || first.text[comma + 2] == '-');
-  return microarch.fusion.fuses(kind, arch::condition_of_code(opcode), first.loads, first.stores,
-                                immediate);
-}
+bool first_of_fused_pair(const arch::Microarch& microarch, const Program& program,
+                         const Instruction& first);
 
 // Where the records of one or more runs lie.
 struct Placing {
@@ -368,39 +241,11 @@ struct Placing {
   uint64_t at_exit = 0;   // behind the loop's last, untaken jump: one in a run at most
   uint64_t runs = 0;
 
-  Placing& operator+=(const Placing& other) {
-    for (auto [distance, count] : other.skid) skid[distance] += count;
-    for (auto [ip, count] : other.hits) hits[ip] += count;
-    on_path += other.on_path;
-    off_path += other.off_path;
-    foreign += other.foreign;
-    at_exit += other.at_exit;
-    runs += other.runs;
-    return *this;
-  }
+  Placing& operator+=(const Placing& other);
 };
 
-inline Placing place(const Program& program, const LoopPath& path, const Records& records,
-                     const InstructionTest& causes) {
-  Placing placing;
-  placing.runs = 1;
-  const Instruction* jump = program.at(program.mark("loop.jnz"));
-  for (Record record : records) {
-    std::optional<size_t> skid = path.skid(record.ip(), causes);
-    if (skid) {
-      ++placing.on_path;
-      ++placing.hits[record.ip()];
-      ++placing.skid[static_cast<int64_t>(*skid)];
-    } else if (foreign(program, record.ip())) {
-      ++placing.foreign;
-    } else if (jump != nullptr && record.ip() == jump->end()) {
-      ++placing.at_exit;
-    } else {
-      ++placing.off_path;
-    }
-  }
-  return placing;
-}
+Placing place(const Program& program, const LoopPath& path, const Records& records,
+              const InstructionTest& causes);
 
 }  // namespace skidproof::suites
 

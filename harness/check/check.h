@@ -211,32 +211,39 @@ std::vector<const Clause*> cite(const C&... clauses) {
   return {&clauses...};
 }
 
+// A comparison of whole numbers, as almost all are: compiled once for all their types, and by what they are worth,
+// whatever their types.
+enum class Relation : uint8_t { kEq, kNe, kLe, kLt, kGe, kGt };
+::testing::AssertionResult verify_whole(Relation relation, const char* left, const char* right,
+                                        Whole a, Whole b);
+// A condition.
+::testing::AssertionResult verify_bool(const char* text, bool seen, bool expected);
+
 // GoogleTest's comparisons, as its EXPECT_… use them, put on record first.
-#define SKIDPROOF_VERIFY_(name, relation, compare)                                               \
+#define SKIDPROOF_VERIFY_(name, relation, sign, compare)                                         \
   template <typename L, typename R>                                                              \
   ::testing::AssertionResult name(const char* left, const char* right, const L& a, const R& b) { \
-    comparing().add(left, relation, right, a, b);                                                \
-    return ::testing::internal::compare(left, right, a, b);                                      \
+    if constexpr (kIsWhole<L> && kIsWhole<R>) {                                                  \
+      return verify_whole(Relation::relation, left, right, Whole(a), Whole(b));                  \
+    } else {                                                                                     \
+      comparing().add(left, sign, right, a, b);                                                  \
+      return ::testing::internal::compare(left, right, a, b);                                    \
+    }                                                                                            \
   }
-SKIDPROOF_VERIFY_(verify_eq, "==", EqHelper::Compare)
-SKIDPROOF_VERIFY_(verify_ne, "!=", CmpHelperNE)
-SKIDPROOF_VERIFY_(verify_le, "<=", CmpHelperLE)
-SKIDPROOF_VERIFY_(verify_lt, "<", CmpHelperLT)
-SKIDPROOF_VERIFY_(verify_ge, ">=", CmpHelperGE)
-SKIDPROOF_VERIFY_(verify_gt, ">", CmpHelperGT)
+SKIDPROOF_VERIFY_(verify_eq, kEq, "==", EqHelper::Compare)
+SKIDPROOF_VERIFY_(verify_ne, kNe, "!=", CmpHelperNE)
+SKIDPROOF_VERIFY_(verify_le, kLe, "<=", CmpHelperLE)
+SKIDPROOF_VERIFY_(verify_lt, kLt, "<", CmpHelperLT)
+SKIDPROOF_VERIFY_(verify_ge, kGe, ">=", CmpHelperGE)
+SKIDPROOF_VERIFY_(verify_gt, kGt, ">", CmpHelperGT)
 #undef SKIDPROOF_VERIFY_
 
-// A condition, which may convert to bool explicitly.
+// What may convert to bool explicitly.
 template <bool kExpected>
 struct VerifyBool {
   template <typename T>
   ::testing::AssertionResult operator()(const char* text, const T& value) const {
-    const bool seen = static_cast<bool>(value);
-    comparing().add(text, kExpected ? "" : "is false", "", seen);
-    if (seen == kExpected) return ::testing::AssertionSuccess();
-    return ::testing::AssertionFailure()
-           << "Value of: " << text << "\n  Actual: " << (seen ? "true" : "false")
-           << "\nExpected: " << (kExpected ? "true" : "false");
+    return verify_bool(text, static_cast<bool>(value), kExpected);
   }
 };
 }  // namespace internal

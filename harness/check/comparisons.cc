@@ -43,6 +43,26 @@ Json json_of(const Number& number) {
 
 }  // namespace
 
+Number Whole::number() const {
+  if (is_signed) return static_cast<int64_t>(bits);
+  return bits;
+}
+
+std::strong_ordering Whole::operator<=>(const Whole& other) const {
+  const bool negative = is_signed && static_cast<int64_t>(bits) < 0;
+  const bool other_negative = other.is_signed && static_cast<int64_t>(other.bits) < 0;
+  if (negative != other_negative) return other_negative <=> negative;
+  return bits <=> other.bits;  // two's complement orders negative numbers too
+}
+
+void Comparisons::add(const char* left, const char* relation, const char* right, const Whole& seen,
+                      const Whole& expected) {
+  Comparison& one = at(left, relation, right);
+  one.seen.take(seen, one.times == 0);
+  one.expected.take(expected, one.times == 0);
+  ++one.times;
+}
+
 void Values::number(Number value, bool first) {
   if (first) first_ = least_ = most_ = value;
   last_ = value;

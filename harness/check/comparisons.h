@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,6 +18,21 @@
 namespace skidproof::check {
 
 using Number = std::variant<int64_t, uint64_t, double>;
+
+// A whole number of any type but bool and characters, which print otherwise.
+template <typename T>
+inline constexpr bool kIsWhole = std::is_integral_v<T> && sizeof(T) >= 2 &&
+                                 !std::is_same_v<T, wchar_t> && !std::is_same_v<T, char16_t> &&
+                                 !std::is_same_v<T, char32_t>;
+struct Whole {
+  template <typename T>
+  explicit Whole(T value) : bits(static_cast<uint64_t>(value)), is_signed(std::is_signed_v<T>) {}
+  Number number() const;
+  std::strong_ordering operator<=>(const Whole& other) const;
+
+  uint64_t bits;  // in two's complement
+  bool is_signed;
+};
 
 // One side of a comparison. Of numbers the first, the last, the least and the most; of anything else
 // the first alone, in words. NOLINTNEXTLINE(bugprone-exception-escape): moving JSON asserts, and throws nothing
@@ -38,6 +54,7 @@ class Values {
       words(value);
     }
   }
+  void take(const Whole& value, bool first) { number(value.number(), first); }
   bool numeric() const { return words_.is_null(); }
   // {"first", "last", "least", "most"} of numbers that differ, else the one value.
   results::Json json() const;
@@ -62,6 +79,8 @@ class Values {
 
 class Comparisons {
  public:
+  void add(const char* left, const char* relation, const char* right, const Whole& seen,
+           const Whole& expected);
   template <typename L, typename R>
   void add(const char* left, const char* relation, const char* right, const L& seen,
            const R& expected) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "harness/check/check.h"
+
 namespace skidproof::check {
 namespace {
 
@@ -68,6 +70,37 @@ TEST(Comparisons, AreFewAndShort) {
   EXPECT_EQ(json.size(), Comparisons::kShown + 1);
   EXPECT_EQ(json["others"], 30 - Comparisons::kShown);
   EXPECT_LT(json.dump().size(), 4000u);
+}
+
+TEST(Wholes, CompareByWhatTheyAreWorth) {
+  EXPECT_TRUE(Whole(-1) < Whole(0u));
+  EXPECT_TRUE(Whole(-2) < Whole(-1));
+  EXPECT_TRUE(Whole(uint64_t{1} << 63) > Whole(INT64_MAX)) << "not negative";
+  EXPECT_TRUE((Whole(int16_t{7}) <=> Whole(uint64_t{7})) == 0);
+  EXPECT_FALSE((Whole(-1) <=> Whole(UINT64_MAX)) == 0) << "the same bits";
+}
+
+TEST(Wholes, FailInGoogleTestsWords) {
+  const int64_t three = 3;
+  EXPECT_TRUE(internal::verify_eq("a", "b", 3, three));
+  EXPECT_TRUE(internal::verify_ge("a", "b", 0u, -1));
+  const auto words = [](auto verify, auto... values) {
+    return std::string(verify("a", "b", values...).message());
+  };
+  EXPECT_EQ(words(internal::verify_eq<int, unsigned>, -3, 5u),
+            words(::testing::internal::EqHelper::Compare<int, int>, -3, 5));
+  EXPECT_EQ(words(internal::verify_eq<uint64_t, uint64_t>, 1, UINT64_MAX),
+            words(::testing::internal::EqHelper::Compare<uint64_t, uint64_t>, 1, UINT64_MAX));
+  EXPECT_EQ(words(internal::verify_ne<int, int>, 4, 4),
+            words(::testing::internal::CmpHelperNE<int, int>, 4, 4));
+  EXPECT_EQ(words(internal::verify_le<int, int>, 4, -4),
+            words(::testing::internal::CmpHelperLE<int, int>, 4, -4));
+  EXPECT_EQ(words(internal::verify_lt<int, int>, 4, -4),
+            words(::testing::internal::CmpHelperLT<int, int>, 4, -4));
+  EXPECT_EQ(words(internal::verify_ge<int, int>, -4, 4),
+            words(::testing::internal::CmpHelperGE<int, int>, -4, 4));
+  EXPECT_EQ(words(internal::verify_gt<int, int>, -4, 4),
+            words(::testing::internal::CmpHelperGT<int, int>, -4, 4));
 }
 
 }  // namespace

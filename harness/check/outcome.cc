@@ -21,6 +21,12 @@ StopRequest& stop_request() {
 
 }  // namespace
 
+std::string in_lines(const std::vector<std::string>& messages) {
+  std::string text;
+  for (const std::string& message : messages) text += (text.empty() ? "" : "\n") + message;
+  return text;
+}
+
 Outcome& outcome() {
   static Outcome current;
   return current;

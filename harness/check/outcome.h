@@ -39,6 +39,9 @@ struct Outcome {
   results::Repetitions repetitions;
 };
 
+// Failures or errors, a line or more each.
+std::string in_lines(const std::vector<std::string>& messages);
+
 // Of the test that runs, or of the last one. One test runs at a time.
 Outcome& outcome();
 

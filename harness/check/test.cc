@@ -42,12 +42,6 @@ bool has_failed(const ::testing::TestPartResultArray& parts) {
   return false;
 }
 
-std::string joined(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += (text.empty() ? "" : "\n") + line;
-  return text;
-}
-
 bool reports(const Machine& machine, Isa isa) {
   const auto one = machine.cpuid(1, 0);
   const auto seven = machine.cpuid(7, 0);
@@ -144,7 +138,7 @@ void Test::TestBody() {
   if (now.status == Status::kPass || now.status == Status::kXpass) {
     outcome().evidence["compared"] = now.compared.json();
   } else if (now.status == Status::kFail || now.status == Status::kError) {
-    FAIL() << joined(now.failures) << joined(now.errors);
+    FAIL() << in_lines(now.failures) << in_lines(now.errors);
   } else if (now.status == Status::kSkip) {
     GTEST_SKIP() << now.reason;
   }

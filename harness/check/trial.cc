@@ -21,14 +21,8 @@ Status status_of(const Outcome& attempt) {
   return attempt.comparisons == 0 ? Status::kObserved : Status::kPass;
 }
 
-std::string joined(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += (text.empty() ? "" : "\n") + line;
-  return text;
-}
-
 std::string why(const Outcome& attempt) {
-  if (!attempt.errors.empty()) return joined(attempt.errors);
+  if (!attempt.errors.empty()) return in_lines(attempt.errors);
   if (!attempt.skip) return {};
   return attempt.skip_reason.empty() ? results::name_of(*attempt.skip) : attempt.skip_reason;
 }
