@@ -4,15 +4,15 @@
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
-set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
 option(SKIDPROOF_SANITIZE "Build with AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
 option(SKIDPROOF_INSTALLED "For packages: the program looks for its files only where it is installed, and warnings are no errors" OFF)
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  # With this, what includes a precompiled header is cached too.
-  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros "${CCACHE_PROGRAM}")
+  # With the first, what includes a precompiled header is cached too; with the second, what is not cached is compiled
+  # without being preprocessed before.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=1 "${CCACHE_PROGRAM}")
 endif()
 
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
@@ -55,35 +55,69 @@ add_library(skidproof_options INTERFACE)
 target_include_directories(skidproof_options INTERFACE "${PROJECT_SOURCE_DIR}")
 target_compile_options(skidproof_options INTERFACE -Wall -Wextra $<$<NOT:$<BOOL:${SKIDPROOF_INSTALLED}>>:-Werror> -Wshadow
                                                    -Wnon-virtual-dtor -Wno-missing-field-initializers)
+# All code is for executables but where a target says that it is position-independent, for a module of Python's: one
+# precompiled header serves libraries and programs, and calls between sources are direct.
+target_compile_options(skidproof_options INTERFACE $<$<NOT:$<BOOL:$<TARGET_PROPERTY:POSITION_INDEPENDENT_CODE>>>:-fPIE>)
+target_link_options(skidproof_options INTERFACE $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-pie>)
 
-# What all sources of a target include is compiled once for it: most of the time goes into libraries' headers.
-# Sources still include what they use; clang-tidy compiles each without this. Nothing of pebs/model belongs here:
-# ci/mutate asks the build which sources saw it.
-function(skidproof_precompile name)
-  target_precompile_headers(${name} PRIVATE ${ARGN})
+# Most of the time goes into libraries' headers, so they are compiled once for all targets that are compiled alike:
+# skidproof_headers(NAME [LIGHT | STEPPING] HEADERS ... DEPENDS ...). Sources still include what they use; clang-tidy
+# compiles each without this. Of the project's own headers only those belong here that hardly change, and none that
+# ci/mutate asks the build about: which sources saw it.
+function(skidproof_headers name)
+  cmake_parse_arguments(ARG "LIGHT;STEPPING" "" "HEADERS;DEPENDS" ${ARGN})
+  set(empty "${CMAKE_CURRENT_BINARY_DIR}/${name}.cc")
+  file(CONFIGURE OUTPUT "${empty}" CONTENT "// Compiled for the headers before it.\n")
+  add_library(${name} OBJECT "${empty}")
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+  target_link_libraries(${name} PRIVATE skidproof_options ${ARG_DEPENDS})
+  if(ARG_LIGHT)
+    target_compile_options(${name} PRIVATE ${skidproof_light})
+  elseif(ARG_STEPPING)
+    target_compile_options(${name} PRIVATE ${skidproof_stepping})
+  endif()
+  target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
+  skidproof_pch_options(${name})
+endfunction()
+function(skidproof_use_headers name headers)
+  target_precompile_headers(${name} REUSE_FROM ${headers})
+  skidproof_pch_options(${name})
+endfunction()
+function(skidproof_pch_options name)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     target_compile_options(${name} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")  # for ccache
   endif()
 endfunction()
 
-# skidproof_library(NAME [OBJECT] [LIGHT | STEPPING] SOURCES ... DEPENDS ... [PRECOMPILE headers...]): a folder's
-# library. OBJECT keeps every object file in the executables that link it, for code that registers itself before main.
+# Where CMAKE_UNITY_BUILD is on, eight sources of a target are compiled as one, in a fraction of the time: names at
+# namespace level, in unnamed namespaces too, are unique in a folder. Kernels and suites have a namespace each. Not so:
+# data of microarchs, whose files repeat one another's names, and the engine, which would be one long job.
+
+# skidproof_library(NAME [OBJECT] [SEPARATE] [LIGHT | STEPPING] SOURCES ... DEPENDS ... [HEADERS name]): a folder's
+# library, with the precompiled headers of that name. OBJECT keeps every object file in the executables that link it, for code that registers itself before main.
 # LIGHT, STEPPING: see above.
 function(skidproof_library name)
-  cmake_parse_arguments(ARG "OBJECT;LIGHT;STEPPING" "" "SOURCES;DEPENDS;PRECOMPILE" ${ARGN})
+  cmake_parse_arguments(ARG "OBJECT;SEPARATE;LIGHT;STEPPING" "HEADERS" "SOURCES;DEPENDS" ${ARGN})
   if(ARG_OBJECT)
     add_library(${name} OBJECT ${ARG_SOURCES})
   else()
     add_library(${name} STATIC ${ARG_SOURCES})
   endif()
   target_link_libraries(${name} PUBLIC skidproof_options ${ARG_DEPENDS})
+  if(ARG_SEPARATE)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+  endif()
   if(ARG_LIGHT)
     target_compile_options(${name} PRIVATE ${skidproof_light})
   elseif(ARG_STEPPING)
     target_compile_options(${name} PRIVATE ${skidproof_stepping})
   endif()
-  if(ARG_PRECOMPILE)
-    skidproof_precompile(${name} ${ARG_PRECOMPILE})
+  if(ARG_HEADERS)
+    skidproof_use_headers(${name} ${ARG_HEADERS})
+  elseif(ARG_STEPPING)
+    skidproof_use_headers(${name} skidproof_stepping_headers)
+  elseif(NOT ARG_LIGHT)
+    skidproof_use_headers(${name} skidproof_common_headers)
   endif()
 endfunction()
 
@@ -92,6 +126,7 @@ endfunction()
 function(skidproof_program name)
   cmake_parse_arguments(ARG "MEASURED" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
   target_link_libraries(${name} PRIVATE skidproof_options ${ARG_DEPENDS})
   if(ARG_MEASURED)
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ${SKIDPROOF_SANITIZE})
@@ -106,10 +141,7 @@ function(skidproof_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE skidproof_options ${ARG_DEPENDS} GTest::gmock GTest::gtest_main)
   target_compile_options(${name} PRIVATE ${skidproof_light})
-  list(LENGTH ARG_SOURCES sources)
-  if(sources GREATER 2)
-    skidproof_precompile(${name} <gmock/gmock.h> <gtest/gtest.h>)
-  endif()
+  skidproof_use_headers(${name} skidproof_test_headers)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
 endfunction()
 
@@ -127,7 +159,7 @@ function(skidproof_fuzzer name)
   endif()
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/fuzz")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/fuzz" UNITY_BUILD OFF)
   target_link_libraries(${name} PRIVATE skidproof_options ${ARG_DEPENDS})
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
 endfunction()

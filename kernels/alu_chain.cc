@@ -1,7 +1,7 @@
 // Each instruction waits for the one before: time per instruction is the latency of the operation.
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::alu_chain {
 namespace {
 
 enum Operation : uint64_t { kAdd, kImul, kRor };
@@ -41,4 +41,4 @@ SKIDPROOF_KERNEL(alu_chain){
         },
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::alu_chain

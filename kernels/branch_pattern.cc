@@ -5,7 +5,7 @@
 #include "base/random.h"
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::branch_pattern {
 namespace {
 
 enum Pattern : uint64_t { kAlways, kNever, kAlternating, kRandom };
@@ -93,4 +93,4 @@ SKIDPROOF_KERNEL(branch_pattern){
         },
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::branch_pattern

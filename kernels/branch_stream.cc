@@ -1,7 +1,7 @@
 // Every kind of near branch in a known order: what a branch trace must show.
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::branch_stream {
 namespace {
 
 // Over a no-operation that is never executed.
@@ -106,4 +106,4 @@ SKIDPROOF_KERNEL(branch_stream){
         },
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::branch_stream

@@ -1,7 +1,7 @@
 // A chain of calls and the returns out of it.
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::call_return {
 
 SKIDPROOF_KERNEL(call_return){
     .brief = "depth nested calls and their returns",
@@ -40,4 +40,4 @@ SKIDPROOF_KERNEL(call_return){
         },
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::call_return

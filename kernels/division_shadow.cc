@@ -2,7 +2,7 @@
 // sample that waits for time to pass falls into its shadow.
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::division_shadow {
 namespace {
 
 enum Operation : uint64_t { kDiv, kIdiv };
@@ -63,4 +63,4 @@ SKIDPROOF_KERNEL(division_shadow){
     .long_mode_only = true,
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::division_shadow

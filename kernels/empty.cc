@@ -1,7 +1,7 @@
 // No body at all: what the loop alone does and costs.
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::empty {
 
 SKIDPROOF_KERNEL(empty){
     .brief = "the loop alone: sub and jnz",
@@ -9,4 +9,4 @@ SKIDPROOF_KERNEL(empty){
     .body = [](Emitter&, const Params&) {},
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::empty

@@ -6,7 +6,7 @@
 
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::fused_branch {
 namespace {
 
 enum First : uint64_t {
@@ -358,4 +358,4 @@ SKIDPROOF_KERNEL(fused_branch){
     .long_mode_only = true,
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::fused_branch

@@ -1,7 +1,7 @@
 // Taken jumps, each at an address of its own: the last branches say how far the program was.
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::jump_chain {
 
 SKIDPROOF_KERNEL(jump_chain){
     .brief = "jumps to the next instruction, one after another",
@@ -25,4 +25,4 @@ SKIDPROOF_KERNEL(jump_chain){
         },
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::jump_chain

@@ -4,7 +4,7 @@
 #include "base/random.h"
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::load_stream {
 namespace {
 
 enum Width : uint64_t { k8, k16, k32 };
@@ -75,4 +75,4 @@ SKIDPROOF_KERNEL(load_stream){
         },
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::load_stream

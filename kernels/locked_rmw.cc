@@ -1,7 +1,7 @@
 // Atomic read-modify-writes: one load and one store that nothing comes between.
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::locked_rmw {
 namespace {
 
 enum Operation : uint64_t { kAdd, kXadd };
@@ -33,4 +33,4 @@ SKIDPROOF_KERNEL(locked_rmw){
         },
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::locked_rmw

@@ -1,7 +1,7 @@
 // One instruction of two uops that may be one in the fused domain, with each form of address.
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::micro_fusion {
 namespace {
 
 enum Operation : uint64_t { kAddLoad, kAdcLoad, kCmovLoad, kVexLoad, kStore, kCompareImmediate };
@@ -81,4 +81,4 @@ SKIDPROOF_KERNEL(micro_fusion){
         },
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::micro_fusion

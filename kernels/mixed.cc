@@ -3,7 +3,7 @@
 
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::mixed {
 namespace {
 
 constexpr uint64_t kMost = 64;
@@ -69,4 +69,4 @@ SKIDPROOF_KERNEL(mixed){
     .long_mode_only = true,
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::mixed

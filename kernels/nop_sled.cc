@@ -1,7 +1,7 @@
 // No-operations of one byte: every instruction like every other, at every address.
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::nop_sled {
 
 SKIDPROOF_KERNEL(nop_sled){
     .brief = "one-byte no-operations",
@@ -18,4 +18,4 @@ SKIDPROOF_KERNEL(nop_sled){
         },
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::nop_sled

@@ -5,7 +5,7 @@
 #include "base/random.h"
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::pointer_chase {
 namespace {
 
 enum Order : uint64_t { kRandom, kForward, kBackward };
@@ -94,4 +94,4 @@ SKIDPROOF_KERNEL(pointer_chase){
         },
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::pointer_chase

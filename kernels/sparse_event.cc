@@ -2,7 +2,7 @@
 // the other.
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::sparse_event {
 namespace {
 
 enum Event : uint64_t { kLoad, kStore, kTaken, kNotTaken, kSimd };
@@ -99,4 +99,4 @@ SKIDPROOF_KERNEL(sparse_event){
     .body = body,
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::sparse_event

@@ -2,7 +2,7 @@
 // them as something else shows.
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::special_instruction {
 namespace {
 
 enum Special : uint64_t { kMovSs, kCpuid, kMfence };
@@ -62,4 +62,4 @@ SKIDPROOF_KERNEL(special_instruction){
     .restores_rbx = true,
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::special_instruction

@@ -2,7 +2,7 @@
 #include "base/random.h"
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::split_access {
 namespace {
 
 enum Kind : uint64_t { kLoad, kStore };
@@ -91,4 +91,4 @@ SKIDPROOF_KERNEL(split_access){
         },
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::split_access

@@ -3,7 +3,7 @@
 #include "base/random.h"
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::store_stream {
 namespace {
 
 enum Width : uint64_t { k8, k16, k32 };
@@ -95,4 +95,4 @@ SKIDPROOF_KERNEL(store_stream){
         },
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::store_stream

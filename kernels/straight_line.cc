@@ -5,7 +5,7 @@
 #include "base/random.h"
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::straight_line {
 namespace {
 
 constexpr size_t kArena = 4096;
@@ -134,4 +134,4 @@ SKIDPROOF_KERNEL(straight_line){
     .loop = false,
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::straight_line

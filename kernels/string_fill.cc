@@ -1,7 +1,7 @@
 // REP STOSQ: one instruction however many elements it stores.
 #include "kernels/jit/emitter.h"
 
-namespace skidproof {
+namespace skidproof::string_fill {
 
 SKIDPROOF_KERNEL(string_fill){
     .brief = "fills memory with repeated string stores",
@@ -35,4 +35,4 @@ SKIDPROOF_KERNEL(string_fill){
     .string_instructions = true,
 };
 
-}  // namespace skidproof
+}  // namespace skidproof::string_fill

@@ -37,7 +37,7 @@ uint64_t cccr_value(const CounterSetup& c) {
 }
 
 // [Table 19-33; 18.15.7 "Processor Event-Based Sampling"]
-uint64_t pebs_enable(const SessionPlan& plan) {
+uint64_t netburst_pebs_enable(const SessionPlan& plan) {
   uint64_t value = 0;
   for (const CounterSetup& c : plan.counters) {
     if (c.metric == nullptr) continue;
@@ -101,7 +101,7 @@ void netburst_run(const SessionPlan& plan, const std::vector<uint64_t>& values, 
     run.read.push_back(counter_msr(c));
     run.read.push_back(cccr_msr(c));
   }
-  run.enable.push_back({arch::IA32_PEBS_ENABLE, pebs_enable(plan)});
+  run.enable.push_back({arch::IA32_PEBS_ENABLE, netburst_pebs_enable(plan)});
   // What an ESCR selects starts and ends the counting, so that CCCRs keep their overflow flags.
   for (const CounterSetup& c : plan.counters) {
     if (c.metric == nullptr) continue;

@@ -31,8 +31,8 @@ def production_files(root):
 
 
 def compile_flags(root):
-    """{source path: what a parser needs of its flags}, from the release preset's compile_commands.json."""
-    database = json.loads((root / "build/release/compile_commands.json").read_text(encoding="utf-8"))
+    """{source path: what a parser needs of its flags}, from the preset `separate`'s compile_commands.json."""
+    database = json.loads((root / "build/separate/compile_commands.json").read_text(encoding="utf-8"))
     flags = {}
     for entry in database:
         words = shlex.split(entry["command"])
@@ -53,7 +53,7 @@ def find(root):
         if path.suffix != ".cc":
             continue
         if path not in flags:
-            raise BuildFailed(f"{name} is not in build/release/compile_commands.json: configure the release preset")
+            raise BuildFailed(f"{name} is not in build/separate/compile_commands.json: configure the preset `separate`")
         errors = finder.parse(path, flags[path])
         if errors:
             raise BuildFailed(f"{name} does not parse:\n  " + "\n  ".join(errors[:5]))
@@ -100,22 +100,22 @@ def write_if_changed(path, data):
 
 class Tree:
     """build/mutants: src, the mutated files of the model alone, and a ninja build that compiles them and whatever
-    includes them, and links the rest from the release preset's build."""
+    includes them, and links the rest from the preset `separate`'s build."""
 
     def __init__(self, root, folder):
         self.root = root
         self.folder = folder
         self.source = folder / "src"
-        self.release = root / "build/release"
+        self.build = root / "build/separate"
         self.program = folder / "skidproof"
         self.unit_tests = [folder / name for name in UNIT_TESTS]
         self.rejected = set()  # first numbers of sites that do not compile
 
     def ninja(self, *words):
-        return run(["ninja", "-C", self.release, *words])
+        return run(["ninja", "-C", self.build, *words])
 
     def concerned(self):
-        """Objects of the release build, among those of our programs, that saw a file of the model."""
+        """Objects of the `separate` build, among those of our programs, that saw a file of the model."""
         objects, name = set(), ""
         for line in self.ninja("-t", "deps").splitlines():
             if line and not line.startswith(" "):
@@ -126,7 +126,7 @@ class Tree:
 
     def plan(self):
         """Writes build.ninja: how the programs come about with the mutated files in place of the model's."""
-        database = json.loads((self.release / "compile_commands.json").read_text(encoding="utf-8"))
+        database = json.loads((self.build / "compile_commands.json").read_text(encoding="utf-8"))
         by_output = {output_of(entry): entry for entry in database}
         concerned = self.concerned()
         lines = ["rule compile", "  command = $in_words -MD -MF $out.d -o $out -c $in", "  depfile = $out.d",
@@ -159,7 +159,7 @@ class Tree:
                     inputs.append(object_of(word))
                     linked.append(inputs[-1])
                 elif word in objects or word in archives:
-                    inputs.append(str(self.release / word))
+                    inputs.append(str(self.build / word))
                     linked.append(inputs[-1])
                 else:
                     linked.append(word)
@@ -173,7 +173,7 @@ class Tree:
         write_if_changed(self.folder / "build.ninja", ("\n".join(lines) + "\n").encode())
 
     def compiler_words(self, entry):
-        """The release build's command without its files: the mutated folder comes first among those searched, and
+        """The `separate` build's command without its files: the mutated folder comes first among those searched, and
         warnings are off, since the compiler has a lot to say about mutants. Nothing is precompiled: that would be
         read before the switch."""
         kept, skipped = [], False
@@ -203,7 +203,7 @@ class Tree:
 
     def compile(self, finder, numbers, jobs, say):
         """Builds; sites that do not compile are taken out, a few times over."""
-        run(["cmake", "--build", self.release, "--target", "skidproof", *UNIT_TESTS, "-j", str(jobs)])
+        run(["cmake", "--build", self.build, "--target", "skidproof", *UNIT_TESTS, "-j", str(jobs)])
         self.write(finder, numbers)
         self.plan()
         for attempt in range(ATTEMPTS):

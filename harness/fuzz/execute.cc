@@ -27,7 +27,8 @@ constexpr size_t kFront = kPage;
 constexpr size_t kBehind = 4096;
 constexpr std::byte kFill{0xA5};
 
-Violation violation(Check check, const Clause& clause, std::string expected, std::string seen) {
+Violation violation_anywhere(Check check, const Clause& clause, std::string expected,
+                             std::string seen) {
   return {.check = check,
           .clause = &clause,
           .step = 0,
@@ -134,18 +135,20 @@ Execution::Finding Execution::check_enumeration() {
   const bool fewer = gp == uarch_.gp_counters;
   const bool more = gp == uarch_.gp_counters_alone && !machine_.identity().sibling_thread;
   if (!fewer && !more) {
-    return violation(Check::kAccess, clause::M1, fmt::format("{} counters", uarch_.gp_counters),
-                     fmt::format("CPUID.0AH reports {}", gp));
+    return violation_anywhere(Check::kAccess, clause::M1,
+                              fmt::format("{} counters", uarch_.gp_counters),
+                              fmt::format("CPUID.0AH reports {}", gp));
   }
   if ((leaf.edx & 0x1F) != uarch_.fixed_counters) {
-    return violation(Check::kAccess, clause::M3,
-                     fmt::format("{} fixed counters", uarch_.fixed_counters),
-                     fmt::format("CPUID.0AH reports {}", leaf.edx & 0x1F));
+    return violation_anywhere(Check::kAccess, clause::M3,
+                              fmt::format("{} fixed counters", uarch_.fixed_counters),
+                              fmt::format("CPUID.0AH reports {}", leaf.edx & 0x1F));
   }
   const uint64_t misc = machine_.rdmsr(IA32_MISC_ENABLE).value_or(misc_enable::kPebsUnavailable);
   if ((misc & misc_enable::kPebsUnavailable) != 0) {
-    return violation(Check::kRegisters, clause::M25, "IA32_MISC_ENABLE[12] clear: PEBS is there",
-                     fmt::format("{:#x}", misc));
+    return violation_anywhere(Check::kRegisters, clause::M25,
+                              "IA32_MISC_ENABLE[12] clear: PEBS is there",
+                              fmt::format("{:#x}", misc));
   }
   return {};
 }
@@ -230,15 +233,15 @@ Execution::Finding Execution::compare(uint32_t msr) {
   const std::optional<uint64_t> expected = registers_.read(msr);
   const Expected<uint64_t> read = machine_.rdmsr(msr);
   if (expected.has_value() != read.has_value()) {
-    return violation(
+    return violation_anywhere(
         Check::kAccess, clause_of(msr, !expected.has_value()),
         fmt::format("RDMSR of {} {}", msr_name(msr), expected ? "to answer" : "to raise #GP"),
         expected ? "it raised #GP" : fmt::format("it gave {:#x}", *read));
   }
   if (!expected || *expected == *read) return {};
-  return violation(Check::kRegisters, clause_of(msr, false),
-                   fmt::format("{} to hold {:#x}", msr_name(msr), *expected),
-                   fmt::format("{:#x}", *read));
+  return violation_anywhere(Check::kRegisters, clause_of(msr, false),
+                            fmt::format("{} to hold {:#x}", msr_name(msr), *expected),
+                            fmt::format("{:#x}", *read));
 }
 
 Execution::Finding Execution::compare_all() {
@@ -257,7 +260,7 @@ Expected<Execution::Finding> Execution::compare_one_rdpmc(const CounterRead& rea
     return tl::make_unexpected(got.error());
   }
   if (got.has_value() == expected.has_value() && (!got || *got == *expected)) return Finding{};
-  return Finding(violation(
+  return Finding(violation_anywhere(
       Check::kAccess, clause::M32,
       fmt::format("RDPMC of {:#x} at CPL {}{} {}", read.index, read.ring == Ring::kUser ? 3 : 0,
                   read.cr4_pce ? "" : " with CR4.PCE clear",
@@ -294,10 +297,10 @@ Expected<Execution::Finding> Execution::write(uint32_t msr, uint64_t value) {
   ++tally_.writes;
   tally_.refused += !accepts;
   if (written.has_value() != accepts) {
-    return violation(Check::kAccess, clause_of(msr, !registers_.read(msr).has_value()),
-                     fmt::format("WRMSR of {:#x} to {} {}", value, msr_name(msr),
-                                 accepts ? "to be taken" : "to raise #GP"),
-                     accepts ? "it raised #GP" : "it was taken");
+    return violation_anywhere(Check::kAccess, clause_of(msr, !registers_.read(msr).has_value()),
+                              fmt::format("WRMSR of {:#x} to {} {}", value, msr_name(msr),
+                                          accepts ? "to be taken" : "to raise #GP"),
+                              accepts ? "it raised #GP" : "it was taken");
   }
   if (accepts) {
     registers_.write(msr, value);
@@ -357,17 +360,18 @@ Execution::Finding Execution::check_memory(uint64_t before, uint64_t after) {
   const uint64_t maximum = base() + static_cast<uint64_t>(case_.ds.maximum);
   const bool sane = moved == 0 || (after > before && before >= base() && after <= maximum);
   if (!sane || !whole_records(before, after)) {
-    return violation(Check::kIndex, sane ? clause::D2 : clause::R48,
-                     "the PEBS index to move by whole records up to the maximum",
-                     fmt::format("it moved by {} bytes from {} with the maximum at {}",
-                                 static_cast<int64_t>(moved), static_cast<int64_t>(before - base()),
-                                 case_.ds.maximum));
+    return violation_anywhere(Check::kIndex, sane ? clause::D2 : clause::R48,
+                              "the PEBS index to move by whole records up to the maximum",
+                              fmt::format("it moved by {} bytes from {} with the maximum at {}",
+                                          static_cast<int64_t>(moved),
+                                          static_cast<int64_t>(before - base()), case_.ds.maximum));
   }
   std::memcpy(ds_image_.data() + uarch_.ds.pebs_index, &after, uarch_.ds.field_bytes);
   for (size_t i = 0; i < ds_image_.size(); ++i) {
     if (ds_image_[i] == ds_.host[i]) continue;
-    return violation(Check::kMemory, clause::D2, "no field of the DS area but the index to change",
-                     fmt::format("the byte at {:X}H did", i));
+    return violation_anywhere(Check::kMemory, clause::D2,
+                              "no field of the DS area but the index to change",
+                              fmt::format("the byte at {:X}H did", i));
   }
   const size_t first = moved == 0 ? 0 : before - buffer_.address;
   std::copy_n(buffer_.host.begin() + static_cast<ptrdiff_t>(first), moved,
@@ -376,7 +380,7 @@ Execution::Finding Execution::check_memory(uint64_t before, uint64_t after) {
   const auto differ =
       std::mismatch(buffer_image_.begin(), buffer_image_.end(), buffer_.host.begin()).first;
   const auto where = differ - buffer_image_.begin() - static_cast<ptrdiff_t>(kFront);
-  return violation(
+  return violation_anywhere(
       Check::kMemory, where >= case_.ds.maximum ? clause::R48 : clause::D2,
       "no byte outside the new records to change",
       fmt::format("the byte at {} of the buffer did; the maximum is {}", where, case_.ds.maximum));
@@ -403,8 +407,8 @@ Expected<Execution::Finding> Execution::run_program(const Step& step) {
   const uint64_t before = field(uarch_.ds.pebs_index);
   Expected<RunLog> log = machine_.run(program_, plan_of(step));
   if (!log && log.error().code == ErrorCode::kGeneralProtection) {
-    return violation(Check::kAccess, clause::M12, "the run's registers to be taken",
-                     log.error().message);
+    return violation_anywhere(Check::kAccess, clause::M12, "the run's registers to be taken",
+                              log.error().message);
   }
   if (!log) return tl::make_unexpected(log.error());
   const Trace* trace = SKIDPROOF_TRY(tracer_.run(step.iterations));

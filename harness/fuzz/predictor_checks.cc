@@ -15,7 +15,7 @@ using namespace arch;
 
 namespace {
 
-constexpr size_t kRsp = static_cast<size_t>(Gpr::kRsp);
+constexpr size_t kStackPointer = static_cast<size_t>(Gpr::kRsp);
 
 constexpr const char* kRegisterNames[kGprs] = {"RAX", "RCX", "RDX", "RBX", "RSP", "RBP",
                                                "RSI", "RDI", "R8",  "R9",  "R10", "R11",
@@ -67,7 +67,7 @@ std::string Predictor::record_text(size_t k) const {
 
 // Where an access to the machine's own stack went, by the RSP of the records.
 uint64_t Predictor::address(const DataAccess& access) const {
-  return access.address + (access.stack ? frame_[kRsp] : 0);
+  return access.address + (access.stack ? frame_[kStackPointer] : 0);
 }
 
 std::optional<Violation> Predictor::misplaced(size_t k) const {
@@ -80,7 +80,7 @@ std::optional<Violation> Predictor::misplaced(size_t k) const {
     if (state.next_ip == 0 ? !outside(record.ip()) : record.ip() != state.next_ip) continue;
     size_t differences = ((record.flags() ^ state.flags) & kStatusFlags) != 0;
     for (size_t r = 0; r < kGprs; ++r) {
-      if (r != kRsp && defined_[r]) {
+      if (r != kStackPointer && defined_[r]) {
         differences += record.gpr(static_cast<Gpr>(r)) != state.gpr[r];
       }
     }
@@ -103,10 +103,10 @@ std::optional<Violation> Predictor::misplaced(size_t k) const {
   };
   for (size_t r = 0; r < kGprs; ++r) {
     const uint64_t value = record.gpr(static_cast<Gpr>(r));
-    if (r != kRsp && defined_[r] && value != nearest->gpr[r]) {
+    if (r != kStackPointer && defined_[r] && value != nearest->gpr[r]) {
       differ(kRegisterNames[r], nearest->gpr[r], value);
-    } else if (!place_.empty() && (r == kRsp || !defined_[r])) {
-      const uint64_t should = frame_[r] + (r == kRsp ? nearest->gpr[r] : 0);
+    } else if (!place_.empty() && (r == kStackPointer || !defined_[r])) {
+      const uint64_t should = frame_[r] + (r == kStackPointer ? nearest->gpr[r] : 0);
       if (value != should) differ(kRegisterNames[r], should, value);
     }
   }

@@ -24,8 +24,8 @@ namespace {
 constexpr uint64_t kPairs = 16;
 // The fewest ticks of a dozen runs of each in every sample, in turns: the gain is a sixth of a
 // cycle, and anything less drowns in the spread.
-constexpr unsigned kTries = 12;
-constexpr double kRunNs = 15e3;
+constexpr unsigned kPairTries = 12;
+constexpr double kPairNs = 15e3;
 
 constexpr std::array kFirsts = {"cmp", "test", "and", "add", "sub", "inc", "dec", "or"};
 // Both of a family; R65 to R69 speak of families, so a quick look at the first of each is enough.
@@ -83,12 +83,12 @@ bool choose_direction(Pair& pair) {
   return false;
 }
 
-Expected<void> take_sample(const Workbench& bench, const Workpiece& together,
+Expected<void> sample_pair(const Workbench& bench, const Workpiece& together,
                            const Workpiece& apart, uint64_t iterations, Gains& gains) {
   const double before = core_cycles_per_tick();
   double best_together = INFINITY, best_apart = INFINITY;
   Noise noise;
-  for (unsigned i = 0; i < kTries; ++i) {
+  for (unsigned i = 0; i < kPairTries; ++i) {
     const RunLog a = SKIDPROOF_TRY(bench.run(together, iterations));
     const RunLog b = SKIDPROOF_TRY(bench.run(apart, iterations));
     best_together = std::min(best_together, static_cast<double>(a.tsc));
@@ -119,10 +119,10 @@ Expected<void> measure_pair(Workbench& bench, const Pair& pair) {
   const Workpiece together = SKIDPROOF_TRY(bench.prepare("fused_branch", pair.parameters(false)));
   const Workpiece apart = SKIDPROOF_TRY(bench.prepare("fused_branch", pair.parameters(true)));
   const auto some = [&](uint64_t count) { return bench.run(apart, count); };
-  const uint64_t iterations = SKIDPROOF_TRY(iterations_for(bench, kRunNs, some));
+  const uint64_t iterations = SKIDPROOF_TRY(iterations_for(bench, kPairNs, some));
   Gains gains;
   for (unsigned i = 0; i < bench.repetitions(); ++i) {
-    SKIDPROOF_CHECK(take_sample(bench, together, apart, iterations, gains));
+    SKIDPROOF_CHECK(sample_pair(bench, together, apart, iterations, gains));
   }
   Measurement gain = median_measurement("fusion.gain", "cycles", gains.saved,
                                         {{"pair", pair.name()},

@@ -13,19 +13,19 @@ namespace skidproof {
 namespace {
 
 constexpr uint64_t kLine = 64;
-constexpr uint64_t kUnroll = 16;
+constexpr uint64_t kChaseUnroll = 16;
 // Working sets up to this are all alive at once and sampled in turns; larger ones one size at a
 // time.
 constexpr uint64_t kTogether = uint64_t{16} << 20;
 // Before each sample the working set is walked once, as far as this: beyond, it fits in no cache
 // that a walk could warm.
 constexpr uint64_t kMostWarmingLoads = 256 << 10;
-constexpr double kRunNs = 3e5;
+constexpr double kChaseNs = 3e5;
 // Up to about here a core's own caches answer. What disturbs them (a sibling thread, of another
 // guest too) comes and goes, so that more short runs find a quiet one.
 constexpr uint64_t kPrivate = uint64_t{2} << 20;
 
-struct Point {
+struct Footprint {
   uint64_t bytes = 0;
   bool huge = false;
   Workpiece piece;
@@ -39,7 +39,7 @@ std::string size_text(uint64_t bytes) {
   return fmt::format("{} KiB", static_cast<double>(bytes) / 1024);
 }
 
-std::vector<uint64_t> default_sizes(bool quick) {
+std::vector<uint64_t> default_footprints(bool quick) {
   std::vector<uint64_t> sizes;
   const uint64_t largest = uint64_t{quick ? 64u : 256u} << 20;
   for (uint64_t bytes = 4096; bytes <= largest; bytes *= 2) {
@@ -51,20 +51,20 @@ std::vector<uint64_t> default_sizes(bool quick) {
 
 // Walks on from where the last run stopped: from the start again, a short walk through a large set
 // would only meet what the last one left in the caches. The result of a chase is its next pointer.
-Expected<RunLog> walk(const Workbench& bench, Point& point, uint64_t iterations) {
+Expected<RunLog> walk(const Workbench& bench, Footprint& point, uint64_t iterations) {
   const RunLog log = SKIDPROOF_TRY(bench.run(point.piece, iterations));
   point.piece.program.data_address = log.result;
   point.piece.program.data_bytes = sizeof(uint64_t);
   return log;
 }
 
-Expected<void> warm(const Workbench& bench, Point& point) {
+Expected<void> warm(const Workbench& bench, Footprint& point) {
   const uint64_t loads = std::min(point.bytes / kLine, kMostWarmingLoads);
-  SKIDPROOF_CHECK(walk(bench, point, loads / kUnroll + 1));
+  SKIDPROOF_CHECK(walk(bench, point, loads / kChaseUnroll + 1));
   return {};
 }
 
-Expected<Point> make_point(const Workbench& bench, uint64_t bytes, bool huge) {
+Expected<Footprint> make_footprint(const Workbench& bench, uint64_t bytes, bool huge) {
   const Memory memory = SKIDPROOF_TRY(bench.allocate(bytes, huge));
   if (huge && !memory.huge_pages) {
     return fail(ErrorCode::kNotAvailable,
@@ -72,28 +72,28 @@ Expected<Point> make_point(const Workbench& bench, uint64_t bytes, bool huge) {
                 "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled; echo 1 > "
                 "/proc/sys/vm/compact_memory");
   }
-  Point point{.bytes = bytes, .huge = huge};
+  Footprint point{.bytes = bytes, .huge = huge};
   point.piece = SKIDPROOF_TRY(bench.prepare(
-      "pointer_chase", fmt::format("bytes={},granularity={},unroll={}", bytes, kLine, kUnroll),
+      "pointer_chase", fmt::format("bytes={},granularity={},unroll={}", bytes, kLine, kChaseUnroll),
       memory));
   SKIDPROOF_CHECK(warm(bench, point));
   const auto some = [&](uint64_t iterations) { return walk(bench, point, iterations); };
-  point.iterations = SKIDPROOF_TRY(iterations_for(bench, kRunNs, some));
+  point.iterations = SKIDPROOF_TRY(iterations_for(bench, kChaseNs, some));
   return point;
 }
 
-Expected<void> take_sample(const Workbench& bench, Point& point) {
+Expected<void> sample_chase(const Workbench& bench, Footprint& point) {
   SKIDPROOF_CHECK(warm(bench, point));
   const Sample sample = SKIDPROOF_TRY(bench.sample(
       point.bytes <= kPrivate ? 10 : 5, [&] { return walk(bench, point, point.iterations); }));
-  const auto loads = static_cast<double>(point.iterations * kUnroll);
+  const auto loads = static_cast<double>(point.iterations * kChaseUnroll);
   point.ns.push_back(sample.ns / loads);
   point.cycles.push_back(sample.cycles / loads);
   point.noise = point.noise + sample.noise;
   return {};
 }
 
-void emit(const Workbench& bench, const Point& point) {
+void emit(const Workbench& bench, const Footprint& point) {
   const MeasurementParameters parameters = {{"bytes", point.bytes},
                                             {"page", point.huge ? "2MiB" : "4KiB"}};
   bench.emit(median_measurement("memory.latency", "ns", point.ns, parameters, point.noise));
@@ -103,11 +103,11 @@ void emit(const Workbench& bench, const Point& point) {
 // Samples these sizes, on both kinds of page, in turns.
 Expected<void> measure_together(Workbench& bench, const std::vector<uint64_t>& sizes, double from,
                                 double to) {
-  std::vector<Point> points;
+  std::vector<Footprint> points;
   for (uint64_t bytes : sizes) {
     for (bool huge : {false, true}) {
       if (bench.cancelled()) return {};
-      auto point = make_point(bench, bytes, huge);
+      auto point = make_footprint(bench, bytes, huge);
       if (!point) {
         bench.problem(point.error());
         continue;
@@ -117,14 +117,14 @@ Expected<void> measure_together(Workbench& bench, const std::vector<uint64_t>& s
   }
   const unsigned repetitions = bench.repetitions();
   for (unsigned i = 0; i < repetitions; ++i) {
-    for (Point& point : points) {
+    for (Footprint& point : points) {
       if (bench.cancelled()) return {};
       bench.progress(from + (to - from) * i / repetitions,
                      fmt::format("latency, {}", size_text(point.bytes)));
-      SKIDPROOF_CHECK(take_sample(bench, point));
+      SKIDPROOF_CHECK(sample_chase(bench, point));
     }
   }
-  for (const Point& point : points) emit(bench, point);
+  for (const Footprint& point : points) emit(bench, point);
   return {};
 }
 
@@ -132,7 +132,7 @@ Expected<void> measure_together(Workbench& bench, const std::vector<uint64_t>& s
 
 Expected<void> characterize_latency(Workbench& bench) {
   std::vector<uint64_t> sizes = bench.options().latency_bytes;
-  if (sizes.empty()) sizes = default_sizes(bench.options().quick);
+  if (sizes.empty()) sizes = default_footprints(bench.options().quick);
   std::sort(sizes.begin(), sizes.end());
   const auto large = std::upper_bound(sizes.begin(), sizes.end(), kTogether);
   const auto groups = static_cast<double>(sizes.end() - large + 1);

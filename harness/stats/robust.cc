@@ -47,7 +47,7 @@ Tail symmetric_tail(size_t n, double tail) {
   return best;
 }
 
-Interval interval_of_sorted(const std::vector<double>& order, double confidence) {
+MedianInterval interval_of_sorted(const std::vector<double>& order, double confidence) {
   if (order.empty()) return {kNaN, kNaN, 0};
   const Tail tail = symmetric_tail(order.size(), (1 - confidence) / 2);
   return {order[tail.k - 1], order[order.size() - tail.k], std::max(0.0, 1 - 2 * tail.probability)};
@@ -71,7 +71,7 @@ double median_absolute_deviation(std::span<const double> values) {
   return median(distances);
 }
 
-Interval median_interval(std::span<const double> values, double confidence) {
+MedianInterval median_interval(std::span<const double> values, double confidence) {
   return interval_of_sorted(sorted(values), confidence);
 }
 

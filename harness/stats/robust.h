@@ -25,7 +25,7 @@ double quantile(std::span<const double> values, double p);
 double median_absolute_deviation(std::span<const double> values);
 
 // An interval that holds the true median with at least the probability `coverage`.
-struct Interval {
+struct MedianInterval {
   double low = 0;
   double high = 0;
   double coverage = 0;  // what these order statistics really guarantee
@@ -34,7 +34,7 @@ struct Interval {
 // The distribution-free interval between two order statistics (David and Nagaraja, "Order
 // Statistics", 3rd ed., 7.1): the narrowest symmetric one whose coverage reaches `confidence`. A
 // sample too small for that (fewer than 6 values at 0.95) gives its extremes and their coverage.
-Interval median_interval(std::span<const double> values, double confidence = 0.95);
+MedianInterval median_interval(std::span<const double> values, double confidence = 0.95);
 
 // Everything that a report says about one sample.
 struct Summary {
@@ -43,7 +43,7 @@ struct Summary {
   double median = 0;
   double maximum = 0;
   double mad = 0;
-  Interval interval;
+  MedianInterval interval;
 };
 Summary summarize(std::span<const double> values, double confidence = 0.95);
 

@@ -57,7 +57,7 @@ TEST(MedianInterval, TakesTheTabulatedOrderStatistics) {
                          Row{20, 6, 15, 0.9586105346679688}, Row{25, 8, 18, 0.9567147493362427}}) {
     Values values;
     for (size_t i = row.n; i > 0; --i) values.push_back(static_cast<double>(i));
-    const Interval interval = median_interval(values);
+    const MedianInterval interval = median_interval(values);
     EXPECT_EQ(interval.low, row.low) << row.n;
     EXPECT_EQ(interval.high, row.high) << row.n;
     EXPECT_NEAR(interval.coverage, row.coverage, 1e-12) << row.n;
@@ -65,7 +65,7 @@ TEST(MedianInterval, TakesTheTabulatedOrderStatistics) {
 }
 
 TEST(MedianInterval, OfATinySampleGivesItsExtremesAndSaysHowLittleTheyCover) {
-  const Interval interval = median_interval(Values{5, 3, 4});
+  const MedianInterval interval = median_interval(Values{5, 3, 4});
   EXPECT_EQ(interval.low, 3);
   EXPECT_EQ(interval.high, 5);
   EXPECT_DOUBLE_EQ(interval.coverage, 0.75);
@@ -80,7 +80,7 @@ TEST(MedianInterval, HoldsTheMedianAsOftenAsItSays) {
   for (int trial = 0; trial < kTrials; ++trial) {
     Values values;
     for (int i = 0; i < 25; ++i) values.push_back(static_cast<double>(random.next() >> 11));
-    const Interval interval = median_interval(values);
+    const MedianInterval interval = median_interval(values);
     coverage = interval.coverage;
     const double truth = static_cast<double>(uint64_t{1} << 52);
     held += interval.low <= truth && truth <= interval.high;
@@ -91,7 +91,7 @@ TEST(MedianInterval, HoldsTheMedianAsOftenAsItSays) {
 TEST(MedianInterval, OfALargeSampleIsNarrow) {
   Values values;
   for (int i = 1; i <= 100'000; ++i) values.push_back(i);
-  const Interval interval = median_interval(values);
+  const MedianInterval interval = median_interval(values);
   // Normal approximation: n/2 ± 1.96 · sqrt(n)/2 = 50,000 ± 310.
   EXPECT_NEAR(interval.low, 50'000 - 310, 3);
   EXPECT_NEAR(interval.high, 50'000 + 310, 3);

@@ -10,7 +10,7 @@
 namespace skidproof::stats {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
 // Both expansions need a few times sqrt(a) terms near x = a; this covers a far beyond 1e6.
 constexpr int kMostTerms = 100'000;
@@ -83,13 +83,13 @@ double q_by_fraction(double a, double x) {
 }  // namespace
 
 double gamma_p(double a, double x) {
-  if (!(a > 0) || !(x >= 0)) return kNaN;
+  if (!(a > 0) || !(x >= 0)) return kUndefined;
   if (std::isinf(x)) return 1;
   return x < a + 1 ? p_by_series(a, x) : 1 - q_by_fraction(a, x);
 }
 
 double gamma_q(double a, double x) {
-  if (!(a > 0) || !(x >= 0)) return kNaN;
+  if (!(a > 0) || !(x >= 0)) return kUndefined;
   if (std::isinf(x)) return 0;
   return x < a + 1 ? 1 - p_by_series(a, x) : q_by_fraction(a, x);
 }
@@ -99,7 +99,7 @@ double chi_square_tail(double statistic, double degrees) {
 }
 
 double kolmogorov_tail(double lambda) {
-  if (std::isnan(lambda)) return kNaN;
+  if (std::isnan(lambda)) return kUndefined;
   if (lambda <= 0) return 1;
   constexpr double kPi = std::numbers::pi;
   if (lambda < 1) {

@@ -198,8 +198,8 @@ TEST(Facts, WhatSandyBridgeAddsToWestmere) {
 
 // Tables 18-10, 18-11, 18-43, 18-54, and Intel's lists.
 TEST(Facts, RecordFormatsAndCountersByGeneration) {
-  using Row = std::tuple<const Microarch*, unsigned, unsigned, unsigned, unsigned, unsigned>;
-  const std::vector<Row> rows = {
+  using FormatRow = std::tuple<const Microarch*, unsigned, unsigned, unsigned, unsigned, unsigned>;
+  const std::vector<FormatRow> rows = {
       // format, version, PEBS on PMCn, on fixed counters, load latency
       {&kCore2, 0, 2, 0x01, 0, 0},           {&kNehalem, 1, 3, 0x0F, 0, 0x08},
       {&kHaswell, 2, 3, 0x0F, 0, 0x08},      {&kBroadwell, 2, 3, 0x0F, 0, 0x08},
@@ -442,7 +442,7 @@ TEST(Events, CoreTwoAndSkylakeTables) {
   EXPECT_EQ(kSkylake.event("INST_RETIRED.TOTAL_CYCLES_PS")->cmask, 10);
 }
 
-// Row counts of the published lists, the load latency event added, and the seven architectural
+// FormatRow counts of the published lists, the load latency event added, and the seven architectural
 // events.
 TEST(Events, NothingElseIsListed) {
   EXPECT_EQ(kNehalem.events.size(), 39U + 1 + 7);

@@ -17,9 +17,9 @@ namespace skidproof::lab {
 namespace {
 
 using namespace arch;
-using Kind = JournalEntry::Kind;
+using EntryKind = JournalEntry::Kind;
 
-constexpr uint64_t kDriver = 0xFFFF'FFFF'C000'0000, kBlock = 0x4000'0001'0000;
+constexpr uint64_t kDriverPage = 0xFFFF'FFFF'C000'0000, kBlock = 0x4000'0001'0000;
 
 // Everywhere the same bytes.
 class Nops final : public engines::CodeMemory {
@@ -47,9 +47,9 @@ TEST(Journal, ReadsBackWhatWasWritten) {
          {.address = 0x2000, .bytes = 4, .load = true, .store = true}}};
     model::Registers after;
     after.gpr[5] = 55;
-    after.ip = kDriver + 1;
-    writer->executed({.ip = kDriver,
-                      .next_ip = kDriver + 1,
+    after.ip = kDriverPage + 1;
+    writer->executed({.ip = kDriverPage,
+                      .next_ip = kDriverPage + 1,
                       .taken = true,
                       .repetitions = 3,
                       .accesses = accesses},
@@ -63,13 +63,13 @@ TEST(Journal, ReadsBackWhatWasWritten) {
   EXPECT_TRUE(journals[1].entries.empty());
   const std::vector<JournalEntry>& entries = journals[0].entries;
   ASSERT_EQ(entries.size(), 4u);
-  EXPECT_EQ(entries[0].kind, Kind::kWrite);
+  EXPECT_EQ(entries[0].kind, EntryKind::kWrite);
   EXPECT_EQ(entries[0].msr, IA32_PERF_GLOBAL_CTRL);
-  EXPECT_EQ(entries[1].kind, Kind::kWatching);
+  EXPECT_EQ(entries[1].kind, EntryKind::kWatching);
   EXPECT_EQ(entries[1].value, 1000u);
-  EXPECT_EQ(entries[2].kind, Kind::kLvt);
-  EXPECT_EQ(entries[3].kind, Kind::kInstruction);
-  EXPECT_EQ(entries[3].executed.ip, kDriver);
+  EXPECT_EQ(entries[2].kind, EntryKind::kLvt);
+  EXPECT_EQ(entries[3].kind, EntryKind::kInstruction);
+  EXPECT_EQ(entries[3].executed.ip, kDriverPage);
   EXPECT_TRUE(entries[3].executed.taken);
   EXPECT_EQ(entries[3].executed.repetitions, 3u);
   ASSERT_EQ(entries[3].accesses.size(), 2u);
@@ -77,9 +77,9 @@ TEST(Journal, ReadsBackWhatWasWritten) {
   EXPECT_TRUE(entries[3].accesses[1].store);
   EXPECT_FALSE(entries[3].accesses[0].store);
   EXPECT_EQ(entries[3].after.gpr[5], 55u);
-  EXPECT_EQ(entries[3].after.ip, kDriver + 1);
-  ASSERT_EQ(journals[0].code->count(kDriver), 1u);
-  EXPECT_EQ(journals[0].code->at(kDriver)[17], std::byte{0x90});
+  EXPECT_EQ(entries[3].after.ip, kDriverPage + 1);
+  ASSERT_EQ(journals[0].code->count(kDriverPage), 1u);
+  EXPECT_EQ(journals[0].code->at(kDriverPage)[17], std::byte{0x90});
 }
 
 TEST(Journal, AFileThatEndsInTheMiddleIsAnError) {
@@ -97,17 +97,17 @@ struct Driver {
   Journal journal;
   CodePages pages;
 
-  Driver() { pages[kDriver].fill(std::byte{0x90}); }
+  Driver() { pages[kDriverPage].fill(std::byte{0x90}); }
   void write(uint32_t msr, uint64_t value) {
     JournalEntry entry;
-    entry.kind = Kind::kWrite;
+    entry.kind = EntryKind::kWrite;
     entry.msr = msr;
     entry.value = value;
     journal.entries.push_back(entry);
   }
   void watching(uint64_t tsc) {
     JournalEntry entry;
-    entry.kind = Kind::kWatching;
+    entry.kind = EntryKind::kWatching;
     entry.value = tsc;
     journal.entries.push_back(entry);
   }
@@ -115,25 +115,25 @@ struct Driver {
   void execute(uint64_t nops, uint64_t to) {
     for (uint64_t n = 0; n < nops; ++n) {
       JournalEntry entry;
-      entry.kind = Kind::kInstruction;
-      entry.executed = {.ip = kDriver + n, .next_ip = n + 1 < nops ? kDriver + n + 1 : to};
+      entry.kind = EntryKind::kInstruction;
+      entry.executed = {.ip = kDriverPage + n, .next_ip = n + 1 < nops ? kDriverPage + n + 1 : to};
       journal.entries.push_back(entry);
     }
   }
 };
 
-struct Outcome {
+struct JournalOutcome {
   Expected<SessionRun> run = fail(ErrorCode::kInternal, "");
   uint64_t code = 0;
 };
 
 // A hundred NOPs under instructions counted by fixed counter 0, on the machine that this driver makes.
-Outcome run_under(Driver driver, FixedSetup counter) {
+JournalOutcome run_under(Driver driver, FixedSetup counter) {
   driver.journal.code = std::make_shared<const CodePages>(driver.pages);
   auto there = std::make_shared<engines::Circumstances>();
   there->blocks = {kBlock, kBlock + (1 << 20), kBlock + (2 << 20)};
   there->stack_top = kBlock - 64;
-  there->return_address = kDriver + 0x100;
+  there->return_address = kDriverPage + 0x100;
   there->driver = std::move(driver.journal);
   auto made =
       engines::make_model_machine(**find_microarch("sandy-bridge"),
@@ -146,7 +146,7 @@ Outcome run_under(Driver driver, FixedSetup counter) {
   program.code.assign(100, std::byte{0x90});
   program.code.push_back(std::byte{0xC3});
   program.code_address = program.entry = program.data_address = code.address;
-  Outcome outcome;
+  JournalOutcome outcome;
   outcome.code = code.address;
   auto session = Session::open(*machine, {.counters = {}, .fixed = {counter}});
   outcome.run = session ? session->run(program, 1) : tl::make_unexpected(session.error());
@@ -158,9 +158,9 @@ TEST(Circumstances, TheDriversInstructionsCountAndMemoryStandsWhereItStood) {
   driver.write(IA32_PERF_GLOBAL_CTRL, bit(32));
   driver.watching(5000);
   driver.execute(4, kBlock);
-  driver.execute(3, kDriver + 3);
+  driver.execute(3, kDriverPage + 3);
   driver.write(IA32_PERF_GLOBAL_CTRL, 0);
-  const Outcome outcome = run_under(driver, {.counter = 0});
+  const JournalOutcome outcome = run_under(driver, {.counter = 0});
   EXPECT_EQ(outcome.code, kBlock);
   ASSERT_TRUE(outcome.run) << outcome.run.error().message;
   EXPECT_EQ(outcome.run->fixed.at(0), 4u + 101 + 3);
@@ -173,7 +173,7 @@ TEST(Circumstances, AnInterruptIsHandledAsTheDriverDidIt) {
   alone.write(IA32_PERF_GLOBAL_CTRL, bit(32));
   alone.watching(5000);
   alone.execute(4, kBlock);
-  const Outcome refused = run_under(alone, counter);
+  const JournalOutcome refused = run_under(alone, counter);
   ASSERT_FALSE(refused.run);
   EXPECT_NE(refused.run.error().message.find("where the lab's driver was not"), std::string::npos);
 
@@ -181,15 +181,15 @@ TEST(Circumstances, AnInterruptIsHandledAsTheDriverDidIt) {
   uint64_t counted = 0;
   for (uint64_t ip = kBlock + 50; ip < kBlock + 100 && counted == 0; ++ip) {
     Driver driver = alone;
-    driver.execute(5, kDriver + 5);
+    driver.execute(5, kDriverPage + 5);
     driver.write(IA32_PERF_GLOBAL_CTRL, 0);
     driver.write(IA32_PERF_GLOBAL_OVF_CTRL, bit(32));
     driver.write(IA32_PERF_GLOBAL_CTRL, bit(32));
     driver.watching(9000);
     driver.execute(2, ip);
-    driver.execute(3, kDriver + 3);
+    driver.execute(3, kDriverPage + 3);
     driver.write(IA32_PERF_GLOBAL_CTRL, 0);
-    const Outcome outcome = run_under(driver, counter);
+    const JournalOutcome outcome = run_under(driver, counter);
     if (!outcome.run) continue;
     ASSERT_EQ(outcome.run->log.pmis.size(), 1u);
     if (outcome.run->log.pmis[0].ip != ip) continue;

@@ -213,7 +213,7 @@ struct Case {
 };
 
 // What a case leaves behind.
-struct Outcome {
+struct LabOutcome {
   std::vector<std::byte> records;  // and the DS area
   bool sampled = false;
   std::vector<uint64_t> counters, fixed;
@@ -251,8 +251,8 @@ Case make_case(Machine& machine, uint64_t seed, Random& random) {
   return c;
 }
 
-Outcome outcome_of(Machine& machine, const Case& c) {
-  Outcome o;
+LabOutcome outcome_of(Machine& machine, const Case& c) {
+  LabOutcome o;
   auto session = Session::open(machine, c.plan);
   if (!session) {
     o.error = session.error().message;
@@ -280,7 +280,7 @@ Outcome outcome_of(Machine& machine, const Case& c) {
   return o;
 }
 
-std::string first_difference(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+std::string first_differing(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
   if (a.size() != b.size()) return fmt::format("{} bytes instead of {}", a.size(), b.size());
   const auto [x, y] = std::mismatch(a.begin(), a.end(), b.begin());
   return x == a.end() ? "" : fmt::format("at {} of {}", x - a.begin(), a.size());
@@ -300,12 +300,12 @@ TEST_P(LabProcessorOn, LeavesTheRecordsOfTheModelMachine) {
                                       .sibling_thread = true};
     LabMachine lab(*model, configuration);
     Random for_model(seed), for_lab(seed);
-    const Outcome known = outcome_of(*model, make_case(*model, seed, for_model));
-    const Outcome seen = outcome_of(lab, make_case(lab, seed, for_lab));
+    const LabOutcome known = outcome_of(*model, make_case(*model, seed, for_model));
+    const LabOutcome seen = outcome_of(lab, make_case(lab, seed, for_lab));
     EXPECT_EQ(seen.error.empty(), known.error.empty()) << seen.error << known.error;
     if (lab.late_interrupts() > 0) continue;
     EXPECT_EQ(seen.interrupted_at, known.interrupted_at);
-    EXPECT_EQ(first_difference(seen.records, known.records), std::string());
+    EXPECT_EQ(first_differing(seen.records, known.records), std::string());
     EXPECT_EQ(seen.counters, known.counters);
     EXPECT_EQ(seen.fixed, known.fixed);
     EXPECT_EQ(seen.status, known.status);
@@ -341,8 +341,8 @@ TEST(LabProcessor, NoInterruptComesBetweenTheHalvesOfAFusedPair) {
     auto model = engines::make_model_machine(row, {.sibling_thread = true}).value();
     LabMachine lab(
         *model, {.microarch = &row, .behaviour = model::behaviour_of(row), .sibling_thread = true});
-    const Outcome known = outcome_of(*model, fused_case(*model, period));
-    const Outcome seen = outcome_of(lab, fused_case(lab, period));
+    const LabOutcome known = outcome_of(*model, fused_case(*model, period));
+    const LabOutcome seen = outcome_of(lab, fused_case(lab, period));
     EXPECT_FALSE(known.interrupted_at.empty());
     EXPECT_EQ(seen.interrupted_at, known.interrupted_at);
     held += lab.held();

@@ -13,7 +13,7 @@ namespace {
 
 using arch::Signal;
 
-constexpr uint64_t kBase = 0xffff'8880'0000'0000;
+constexpr uint64_t kSomewhere = 0xffff'8880'0000'0000;
 
 // One access as an engine makes it: skipped when it is quick.
 struct Driver {
@@ -74,7 +74,7 @@ struct Driver {
 // Loads one word of each line of a block, `passes` times, chasing.
 void walk(Driver& d, uint64_t bytes, int passes) {
   for (int pass = 0; pass < passes; ++pass) {
-    for (uint64_t at = 0; at < bytes; at += 64) d.load(kBase + at, 8, true);
+    for (uint64_t at = 0; at < bytes; at += 64) d.load(kSomewhere + at, 8, true);
   }
 }
 
@@ -98,8 +98,9 @@ TEST(Core, EveryLoadHasExactlyOneSource) {
   Driver d;
   Random random(3);
   for (int n = 0; n < 50'000; ++n) {
-    d.load(kBase + random.below(random.chance(1, 2) ? 1 << 14 : 1 << 26), 8, random.chance(1, 2));
-    if (random.chance(1, 4)) d.store(kBase + random.below(1 << 20));
+    d.load(kSomewhere + random.below(random.chance(1, 2) ? 1 << 14 : 1 << 26), 8,
+           random.chance(1, 2));
+    if (random.chance(1, 4)) d.store(kSomewhere + random.below(1 << 20));
   }
   d.settle();
   const auto& t = d.core.totals();
@@ -115,47 +116,48 @@ TEST(Core, EveryLoadHasExactlyOneSource) {
 TEST(Core, AChaseStallsForTheWholeLatencyAndOtherLoadsForAQuarter) {
   arch::CacheGeometry g;
   Driver chase, stream;
-  chase.load(kBase);  // the page is known from here on
-  stream.load(kBase);
+  chase.load(kSomewhere);  // the page is known from here on
+  stream.load(kSomewhere);
   chase.clock = stream.clock = 10'000;
-  EXPECT_EQ(chase.load(kBase + 128, 8, true), (g.memory_latency - g.l1_latency) * g.retire_width);
-  EXPECT_EQ(stream.load(kBase + 128), (g.memory_latency - g.l1_latency) * g.retire_width / 4);
+  EXPECT_EQ(chase.load(kSomewhere + 128, 8, true),
+            (g.memory_latency - g.l1_latency) * g.retire_width);
+  EXPECT_EQ(stream.load(kSomewhere + 128), (g.memory_latency - g.l1_latency) * g.retire_width / 4);
 }
 
 TEST(Core, ALineOnItsWayIsAFillBufferHitUntilItArrives) {
   Driver d;
-  d.load(kBase);
+  d.load(kSomewhere);
   d.clock = 10'000;
-  d.load(kBase + 64);
-  EXPECT_FALSE(d.core.load_is_quick(kBase + 64, 8));
-  EXPECT_TRUE(d.core.store_is_quick(kBase + 64, 8)) << "a store does not wait for it";
+  d.load(kSomewhere + 64);
+  EXPECT_FALSE(d.core.load_is_quick(kSomewhere + 64, 8));
+  EXPECT_TRUE(d.core.store_is_quick(kSomewhere + 64, 8)) << "a store does not wait for it";
   d.gained(Signal::kLoadsFillBuffer);
-  d.load(kBase + 72);
+  d.load(kSomewhere + 72);
   EXPECT_EQ(d.gained(Signal::kLoadsFillBuffer), 1u);
   d.clock += 4 * 200;
-  d.load(kBase + 80);
+  d.load(kSomewhere + 80);
   EXPECT_EQ(d.gained(Signal::kLoadsFillBuffer), 0u);
-  EXPECT_TRUE(d.core.load_is_quick(kBase + 64, 8));
+  EXPECT_TRUE(d.core.load_is_quick(kSomewhere + 64, 8));
 }
 
 TEST(Core, TheEleventhMissWaitsForAFillBuffer) {
   Driver d;
-  d.load(kBase);
+  d.load(kSomewhere);
   d.clock = 10'000;
   uint64_t longest = 0;
-  for (uint64_t n = 1; n <= 10; ++n) longest = std::max(longest, d.store(kBase + 64 * n));
+  for (uint64_t n = 1; n <= 10; ++n) longest = std::max(longest, d.store(kSomewhere + 64 * n));
   EXPECT_EQ(longest, 0u);
-  EXPECT_GT(d.store(kBase + 64 * 11), 4u * 100);
+  EXPECT_GT(d.store(kSomewhere + 64 * 11), 4u * 100);
 }
 
 TEST(Core, SplitsAreCountedAndBoundedByOneSource) {
   Driver d;
-  d.load(kBase + 60);
+  d.load(kSomewhere + 60);
   EXPECT_EQ(d.gained(Signal::kSplitLoads), 1u);
   EXPECT_EQ(d.gained(Signal::kLoadsL3Miss), 1u);
-  d.store(kBase + 60);
+  d.store(kSomewhere + 60);
   EXPECT_EQ(d.gained(Signal::kSplitStores), 1u);
-  d.load(kBase + 4096 - 4);  // two pages
+  d.load(kSomewhere + 4096 - 4);  // two pages
   EXPECT_EQ(d.gained(Signal::kSplitLoads), 1u);
   EXPECT_EQ(d.gained(Signal::kStlbMissLoads), 2u);  // the first load's, and one for this
 }
@@ -167,7 +169,7 @@ TEST(Core, TranslationsAreMissedBeyondEachTlb) {
     Driver d;
     for (int pass = 0; pass < 3; ++pass) {
       if (pass == 2) d.gained(Signal::kStlbMissLoads);
-      for (uint64_t n = 0; n < pages; ++n) d.load(kBase + n * 4096 + n % 64 * 64);
+      for (uint64_t n = 0; n < pages; ++n) d.load(kSomewhere + n * 4096 + n % 64 * 64);
     }
     EXPECT_EQ(d.gained(Signal::kStlbMissLoads), pages <= g.stlb_entries ? 0 : pages);
   }
@@ -175,12 +177,12 @@ TEST(Core, TranslationsAreMissedBeyondEachTlb) {
 
 TEST(Core, ForgettingTranslationsMakesTheNextAccessWalk) {
   Driver d;
-  d.load(kBase);
-  d.load(kBase);
+  d.load(kSomewhere);
+  d.load(kSomewhere);
   d.gained(Signal::kStlbMissLoads);
   d.core.forget_translations();
-  EXPECT_FALSE(d.core.load_is_quick(kBase, 8));
-  d.load(kBase);
+  EXPECT_FALSE(d.core.load_is_quick(kSomewhere, 8));
+  d.load(kSomewhere);
   EXPECT_EQ(d.gained(Signal::kStlbMissLoads), 1u);
 }
 
@@ -188,7 +190,9 @@ TEST(Core, TheMostRecentPageOfEachTlbSetIsQuick) {
   const arch::CacheGeometry g;
   const uint64_t sets = g.dtlb_entries / g.dtlb_ways;
   Driver d(g);
-  auto word = [](uint64_t n) { return kBase + n * (4096 + 64); };  // lines of different sets, too
+  auto word = [](uint64_t n) {
+    return kSomewhere + n * (4096 + 64);
+  };  // lines of different sets, too
   for (int pass = 0; pass < 2; ++pass) {
     for (uint64_t n = 0; n < sets; ++n) d.load(word(n));
     d.clock += 10'000;
@@ -203,54 +207,54 @@ TEST(Core, TheMostRecentPageOfEachTlbSetIsQuick) {
 
 TEST(Core, ACheckedPageIsNeverQuick) {
   Driver d;
-  d.core.load(kBase, 8, 0, false, true);
-  d.core.load(kBase, 8, 5000, false, true);
-  EXPECT_FALSE(d.core.load_is_quick(kBase, 8));
-  EXPECT_FALSE(d.core.store_is_quick(kBase, 8));
+  d.core.load(kSomewhere, 8, 0, false, true);
+  d.core.load(kSomewhere, 8, 5000, false, true);
+  EXPECT_FALSE(d.core.load_is_quick(kSomewhere, 8));
+  EXPECT_FALSE(d.core.store_is_quick(kSomewhere, 8));
 }
 
 TEST(Core, AnAddressThatSharesTagBitsIsNotQuick) {
   Driver d;
-  d.load(kBase);
+  d.load(kSomewhere);
   d.clock += 10'000;
-  d.load(kBase);
-  ASSERT_TRUE(d.core.load_is_quick(kBase, 8));
+  d.load(kSomewhere);
+  ASSERT_TRUE(d.core.load_is_quick(kSomewhere, 8));
   for (unsigned bit = 37; bit < 64; ++bit) {
-    EXPECT_FALSE(d.core.load_is_quick(kBase ^ (uint64_t{1} << bit), 8)) << bit;
+    EXPECT_FALSE(d.core.load_is_quick(kSomewhere ^ (uint64_t{1} << bit), 8)) << bit;
   }
 }
 
 TEST(Core, NonTemporalStoresCombineInALineAndLeaveTheCaches) {
   Driver d;
-  d.load(kBase);
+  d.load(kSomewhere);
   d.clock += 10'000;
-  d.load(kBase);
-  ASSERT_TRUE(d.core.load_is_quick(kBase, 8));
-  d.stream(kBase);
-  EXPECT_TRUE(d.core.stream_is_quick(kBase + 8, 8));
-  EXPECT_FALSE(d.core.load_is_quick(kBase, 8));
+  d.load(kSomewhere);
+  ASSERT_TRUE(d.core.load_is_quick(kSomewhere, 8));
+  d.stream(kSomewhere);
+  EXPECT_TRUE(d.core.stream_is_quick(kSomewhere + 8, 8));
+  EXPECT_FALSE(d.core.load_is_quick(kSomewhere, 8));
   d.clock += 10'000;
   d.gained(Signal::kLoadsL3Miss);
-  d.load(kBase);
+  d.load(kSomewhere);
   EXPECT_EQ(d.gained(Signal::kLoadsL3Miss), 1u);
-  EXPECT_FALSE(d.core.stream_is_quick(kBase + 8, 8));  // the load took the line back
+  EXPECT_FALSE(d.core.stream_is_quick(kSomewhere + 8, 8));  // the load took the line back
 }
 
 TEST(Core, AFlushedLineComesFromMemoryAndItsNeighboursStay) {
   Driver d;
-  for (uint64_t at : {0, 64, 128}) d.load(kBase + at);
+  for (uint64_t at : {0, 64, 128}) d.load(kSomewhere + at);
   d.clock += 10'000;
-  for (uint64_t at : {0, 64, 128}) d.load(kBase + at);
-  d.core.flush(kBase + 64 + 63);
-  EXPECT_FALSE(d.core.load_is_quick(kBase + 64, 8));
-  EXPECT_TRUE(d.core.load_is_quick(kBase, 8));
-  EXPECT_TRUE(d.core.load_is_quick(kBase + 128, 8));
+  for (uint64_t at : {0, 64, 128}) d.load(kSomewhere + at);
+  d.core.flush(kSomewhere + 64 + 63);
+  EXPECT_FALSE(d.core.load_is_quick(kSomewhere + 64, 8));
+  EXPECT_TRUE(d.core.load_is_quick(kSomewhere, 8));
+  EXPECT_TRUE(d.core.load_is_quick(kSomewhere + 128, 8));
   d.gained(Signal::kLoadsL3Miss);
-  d.load(kBase + 64);
+  d.load(kSomewhere + 64);
   EXPECT_EQ(d.gained(Signal::kLoadsL3Miss), 1u);
-  d.stream(kBase + 256);
-  d.core.flush(kBase + 256);
-  EXPECT_FALSE(d.core.stream_is_quick(kBase + 264, 8));
+  d.stream(kSomewhere + 256);
+  d.core.flush(kSomewhere + 256);
+  EXPECT_FALSE(d.core.stream_is_quick(kSomewhere + 264, 8));
 }
 
 // Loads and stores alike, each line by itself; what L2 has the last level is not asked for.
@@ -258,16 +262,16 @@ TEST(Core, TheLastLevelIsAskedForWhatL2Lacks) {
   arch::CacheGeometry geometry;
   Driver d(geometry);
   const uint64_t lines = 2 * geometry.l2_bytes / 64;
-  for (uint64_t n = 0; n < lines; ++n) d.load(kBase + 64 * n);
+  for (uint64_t n = 0; n < lines; ++n) d.load(kSomewhere + 64 * n);
   EXPECT_EQ(d.gained(Signal::kLlcReferences), lines);
   EXPECT_EQ(d.gained(Signal::kLlcMisses), lines);
-  for (uint64_t n = 0; n < lines; ++n) d.load(kBase + 64 * n);
+  for (uint64_t n = 0; n < lines; ++n) d.load(kSomewhere + 64 * n);
   EXPECT_EQ(d.gained(Signal::kLlcReferences), lines);
   EXPECT_EQ(d.gained(Signal::kLlcMisses), 0u);
-  for (uint64_t n = lines - 16; n < lines; ++n) d.load(kBase + 64 * n);
+  for (uint64_t n = lines - 16; n < lines; ++n) d.load(kSomewhere + 64 * n);
   EXPECT_EQ(d.gained(Signal::kLlcReferences), 0u);
-  d.store(kBase + (uint64_t{1} << 30));
-  d.store(kBase + (uint64_t{2} << 30) + 60);  // two lines
+  d.store(kSomewhere + (uint64_t{1} << 30));
+  d.store(kSomewhere + (uint64_t{2} << 30) + 60);  // two lines
   EXPECT_EQ(d.gained(Signal::kLlcReferences), 3u);
   EXPECT_EQ(d.gained(Signal::kLlcMisses), 3u);
 }
@@ -279,21 +283,22 @@ TEST(Core, PrefetchesTheNextLineOfThePage) {
   constexpr uint64_t kLines = 4096 / 64;
   for (const uint64_t line : {uint64_t{0}, uint64_t{1}, kLines - 2, kLines - 1}) {
     Driver d(behaviour);
-    d.load(kBase + 64 * line);
-    d.load(kBase + 64 * (line + 1));
+    d.load(kSomewhere + 64 * line);
+    d.load(kSomewhere + 64 * (line + 1));
     EXPECT_EQ(d.gained(Signal::kLlcMisses), line == kLines - 1 ? 2u : 1u) << line;
-    d.load(kBase + 64 * (line + 1) + 8);
+    d.load(kSomewhere + 64 * (line + 1) + 8);
     EXPECT_EQ(d.gained(Signal::kLlcReferences), line == kLines - 1 ? 2u : 1u) << line;
   }
   // Not behind a hit, and of some misses where the share says so.
   Driver d(behaviour);
-  d.load(kBase);
-  d.load(kBase + 64);
-  d.load(kBase + 128);
+  d.load(kSomewhere);
+  d.load(kSomewhere + 64);
+  d.load(kSomewhere + 128);
   EXPECT_EQ(d.gained(Signal::kLlcMisses), 2u) << "the second came by itself, and brought no third";
   behaviour.prefetch = 0.5;
   Driver half(behaviour);
-  for (uint64_t n = 0; n < 2000; ++n) half.load(kBase + 4096 * n), half.load(kBase + 4096 * n + 64);
+  for (uint64_t n = 0; n < 2000; ++n)
+    half.load(kSomewhere + 4096 * n), half.load(kSomewhere + 4096 * n + 64);
   const uint64_t misses = half.gained(Signal::kLlcMisses);
   EXPECT_GT(misses, 2700u);
   EXPECT_LT(misses, 3300u);
@@ -305,7 +310,7 @@ TEST(Core, TheReferenceClockRunsAtItsOwnRate) {
     behaviour.reference_percent = percent;
     Driver d(behaviour);
     for (uint64_t n = 0; n < 1000; ++n) {
-      d.load(kBase + 4096 * n);
+      d.load(kSomewhere + 4096 * n);
       d.settle();
     }
     const uint64_t cycles = d.gained(Signal::kCycles);
@@ -321,7 +326,7 @@ TEST(Core, SlotsAndBusCyclesFollowTheClock) {
     geometry.bus_ratio = 25;
     Driver d(geometry);
     for (uint64_t n = 0; n < 100; ++n) {
-      d.load(kBase + 4096 * n);
+      d.load(kSomewhere + 4096 * n);
       d.settle();  // in pieces that are no multiple of anything
     }
     const uint64_t cycles = d.gained(Signal::kCycles);
@@ -357,17 +362,17 @@ TEST(Core, ReadingsOfTheClockAreWholeCycles) {
 
 TEST(Core, ProbesTellWhatTheLastAccessMet) {
   Driver d;
-  d.core.arm_probe(kBase);
-  d.load(kBase);
+  d.core.arm_probe(kSomewhere);
+  d.load(kSomewhere);
   EXPECT_EQ(d.core.probe().load.source, 0xC);
   EXPECT_TRUE(d.core.probe().load.stlb_miss);
   EXPECT_FALSE(d.core.probe().load.l1_hit);
   EXPECT_GE(d.core.probe().load.latency, 200);
   d.settle();
   d.clock += 10'000;
-  d.load(kBase);
-  d.core.arm_probe(kBase);
-  d.load(kBase);  // quick
+  d.load(kSomewhere);
+  d.core.arm_probe(kSomewhere);
+  d.load(kSomewhere);  // quick
   EXPECT_EQ(d.core.probe().load.source, 1);
   EXPECT_EQ(d.core.probe().load.latency, 4);
   EXPECT_TRUE(d.core.probe().store.l1_hit);
@@ -381,10 +386,11 @@ TEST(Core, NoAccessStallsLongerThanItMay) {
   Driver d(slow);
   Random random(9);
   for (int n = 0; n < 1000; ++n) {
-    EXPECT_LE(d.load(kBase + random.below(1 << 28), 8, true),
+    EXPECT_LE(d.load(kSomewhere + random.below(1 << 28), 8, true),
               Core::kMaximumAccessStall * d.core.width());
-    EXPECT_LE(d.store(kBase + random.below(1 << 28)), Core::kMaximumAccessStall * d.core.width());
-    EXPECT_LE(d.branch(kBase, random.chance(1, 2)), 64u * d.core.width());
+    EXPECT_LE(d.store(kSomewhere + random.below(1 << 28)),
+              Core::kMaximumAccessStall * d.core.width());
+    EXPECT_LE(d.branch(kSomewhere, random.chance(1, 2)), 64u * d.core.width());
   }
 }
 
@@ -498,8 +504,8 @@ TEST(Core, ResetBringsBackTheBeginning) {
   auto play = [](Driver& d) {
     Random random(5);
     for (int n = 0; n < 5000; ++n) {
-      d.load(kBase + random.below(1 << 22));
-      d.stream(kBase + random.below(1 << 16));
+      d.load(kSomewhere + random.below(1 << 22));
+      d.stream(kSomewhere + random.below(1 << 16));
       d.branch(random.below(64), random.chance(2, 3));
     }
     d.settle();
@@ -518,13 +524,13 @@ TEST(Core, ResetBringsBackTheBeginning) {
 TEST(Core, ResetForgetsWhatWasUnderWay) {
   Driver d;
   auto begin = [&] {
-    d.load(kBase);
-    d.stream(kBase + 64);  // the next store to this line would combine
+    d.load(kSomewhere);
+    d.stream(kSomewhere + 64);  // the next store to this line would combine
     for (uint64_t n = 0; n < 20; ++n) d.branch(n, n % 2 == 0);
     for (uint64_t depth = 1; depth <= Predictor::kReturns; ++depth) d.core.call(depth * 16);
     d.core.jump_indirect(7, 0x200);
-    d.core.arm_probe(kBase);
-    d.load(kBase + 128);
+    d.core.arm_probe(kSomewhere);
+    d.load(kSomewhere + 128);
     d.core.reset();
   };
   begin();
@@ -532,10 +538,10 @@ TEST(Core, ResetForgetsWhatWasUnderWay) {
   d.core.settle(counts, 0);
   EXPECT_EQ(d.core.totals(), arch::SignalCounts{}) << "nothing was settled before";
   begin();
-  d.core.load(kBase, 8, 1, false, false);  // the page is known again
+  d.core.load(kSomewhere, 8, 1, false, false);  // the page is known again
   EXPECT_EQ(d.core.probe().load.source, 0) << "nobody armed it again";
   EXPECT_EQ(d.core.probe().load.latency, 0);
-  EXPECT_FALSE(d.core.stream_is_quick(kBase + 64, 8));
+  EXPECT_FALSE(d.core.stream_is_quick(kSomewhere + 64, 8));
   EXPECT_GT(d.core.jump_indirect(7, 0x200), 0u);
   for (uint64_t depth = Predictor::kReturns; depth >= 1; --depth) {
     EXPECT_GT(d.core.give_back(depth * 16), 0u) << depth;

@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const arch::Microarch& row(std::string_view name) { return **arch::find_microarch(name); }
+const arch::Microarch& facts(std::string_view name) { return **arch::find_microarch(name); }
 
 auto numbers_of(const arch::CacheGeometry& geometry) {
   return std::bit_cast<std::array<uint32_t, sizeof(geometry) / sizeof(uint32_t)>>(geometry);
@@ -29,20 +29,20 @@ auto numbers_of(const arch::CacheGeometry& geometry) {
 
 TEST(Rough, IsNeutralUnlessSaid) {
   for (const RoughField& field : rough_fields()) EXPECT_EQ(field.get(Rough{}), field.neutral);
-  EXPECT_EQ(behaviour_of(row("sandy-bridge")).rough, Rough{});
+  EXPECT_EQ(behaviour_of(facts("sandy-bridge")).rough, Rough{});
 }
 
 TEST(Rough, IsTheSameMachineForTheSameSeed) {
-  EXPECT_EQ(draw_rough(row("skylake"), 7), draw_rough(row("skylake"), 7));
-  EXPECT_NE(draw_rough(row("skylake"), 7), draw_rough(row("skylake"), 8));
-  EXPECT_EQ(rough_of(row("skylake"), "7").value(), draw_rough(row("skylake"), 7));
+  EXPECT_EQ(draw_rough(facts("skylake"), 7), draw_rough(facts("skylake"), 7));
+  EXPECT_NE(draw_rough(facts("skylake"), 7), draw_rough(facts("skylake"), 8));
+  EXPECT_EQ(rough_of(facts("skylake"), "7").value(), draw_rough(facts("skylake"), 7));
 }
 
 // Every field is drawn, stays within its range, and is left neutral now and then.
 TEST(Rough, DrawsEachFieldFromItsRange) {
   std::map<std::string_view, std::set<double>> seen;
   for (uint64_t seed = 0; seed < 200; ++seed) {
-    const Rough rough = draw_rough(row("haswell"), seed);
+    const Rough rough = draw_rough(facts("haswell"), seed);
     for (const RoughField& field : rough_fields()) seen[field.name].insert(field.get(rough));
   }
   for (const RoughField& field : rough_fields()) {
@@ -62,25 +62,25 @@ TEST(Rough, DrawsEachFieldFromItsRange) {
 }
 
 TEST(Rough, TakesByHandWhatIsNeverDrawn) {
-  EXPECT_EQ(rough_of(row("haswell"), "shadowless=1").value().shadowless, 1u);
-  EXPECT_EQ(rough_of(row("haswell"), "tag_apart=1000000").value().tag_apart, 1'000'000u);
-  const auto beyond = rough_of(row("haswell"), "tag_apart=1000001");
+  EXPECT_EQ(rough_of(facts("haswell"), "shadowless=1").value().shadowless, 1u);
+  EXPECT_EQ(rough_of(facts("haswell"), "tag_apart=1000000").value().tag_apart, 1'000'000u);
+  const auto beyond = rough_of(facts("haswell"), "tag_apart=1000001");
   ASSERT_FALSE(beyond);
   EXPECT_EQ(beyond.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_FALSE(rough_of(row("haswell"), "shadowless=2"));
-  EXPECT_FALSE(rough_of(row("haswell"), "pmi_high=302")) << "drawn from all that may be said";
+  EXPECT_FALSE(rough_of(facts("haswell"), "shadowless=2"));
+  EXPECT_FALSE(rough_of(facts("haswell"), "pmi_high=302")) << "drawn from all that may be said";
 }
 
 TEST(Rough, KeepsTheLeastBelowTheMost) {
   for (uint64_t seed = 0; seed < 500; ++seed) {
-    const Rough rough = draw_rough(row("ice-lake"), seed);
+    const Rough rough = draw_rough(facts("ice-lake"), seed);
     EXPECT_LE(rough.arm_low, rough.arm_high);
     EXPECT_LE(rough.pmi_low, rough.pmi_high);
   }
 }
 
 TEST(Rough, IsSetByName) {
-  const Rough rough = rough_of(row("sandy-bridge"), "assist_cycles=900,tagging=0.02").value();
+  const Rough rough = rough_of(facts("sandy-bridge"), "assist_cycles=900,tagging=0.02").value();
   EXPECT_EQ(rough.assist_cycles, 900u);
   EXPECT_EQ(rough.tagging, 0.02);
   Rough others = rough;
@@ -111,7 +111,7 @@ TEST(Rough, SaysWhatIsWrong) {
       {"-1", "no field '-1'", "list rough"},
   };
   for (const Case& c : cases) {
-    const auto rough = rough_of(row("sandy-bridge"), c.words);
+    const auto rough = rough_of(facts("sandy-bridge"), c.words);
     ASSERT_FALSE(rough) << c.words;
     EXPECT_EQ(rough.error().code, ErrorCode::kInvalidArgument);
     EXPECT_THAT(rough.error().message, HasSubstr(c.message)) << c.words;
@@ -119,7 +119,7 @@ TEST(Rough, SaysWhatIsWrong) {
   }
 }
 
-// Each field of the caches changes what it names and nothing else. Sets of L1 are the row's: 64 of 64 bytes.
+// Each field of the caches changes what it names and nothing else. Sets of L1 are the row_of's: 64 of 64 bytes.
 TEST(Rough, ChangesTheRowsCachesOnlyWhereItSaysSo) {
   using G = arch::CacheGeometry;
   struct Case {
@@ -139,11 +139,11 @@ TEST(Rough, ChangesTheRowsCachesOnlyWhereItSaysSo) {
       {"retire_width=6", {{&G::retire_width, 6}}},
       {"mispredict_penalty=11", {{&G::mispredict_penalty, 11}}},
   };
-  arch::Microarch changed = row("skylake");
+  arch::Microarch changed = facts("skylake");
   changed.caches.l1_ways = changed.caches.l2_ways = changed.caches.l3_ways = 5;
-  const arch::Microarch& odd = changed;  // as no row has it
+  const arch::Microarch& odd = changed;  // as no row_of has it
   for (const arch::Microarch* part :
-       {&row("skylake"), &row("sapphire-rapids"), &row("core2"), &odd}) {
+       {&facts("skylake"), &facts("sapphire-rapids"), &facts("core2"), &odd}) {
     for (const Case& c : cases) {
       G expected = part->caches;
       for (const auto& [field, value] : c.changes) expected.*field = value;
@@ -165,7 +165,7 @@ TEST(Rough, ReachesTheCoreModel) {
       {"prefetch=0.5", 0.5, 100, 0},    {"reference_percent=130", 0, 130, 0},
       {"fusion_border=32", 0, 100, 32},
   };
-  const arch::Microarch& part = row("ivy-bridge");
+  const arch::Microarch& part = facts("ivy-bridge");
   for (const Case& c : cases) {
     SCOPED_TRACE(c.words);
     const Rough rough = rough_of(part, c.words).value();
@@ -196,18 +196,18 @@ TEST(Rough, ValuesHaveTheShapeThatHardwareHas) {
   };
   for (const Case& c : cases) {
     for (unsigned value : c.taken) {
-      EXPECT_TRUE(rough_of(row("haswell"), fmt::format("{}={}", c.field, value)))
+      EXPECT_TRUE(rough_of(facts("haswell"), fmt::format("{}={}", c.field, value)))
           << c.field << "=" << value;
     }
     for (unsigned value : c.refused) {
-      EXPECT_FALSE(rough_of(row("haswell"), fmt::format("{}={}", c.field, value)))
+      EXPECT_FALSE(rough_of(facts("haswell"), fmt::format("{}={}", c.field, value)))
           << c.field << "=" << value;
     }
     const auto field = std::ranges::find(rough_fields(), c.field, &RoughField::name);
     for (uint64_t seed = 0; seed < 100; ++seed) {
-      const double drawn = field->get(draw_rough(row("haswell"), seed));
+      const double drawn = field->get(draw_rough(facts("haswell"), seed));
       if (drawn == field->neutral) continue;
-      EXPECT_TRUE(rough_of(row("haswell"), fmt::format("{}={}", c.field, drawn)))
+      EXPECT_TRUE(rough_of(facts("haswell"), fmt::format("{}={}", c.field, drawn)))
           << c.field << "=" << drawn;
     }
   }
@@ -218,7 +218,7 @@ TEST(Rough, DrawsFromEndToEnd) {
   constexpr unsigned kSeeds = 4000;
   std::vector<Rough> machines;
   for (uint64_t seed = 0; seed < kSeeds; ++seed)
-    machines.push_back(draw_rough(row("haswell"), seed));
+    machines.push_back(draw_rough(facts("haswell"), seed));
   for (const RoughField& field : rough_fields()) {
     if (field.low == field.high || field.name == "arm_high" || field.name == "pmi_high") continue;
     unsigned neutral = 0, below = 0, drawn = 0;
@@ -265,8 +265,8 @@ TEST(Rough, DrawsFromEndToEnd) {
 TEST(Rough, APartThatDistributesIsOneInstructionLateAtTheMost) {
   std::set<uint32_t> by_instructions, otherwise;
   for (uint64_t seed = 0; seed < 100; ++seed) {
-    by_instructions.insert(draw_rough(row("sapphire-rapids"), seed).pdist_late_most);
-    otherwise.insert(draw_rough(row("ice-lake"), seed).pdist_late_most);
+    by_instructions.insert(draw_rough(facts("sapphire-rapids"), seed).pdist_late_most);
+    otherwise.insert(draw_rough(facts("ice-lake"), seed).pdist_late_most);
   }
   EXPECT_EQ(by_instructions, std::set<uint32_t>{1});
   EXPECT_EQ(otherwise, (std::set<uint32_t>{1, 2, 3, 4, 5, 6, 7, 8}));
@@ -274,21 +274,22 @@ TEST(Rough, APartThatDistributesIsOneInstructionLateAtTheMost) {
 
 TEST(Rough, ByHandTheMostIsNoLessThanTheLeast) {
   const Rough rough =
-      rough_of(row("haswell"), "arm_low=12,pmi_low=40,pmi_high=40,arm_high=8").value();
+      rough_of(facts("haswell"), "arm_low=12,pmi_low=40,pmi_high=40,arm_high=8").value();
   EXPECT_EQ(rough.arm_high, 12u);
   EXPECT_EQ(rough.pmi_high, 40u);
-  const Rough late = rough_of(row("haswell"), "pmi_low=40").value();
+  const Rough late = rough_of(facts("haswell"), "pmi_low=40").value();
   EXPECT_EQ(late.pmi_high, 48u);
 }
 
 // What later parts of Golden Cove's formats announce, no earlier part can.
 TEST(Rough, RetireLatencyComesWithRecordsThatSplitTheLatency) {
   for (const char* name : {"sandy-bridge", "skylake", "ice-lake"}) {
-    const arch::Microarch part = row_of(row(name), rough_of(row(name), "retire_latency=1").value());
-    EXPECT_EQ(part.pebs_timing_info, row(name).pebs_timing_info) << name;
-    EXPECT_EQ(part.record, row(name).record) << name;
+    const arch::Microarch part =
+        row_of(facts(name), rough_of(facts(name), "retire_latency=1").value());
+    EXPECT_EQ(part.pebs_timing_info, facts(name).pebs_timing_info) << name;
+    EXPECT_EQ(part.record, facts(name).record) << name;
   }
-  const arch::Microarch& golden = row("sapphire-rapids");
+  const arch::Microarch& golden = facts("sapphire-rapids");
   EXPECT_FALSE(row_of(golden, {}).pebs_timing_info);
   const arch::Microarch part = row_of(golden, rough_of(golden, "retire_latency=1").value());
   EXPECT_TRUE(part.pebs_timing_info);
@@ -296,7 +297,7 @@ TEST(Rough, RetireLatencyComesWithRecordsThatSplitTheLatency) {
 }
 
 TEST(Rough, TakesTheSideOfADisputedClause) {
-  const arch::Microarch& skylake = row("skylake");
+  const arch::Microarch& skylake = facts("skylake");
   auto sets = [&](const char* words) {
     return behaviour_of(skylake, rough_of(skylake, words).value()).full_sets_ovf_buffer;
   };

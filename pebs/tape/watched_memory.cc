@@ -11,14 +11,14 @@
 namespace skidproof::tape {
 namespace {
 
-constexpr size_t kPage = 4096;
+constexpr size_t kComparedBytes = 4096;
 // A stretch ends where so many bytes are as they were: less would cost more to say than to repeat.
 constexpr size_t kGap = 32;
 
 // The first place from `at` on where the two differ; the size where they do not.
 size_t first_difference(std::span<const std::byte> a, std::span<const std::byte> b, size_t at) {
   while (at < a.size()) {
-    const size_t piece = std::min(kPage - at % kPage, a.size() - at);
+    const size_t piece = std::min(kComparedBytes - at % kComparedBytes, a.size() - at);
     if (std::memcmp(a.data() + at, b.data() + at, piece) == 0) {
       at += piece;
       continue;
