@@ -28,6 +28,57 @@ die() {
   exit 2
 }
 
+# quietly LOG COMMAND…: the command's output goes to a file, whose end is shown when it fails.
+quietly() {
+  local log=$1
+  shift
+  "$@" >"$log" 2>&1 && return 0
+  tail -n 30 "$log" >&2
+  printf 'the whole log is %s\n' "$log" >&2
+  return 1
+}
+# How far a build is, by its log: as Ninja counts, or how many objects were compiled, of `objects` where that is set.
+objects=
+progress_of() {
+  local counted compiled
+  counted=$(grep -aoE '^\[[0-9]+/[0-9]+\]' "$1" | tail -n 1 | tr -d '[]') || true
+  compiled=$(grep -acE "${objects:+ -c |}^ +(CC|AS)(  +\[M\])? " "$1") || true
+  if [ -n "$counted" ]; then
+    printf ': %s' "${counted/\// of }"
+  elif [ "${compiled:-0}" -gt 0 ]; then
+    printf ': %d%s compiled' "$compiled" "${objects:+ of $objects}"
+  fi
+}
+# patiently WHAT LOG COMMAND…: the command's output goes to the log. Where that takes more than a moment, it is said on standard error
+# what is done, and every quarter of a minute how far it is.
+patiently() {
+  local what=$1 log=$2 ticker code=0
+  shift 2
+  : >"$log"
+  (
+    exec {never}<> <(:)
+    # No `sleep`, which would outlive its parent and hold what it inherited; gone with the script, also where a key ends that.
+    for ((i = 1; ; ++i)); do
+      read -rt 1 -u "$never" || true
+      kill -0 $$ 2>/dev/null || exit 0
+      if [ "$i" = 2 ]; then printf '%s\n' "$what" >&2; fi
+      if ((i % 15 == 0)); then printf '  %d:%02d%s\n' $((i / 60)) $((i % 60)) "$(progress_of "$log")" >&2; fi
+    done
+  ) &
+  ticker=$!
+  "$@" >"$log" 2>&1 || code=$?
+  kill "$ticker" 2>/dev/null || true
+  wait "$ticker" 2>/dev/null || true
+  return "$code"
+}
+# slowly WHAT LOG COMMAND…: the same, and the log's end is shown when it fails.
+slowly() {
+  patiently "$@" && return 0
+  tail -n 30 "$2" >&2
+  printf 'the whole log is %s\n' "$2" >&2
+  return 1
+}
+
 # Uses need_packages' as_root.
 install_packages() {
   "${as_root[@]}" apt-get update -qq &&
@@ -77,6 +128,16 @@ build_preset() {
   step "building the $preset preset"
   cmake --preset "$preset" --log-level=WARNING
   cmake --build --preset "$preset" ${1:+--target "$@"}
+}
+
+# The version of the packages of the last commit: the project's and, where the commit has no tag of it, how many commits and which one.
+package_version() {
+  local version
+  version=$(sed -n 's/^project(skidproof VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+  [ -n "$version" ] || die "CMakeLists.txt says no version"
+  git describe --exact-match --tags --match "v$version" HEAD >/dev/null 2>&1 ||
+    version=$version+git$(git rev-list --count HEAD).$(git rev-parse --short=8 HEAD)
+  printf '%s\n' "$version"
 }
 
 # The microarchs that have a model, oldest first, one a line.

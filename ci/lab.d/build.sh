@@ -22,14 +22,6 @@ readonly parts=(logio.o main.o config.o pc_system.o osdep.o plugin.o crc.o bxthr
   memory/libmemory.a gui/libgui.a cpu/fpu/libfpu.a cpu/softfloat3e/libsoftfloat.a)
 
 hash_of() { cat "$@" | sha256sum | cut -c1-16; }
-# quietly LOG COMMAND…: the command's output goes to a file, which is shown when it fails.
-quietly() {
-  local log=$1
-  shift
-  "$@" >"$log" 2>&1 && return 0
-  tail -n 20 "$log" >&2
-  return 1
-}
 
 # own_apt STATE TYPE SUITE: sets `apt_options`, with which apt knows that suite and nothing else, in a state of its own,
 # so that the system's lists stay as they are.
@@ -51,7 +43,7 @@ Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 EOF
   apt_by "$state"
-  quietly "$cache/fetch.log" apt-get "${apt_options[@]}" update ||
+  slowly "lab: fetching Debian's package lists of $of" "$cache/fetch.log" apt-get "${apt_options[@]}" update ||
     { rm -rf "$state"; cannot "Debian's package lists of $of could not be fetched"; }
 }
 
@@ -59,11 +51,11 @@ EOF
 fetch_source() {
   local archive=$cache/bochs-$source_hash.tar.xz state
   [ -f "$archive" ] && return 0
-  say "lab: fetching Bochs' source"
+  say "lab: fetching Bochs' source, 4 MB"
   state=$(mktemp -d "$cache/apt.XXXXXX")
   own_apt "$state" deb-src trixie
   # The package's description may be gone from the archive; the source itself is what counts.
-  (cd "$state" && apt-get "${apt_options[@]}" source --download-only bochs >"$cache/fetch.log" 2>&1) || true
+  (cd "$state" && patiently "lab: waiting for it" "$cache/fetch.log" apt-get "${apt_options[@]}" source --download-only bochs) || true
   apt_options=()
   local fetched
   fetched=$(find "$state" -maxdepth 1 -name 'bochs_*.orig.tar.xz' | head -n 1)
@@ -97,33 +89,35 @@ build_bochs() {
   fi
   archives=("$root"/build/release/pebs/libskidproof_{engines,model,arch}.a)
   if [ ! -f "$tree/compiled" ]; then
-    say "lab: building Bochs, a minute or two"
     place_glue
-    (cd "$tree" && quietly "$cache/configure.log" ./configure "${configuration[@]}" CFLAGS=-O2 CXXFLAGS=-O2) ||
+    (cd "$tree" && slowly "lab: configuring Bochs, some ten seconds" "$cache/configure.log" ./configure "${configuration[@]}" CFLAGS=-O2 CXXFLAGS=-O2) ||
       cannot "Bochs' configure failed; see $cache/configure.log"
     # Everything but the program itself, so that a mistake of ours is not taken for one of Bochs.
-    quietly "$cache/bochs.log" make -C "$tree" -j"$(nproc)" "${parts[@]}" || cannot "Bochs does not build; see $cache/bochs.log"
+    objects=$(make -C "$tree" -n "${parts[@]}" 2>/dev/null | grep -c ' -c ') || true
+    slowly "lab: compiling Bochs, $objects files, a minute or two" "$cache/bochs.log" make -C "$tree" -j"$(nproc)" "${parts[@]}" ||
+      cannot "Bochs does not build; see $cache/bochs.log"
+    objects=
     touch "$tree/compiled"
   fi
   linked=$(hash_of "$glue"/* pebs/engines/{lab_processor,overhead}.h "${archives[@]}")
   bochs=$tree/bochs
   [ -f "$tree/linked-$linked" ] && [ -x "$bochs" ] && return 0
-  say "lab: linking the model into Bochs"
   place_glue
   rm -f "$tree"/linked-* "$bochs"
-  quietly "$cache/link.log" make -C "$tree" -j"$(nproc)" bochs SKIDPROOF="$root" LIBS="${archives[*]} -lZydis -lfmt" ||
+  slowly "lab: linking the model into Bochs, some ten seconds" "$cache/link.log" make -C "$tree" -j"$(nproc)" bochs SKIDPROOF="$root" LIBS="${archives[*]} -lZydis -lfmt" ||
     die "the glue between Bochs and the model does not build; see $cache/link.log"
   touch "$tree/linked-$linked"
 }
 
 # fetch_packages FOLDER PACKAGE…: unpacks Debian packages there without installing them.
 fetch_packages() {
-  local into=$1 package
+  local into=$1 bytes
   shift
   (
     mkdir -p "$into.part/debs" && cd "$into.part/debs"
-    quietly "$cache/fetch.log" apt-get "${apt_options[@]}" download "$@" || exit 1
-    for package in *.deb; do dpkg -x "$package" ..; done
+    bytes=$(apt-get "${apt_options[@]}" download --print-uris "$@" 2>/dev/null | awk '{ sum += $3 } END { print sum + 0 }') || true
+    slowly "lab: fetching $*, $((bytes / 1000000)) MB" "$cache/fetch.log" apt-get "${apt_options[@]}" download "$@" || exit 1
+    slowly "lab: unpacking $*" "$cache/unpack.log" sh -c 'for package in *.deb; do dpkg -x "$package" .. || exit 1; done'
   ) || return 1
   rm -rf "$into.part/debs" "$into"
   mv "$into.part" "$into"
@@ -134,7 +128,7 @@ depends_of() { apt-cache "${apt_options[@]}" depends "$1" 2>/dev/null | sed -n '
 lists=
 get_lists() {
   if [ -z "$suite" ]; then
-    quietly "$cache/fetch.log" "${as_root[@]}" apt-get update || cannot "Debian's package lists could not be fetched"
+    slowly "lab: fetching Debian's package lists" "$cache/fetch.log" "${as_root[@]}" apt-get update || cannot "Debian's package lists could not be fetched"
     return 0
   fi
   [ -n "$lists" ] && return 0
@@ -154,7 +148,7 @@ build_checked() {
   tree=$cache/headers-$release/usr/src/linux-headers-$release
   [ ! -f "$kernel" ] || return 0
   (need_packages flex bison bc libelf-dev libssl-dev >&2) || cannot "what a kernel is built with cannot be installed"
-  say "lab: building a kernel with KASAN and lockdep, some five minutes"
+  say "lab: building a kernel with KASAN and lockdep, some five minutes and more where the CPUs are few"
   rm -rf "$cache"/{kernel,headers,module,build}-checked-*
   work=$cache/build-$release
   unpack_source "$work/source" || cannot "Linux' source could not be fetched; see $cache/fetch.log"
@@ -163,7 +157,7 @@ build_checked() {
   refused=$(grep '^CONFIG_' "$options" | grep -vxFf "$work/build/.config" || true)
   [ -z "$refused" ] || die "Kconfig does not take all of $options:" "$refused"
   # shellcheck disable=SC2016  # make's variable
-  { quietly "$cache/checked.log" make -C "$work/build" -j"$(nproc)" bzImage modules &&
+  { slowly "lab: compiling Linux" "$cache/checked.log" make -C "$work/build" -j"$(nproc)" bzImage modules &&
     quietly "$cache/checked.log" make -C "$work/build" run-command \
       KBUILD_RUN_COMMAND='$(srctree)/scripts/package/install-extmod-build '"$tree"; } ||
     die "the kernel with KASAN and lockdep does not build; see $cache/checked.log"
@@ -209,7 +203,6 @@ fetch_kernel() {
     release=${image#linux-image-}
     # Newer ones keep the kernel in a package apart.
     binary=$(depends_of "$image" | sed -n '/^linux-binary-/{p;q}')
-    say "lab: fetching $image"
     fetch_packages "$cache/kernel-$release" "$image" ${binary:+"$binary"} ||
       cannot "$image could not be fetched; see $cache/fetch.log"
     printf '%s %s\n' "$release" "$suite" >"$version"
@@ -244,7 +237,6 @@ fetch_headers() {
   local folder=$cache/headers-$release common kbuild part
   headers=$folder/usr/src/linux-headers-$release
   [ ! -d "$folder" ] || return 0
-  say "lab: fetching the headers of $release"
   get_lists
   common=linux-headers-${release%-cloud-amd64}-common
   kbuild=$(depends_of "linux-headers-$release" | grep '^linux-kbuild-' | head -n 1)
@@ -269,8 +261,9 @@ unpack_source() {
   (
     own_apt "$state" deb bookworm-backports
     cd "$state"
-    quietly "$cache/fetch.log" apt-get "${apt_options[@]}" download "$package"
+    slowly "lab: fetching Linux' source, 140 MB" "$cache/fetch.log" apt-get "${apt_options[@]}" download "$package"
     mkdir -p "$into"
+    say "lab: unpacking it, up to a minute"
     dpkg --fsys-tarfile "$package"_*.deb | tar -xO "./usr/src/$package.tar.xz" |
       tar -xJ -C "$into" --strip-components=1 "${@/#/$package/}"
   ) || { rm -rf "$state" "$into"; return 1; }
@@ -299,11 +292,10 @@ build_module() {
   key=$(find "$driver" -type f -not -path "$driver/test/*" -print0 | sort -z | xargs -0 cat | sha256sum | cut -c1-16)
   tree=$cache/module-$release-$key
   if [ ! -f "$tree/built" ]; then
-    say "lab: building the module"
     rm -rf "$cache"/module-"$release"-*
     mkdir -p "$tree"
     cp -r "$driver" "$tree/driver"
-    quietly "$cache/module.log" make_module "$tree/driver" || die "the module does not build; see $cache/module.log"
+    slowly "lab: building the kernel module" "$cache/module.log" make_module "$tree/driver" || die "the module does not build; see $cache/module.log"
     touch "$tree/built"
   fi
   module=$(find "$tree/driver" -name '*.ko' | head -n 1)
@@ -351,7 +343,6 @@ build_perf() {
   [ "$perf" = 1 ] || return 0
   perf_archive=$cache/perf-$release.cpio
   [ -f "$perf_archive" ] && return 0
-  say "lab: fetching perf"
   (need_packages linux-perf >&2) || cannot "linux-perf cannot be installed"
   local folder
   folder=$(mktemp -d "$cache/perf.XXXXXX")
@@ -372,10 +363,11 @@ build_loader() {
 # Everything, by one process at a time.
 build_lab() {
   exec 7>"$cache/lock"
-  flock 7
+  flock -n 7 || { say "lab: waiting for another ci/lab, which is building"; flock 7; }
   command -v apt-get >/dev/null || cannot "there is no apt-get, and the lab gets Bochs and the guest's kernel by it"
   (need_packages "${build_packages[@]}" "${lab_packages[@]}" >&2) || cannot "its packages cannot be installed"
-  build_preset release skidproof skidproof_engines cross_engine >"$cache/build.log" 2>&1 ||
+  patiently "lab: building the release preset, ten minutes and more where nothing is cached" "$cache/build.log" \
+    build_preset release skidproof skidproof_engines cross_engine ||
     { tail -n 20 "$cache/build.log" >&2; die "the project does not build"; }
   build_bochs
   fetch_kernel
