@@ -12,8 +12,8 @@ build_packages=(g++ cmake ninja-build ccache git libasmjit-dev libzydis-dev libf
 test_packages=(pyflakes3 python3-jsonschema python3-prometheus-client python3-pandas python3-scipy python3-sqlalchemy python3-alembic
   python3-psycopg2 python3-ujson python3-fastapi python3-uvicorn python3-httpx python3-junitparser python3-tap python3-yaml
   python3-more-itertools python3-sphinx python3-myst-parser furo zsh fish groff-base postgresql prometheus prometheus-node-exporter
-  systemd chromium clang-14 clang-tidy-14 clang-format-14
-  libclang-rt-14-dev valgrind)
+  systemd chromium clang-19 clang-tidy-14 clang-format-14
+  libclang-rt-19-dev valgrind)
 # What the Debian packages are built and checked with besides.
 packaging_packages=(dpkg-dev debhelper dh-dkms dh-python lintian debootstrap python3-numpy python3-pandas
   python3-scipy)

@@ -6,6 +6,8 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 
 option(SKIDPROOF_SANITIZE "Build with AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
+option(SKIDPROOF_SANITIZE_THREADS "Build with ThreadSanitizer" OFF)
+option(SKIDPROOF_COVERAGE "Build with gcov's counters" OFF)
 option(SKIDPROOF_INSTALLED "For packages: the program looks for its files only where it is installed, and warnings are no errors" OFF)
 
 find_program(CCACHE_PROGRAM ccache)
@@ -17,7 +19,8 @@ endif()
 
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  add_compile_options(-fcolor-diagnostics)
+  # Newer ones complain of what GCC 12's std::stable_sort itself calls.
+  add_compile_options(-fcolor-diagnostics -Wno-deprecated-declarations)
 else()
   add_compile_options(-fdiagnostics-color=auto)
 endif()
@@ -27,6 +30,15 @@ if(SKIDPROOF_SANITIZE)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     add_compile_options(-fsanitize=fuzzer-no-link)
   endif()
+endif()
+
+if(SKIDPROOF_SANITIZE_THREADS)
+  add_compile_options(-fsanitize=thread)
+  add_link_options(-fsanitize=thread)
+endif()
+if(SKIDPROOF_COVERAGE)
+  add_compile_options(--coverage -fprofile-update=atomic)
+  add_link_options(--coverage)
 endif()
 
 # What executes no programs for long is compiled in half the time with less optimization, and under the sanitizers with

@@ -196,10 +196,10 @@ TEST(PathIndependence, HoldsOverRandomCode) {
 }
 
 TEST(PathIndependence, HoldsOverEveryKernel) {
-  for (const auto& [name, kernel] : kernels()) {
+  for (const auto& [name, described] : kernels()) {
     SCOPED_TRACE(name);
     expect_path_independence(
-        [&kernel = kernel](Guest& guest) {
+        [&kernel = described](Guest& guest) {
           Params params = Params::parse(kernel.parameters, "").value();
           size_t bytes = kernel.data_bytes != nullptr ? kernel.data_bytes(params) : 0;
           guest.data =
