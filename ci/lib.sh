@@ -4,10 +4,12 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
-# What building, running and reporting need. Names are Debian 12's.
-build_packages=(g++ cmake ninja-build ccache git libasmjit-dev libzydis-dev libfmt-dev nlohmann-json3-dev
+# What compiling and running need, and reports besides. Names are Debian 12's.
+compile_packages=(g++ cmake ninja-build ccache git libasmjit-dev libzydis-dev libfmt-dev nlohmann-json3-dev
   libexpected-dev libcli11-dev libgtest-dev libgmock-dev libbenchmark-dev libzstd-dev libxxhash-dev python3
-  python3-dev pybind11-dev python3-matplotlib)
+  python3-dev pybind11-dev)
+report_packages=(python3-matplotlib)
+build_packages=("${compile_packages[@]}" "${report_packages[@]}")
 # What the whole test run needs besides.
 test_packages=(pyflakes3 python3-jsonschema python3-prometheus-client python3-pandas python3-scipy python3-sqlalchemy python3-alembic
   python3-psycopg2 python3-ujson python3-fastapi python3-uvicorn python3-httpx python3-junitparser python3-tap python3-yaml

@@ -1,4 +1,6 @@
 // What VERIFY_… says of whole numbers and conditions, in GoogleTest's words.
+#include <compare>
+
 #include "harness/check/check.h"
 
 namespace skidproof::check::internal {
@@ -25,19 +27,19 @@ const char* sign_of(Relation relation) {
 bool holds(Relation relation, std::strong_ordering order) {
   switch (relation) {
     case Relation::kEq:
-      return order == 0;
+      return std::is_eq(order);
     case Relation::kNe:
-      return order != 0;
+      return std::is_neq(order);
     case Relation::kLe:
-      return order <= 0;
+      return std::is_lteq(order);
     case Relation::kLt:
-      return order < 0;
+      return std::is_lt(order);
     case Relation::kGe:
-      return order >= 0;
+      return std::is_gteq(order);
     case Relation::kGt:
       break;
   }
-  return order > 0;
+  return std::is_gt(order);
 }
 
 std::string text_of(const Whole& number) {
