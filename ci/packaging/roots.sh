@@ -45,8 +45,11 @@ make_base() {
   printf '#!/bin/sh\nexit 101\n' >"$base/usr/sbin/policy-rc.d"
   chmod +x "$base/usr/sbin/policy-rc.d"
   cp /etc/resolv.conf /etc/hosts "$base/etc/" 2>/dev/null || true
-  quietly "$work/base.log" chroot "$base" apt-get update
-  quietly "$work/base.log" chroot "$base" env DEBIAN_FRONTEND=noninteractive apt-get -y dist-upgrade
+  # apt-get ends with 0 where lists are missing, unless it is told.
+  quietly "$work/base.log" chroot "$base" apt-get -o APT::Update::Error-Mode=any update ||
+    die "the clean Debian cannot fetch its package lists" "see that the archive can be reached, and begin again"
+  quietly "$work/base.log" chroot "$base" env DEBIAN_FRONTEND=noninteractive apt-get -y dist-upgrade ||
+    die "the clean Debian cannot be brought up to date" "see that the archive can be reached, and begin again"
   touch "$base/complete"
 }
 
