@@ -206,6 +206,8 @@ const char* name_of(Isa isa) {
       return "AVX2";
     case Isa::kBmi2:
       return "BMI2";
+    case Isa::kAvx512:
+      return "AVX-512";
   }
   return "?";
 }
@@ -224,6 +226,8 @@ bool host_supports(Isa isa) {
       return __builtin_cpu_supports("avx2") != 0;
     case Isa::kBmi2:
       return __builtin_cpu_supports("bmi2") != 0;
+    case Isa::kAvx512:
+      return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512vl") != 0;
   }
   return false;
 }

@@ -134,6 +134,7 @@ struct Noise {
   uint64_t migrations = 0;
   uint64_t smi = 0;
   double steal_s = 0;
+  uint64_t interrupted = 0;     // runs into which an interrupt came, where that can be told
   uint64_t machine_checks = 0;  // errors that the machine-check banks gained
   uint64_t foreign_nmis = 0;    // that came while the program ran and were not its PMIs
   uint64_t slices = 0;          // times that interrupts were let in during the program

@@ -57,6 +57,8 @@ bool reports(const Machine& machine, Isa isa) {
       return os_saves_ymm && (seven.ebx >> 5 & 1) != 0;
     case Isa::kBmi2:
       return (seven.ebx >> 8 & 1) != 0;
+    case Isa::kAvx512:
+      return os_saves_ymm && (seven.ebx >> 16 & 1) != 0 && (seven.ebx >> 31 & 1) != 0;
   }
   return false;
 }

@@ -1,5 +1,5 @@
 // `characterize`: what this CPU's memory, stores and branches really do, by the TSC.
-#include "harness/run/characterize.h"
+#include "harness/characterize/characterize.h"
 
 #include <fmt/core.h>
 
@@ -24,6 +24,7 @@ namespace {
 struct CharacterizeCommand {
   Destination destination;
   bool quick = false;
+  bool thorough = false;
   std::optional<int> cpu;
   std::vector<std::string> only;
   unsigned repetitions = 0;
@@ -171,7 +172,7 @@ int measure(const CharacterizeCommand& options, NativeMachine& machine, ResultFi
   std::optional<Error> write_error;
   Progress progress("characterize");
   CharacterizeOptions what;
-  what.quick = options.quick;
+  what.effort = options.quick ? Effort::kQuick : options.thorough ? Effort::kThorough : Effort::kDefault;
   what.parts = options.only;
   what.seed = options.seed;
   what.repetitions = options.repetitions;
@@ -252,7 +253,8 @@ void add_characterize(Command program, Invocation& invocation) {
       "Examples:\n"
       "  skidproof characterize --quick\n"
       "  skidproof characterize --only latency --cpu 3 --json latency.jsonl");
-  verb.flag("--quick", options->quick, "fewer sizes and pairs: seconds instead of half a minute");
+  verb.flag("--quick", options->quick, "fewer sizes and wider intervals: under 10 s instead of a minute");
+  verb.flag("--thorough", options->thorough, "narrower intervals: some minutes");
   verb.option("--cpu", options->cpu,
               "logical CPU to measure (default: the last one that this process may use)")
       .named("N")
@@ -260,7 +262,7 @@ void add_characterize(Command program, Invocation& invocation) {
   verb.option("--only", options->only, "one part; may be given again: " + joined(parts))
       .named("PART")
       .many();
-  verb.option("--repetitions", options->repetitions, "samples behind each median (default: 9)")
+  verb.option("--repetitions", options->repetitions, "samples behind each median (default: until its interval is narrow)")
       .named("N")
       .within(1u, 1000u);
   verb.option("--seed", options->seed, "of the random cycles and branch directions")

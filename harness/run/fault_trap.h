@@ -22,6 +22,11 @@ struct TrappedCall {
 struct CallResult {
   uint64_t result = 0;  // RAX
   uint64_t tsc = 0;     // ticks from before the call to after it
+  // An interrupt came meanwhile, whether or not it ended in another thread. Seen by its footprint: IRET to a lower
+  // privilege clears the data segments' selectors that are null (Intel SDM vol. 2, IRET, "RETURN-TO-OUTER-PRIVILEGE-LEVEL"),
+  // those with a requested privilege level in them, too. What a hypervisor keeps for itself leaves none; nor does a
+  // kernel that returns by ERETU (FRED).
+  bool interrupted = false;
 };
 
 // How a call ended that did not return.

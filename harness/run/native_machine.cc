@@ -205,11 +205,12 @@ Expected<RunLog> NativeMachine::run(const Program& program, const RunPlan& plan)
   call.deadline = plan.deadline;
   noise_.begin();
   const auto outcome = SKIDPROOF_TRY(call_trapped(call));
-  const Noise noise = noise_.end();
+  Noise noise = noise_.end();
   if (!outcome) return tl::make_unexpected(fault_error(program, plan, outcome.error()));
   RunLog log;
   log.result = outcome->result;
   log.tsc = outcome->tsc;
+  noise.interrupted = outcome->interrupted ? 1 : 0;
   log.noise = noise;
   return log;
 }

@@ -49,6 +49,7 @@ Noise operator+(const Noise& a, const Noise& b) {
           .migrations = a.migrations + b.migrations,
           .smi = a.smi + b.smi,
           .steal_s = a.steal_s + b.steal_s,
+          .interrupted = a.interrupted + b.interrupted,
           .machine_checks = a.machine_checks + b.machine_checks,
           .foreign_nmis = a.foreign_nmis + b.foreign_nmis,
           .slices = a.slices + b.slices,
@@ -57,7 +58,7 @@ Noise operator+(const Noise& a, const Noise& b) {
 
 bool quiet(const Noise& noise) {
   return noise.involuntary_switches == 0 && noise.migrations == 0 && noise.smi == 0 &&
-         noise.steal_s == 0 && noise.machine_checks == 0 && noise.foreign_nmis == 0 &&
+         noise.steal_s == 0 && noise.interrupted == 0 && noise.machine_checks == 0 && noise.foreign_nmis == 0 &&
          noise.slices == 0;
 }
 

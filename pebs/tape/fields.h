@@ -236,8 +236,9 @@ void fields(auto&& field, MaybeConst<Pmi> auto& pmi) {
 }
 
 void fields(auto&& field, MaybeConst<Noise> auto& noise) {
-  auto& [involuntary_switches, migrations, smi, steal_s, machine_checks, foreign_nmis, slices,
-         repeats] = noise;
+  auto& [involuntary_switches, migrations, smi, steal_s, interrupted, machine_checks, foreign_nmis,
+         slices, repeats] = noise;
+  static_cast<void>(interrupted);  // the native machine alone counts them, and has no PMU whose tape could be kept
   field("involuntary switches", involuntary_switches);
   field("migrations", migrations);
   field("SMIs", smi);
@@ -276,7 +277,7 @@ constexpr Mode last_of(Mode) { return Mode::kReal; }
 constexpr Ring last_of(Ring) { return Ring::kUser; }
 constexpr MemoryUse last_of(MemoryUse) { return MemoryUse::kDebugStore; }
 constexpr Disturbance last_of(Disturbance) { return Disturbance::kReset; }
-constexpr Isa last_of(Isa) { return Isa::kBmi2; }
+constexpr Isa last_of(Isa) { return Isa::kAvx512; }
 constexpr ErrorCode last_of(ErrorCode) { return ErrorCode::kNotRecorded; }
 constexpr Call last_of(Call) { return Call::kRun; }
 

@@ -1,6 +1,6 @@
 // One measured number with its spread, its parameters, and what disturbed it.
-#ifndef SKIDPROOF_HARNESS_RUN_MEASUREMENT_H_
-#define SKIDPROOF_HARNESS_RUN_MEASUREMENT_H_
+#ifndef SKIDPROOF_HARNESS_CHARACTERIZE_MEASUREMENT_H_
+#define SKIDPROOF_HARNESS_CHARACTERIZE_MEASUREMENT_H_
 
 #include <cstdint>
 #include <map>
@@ -34,4 +34,4 @@ Measurement median_measurement(std::string name, std::string unit, std::span<con
 
 }  // namespace skidproof
 
-#endif  // SKIDPROOF_HARNESS_RUN_MEASUREMENT_H_
+#endif  // SKIDPROOF_HARNESS_CHARACTERIZE_MEASUREMENT_H_

@@ -8,12 +8,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <utility>
 
-#include "harness/run/clock.h"
-#include "harness/run/noise.h"
-#include "harness/run/workbench.h"
+#include "harness/characterize/parts.h"
+#include "harness/characterize/plan.h"
+#include "harness/stats/robust.h"
 
 namespace skidproof {
 namespace {
@@ -48,10 +49,11 @@ struct Pair {
   }
 };
 
-struct Gains {
-  std::vector<double> saved;  // cycles per pair
-  std::vector<double> slot;   // cycles that one instruction takes to issue
-  Noise noise;
+struct Trial {
+  Pair pair;
+  Workpiece together, apart;
+  uint64_t iterations = 1;
+  std::vector<double> slot;  // cycles that one instruction takes to issue, in each sample
 };
 
 std::vector<Pair> all_pairs(bool quick) {
@@ -83,29 +85,6 @@ bool choose_direction(Pair& pair) {
   return false;
 }
 
-Expected<void> sample_pair(const Workbench& bench, const Workpiece& together,
-                           const Workpiece& apart, uint64_t iterations, Gains& gains) {
-  const double before = core_cycles_per_tick();
-  double best_together = INFINITY, best_apart = INFINITY;
-  Noise noise;
-  for (unsigned i = 0; i < kPairTries; ++i) {
-    const RunLog a = SKIDPROOF_TRY(bench.run(together, iterations));
-    const RunLog b = SKIDPROOF_TRY(bench.run(apart, iterations));
-    best_together = std::min(best_together, static_cast<double>(a.tsc));
-    best_apart = std::min(best_apart, static_cast<double>(b.tsc));
-    noise = noise + a.noise + b.noise;
-  }
-  const double after = core_cycles_per_tick();
-  const auto pairs = static_cast<double>(iterations * kPairs);
-  const double cycles_together = bench.convert(best_together, before, after, {}).cycles / pairs;
-  const double cycles_apart = bench.convert(best_apart, before, after, {}).cycles / pairs;
-  const auto instructions = static_cast<double>(apart.program.per_iteration.instructions) / kPairs;
-  gains.saved.push_back(cycles_apart - cycles_together);
-  gains.slot.push_back(cycles_apart / instructions);
-  gains.noise = gains.noise + noise;
-  return {};
-}
-
 // A fused pair saves one issue slot. No gain means that the pair does not fuse as far as timing can
 // tell. Taken jumps have limits of their own, which hide the slot.
 std::string verdict(const Pair& pair, const Measurement& gain, double slot) {
@@ -115,50 +94,73 @@ std::string verdict(const Pair& pair, const Measurement& gain, double slot) {
   return "unclear";
 }
 
-Expected<void> measure_pair(Workbench& bench, const Pair& pair) {
-  const Workpiece together = SKIDPROOF_TRY(bench.prepare("fused_branch", pair.parameters(false)));
-  const Workpiece apart = SKIDPROOF_TRY(bench.prepare("fused_branch", pair.parameters(true)));
-  const auto some = [&](uint64_t count) { return bench.run(apart, count); };
-  const uint64_t iterations = SKIDPROOF_TRY(iterations_for(bench, kPairNs, some));
-  Gains gains;
-  for (unsigned i = 0; i < bench.repetitions(); ++i) {
-    SKIDPROOF_CHECK(sample_pair(bench, together, apart, iterations, gains));
-  }
-  Measurement gain = median_measurement("fusion.gain", "cycles", gains.saved,
+Expected<std::shared_ptr<Trial>> make_trial(const Workbench& bench, const Pair& pair) {
+  auto trial = std::make_shared<Trial>(Trial{.pair = pair});
+  trial->together = SKIDPROOF_TRY(bench.prepare("fused_branch", pair.parameters(false)));
+  trial->apart = SKIDPROOF_TRY(bench.prepare("fused_branch", pair.parameters(true)));
+  trial->iterations = SKIDPROOF_TRY(bench.iterations_for(kPairNs, trial->apart));
+  return trial;
+}
+
+Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
+  const auto both = SKIDPROOF_TRY(
+      bench.sample_both(kPairTries, [&] { return bench.run(trial.together, trial.iterations); },
+                        [&] { return bench.run(trial.apart, trial.iterations); }));
+  const auto pairs = static_cast<double>(trial.iterations * kPairs);
+  const auto instructions = static_cast<double>(trial.apart.program.per_iteration.instructions) / kPairs;
+  trial.slot.push_back(both.second.cycles / pairs / instructions);
+  return (both.second - both.first).per(pairs);
+}
+
+void emit_gain(const Workbench& bench, const Point& point, const Trial& trial) {
+  const Pair& pair = trial.pair;
+  Measurement gain = median_measurement("fusion.gain", "cycles", point.cycles,
                                         {{"pair", pair.name()},
                                          {"first", pair.first},
                                          {"condition", pair.condition},
                                          {"form", pair.form},
                                          {"taken", pair.taken}},
-                                        gains.noise);
-  const Measurement slot = median_measurement("", "", gains.slot, {}, {});
-  const std::string word = verdict(pair, gain, slot.value);
-  gain.parameters["slot_cycles"] = slot.value;
+                                        point.noise);
+  const double slot = stats::median(trial.slot);
+  const std::string word = verdict(pair, gain, slot);
+  gain.parameters["slot_cycles"] = slot;
   gain.parameters["verdict"] = word;
   Measurement fused = gain;
   bench.emit(std::move(gain));
-  if (word == "unclear") return {};
+  if (word == "unclear") return;
   fused.name = "fusion.fused";
   fused.unit = "bool";
   fused.statistic = "verdict";
   fused.value = fused.low = fused.high = word == "fused" ? 1 : 0;
   fused.interval.clear();
   bench.emit(std::move(fused));
-  return {};
 }
 
 }  // namespace
 
 Expected<void> characterize_fusion(Workbench& bench) {
   SKIDPROOF_CHECK(find_kernel("fused_branch"));
-  std::vector<Pair> pairs = all_pairs(bench.options().quick);
+  std::vector<Pair> pairs = all_pairs(bench.effort() == Effort::kQuick);
   std::erase_if(pairs, [](Pair& pair) { return !choose_direction(pair); });
-  for (size_t i = 0; i < pairs.size() && !bench.cancelled(); ++i) {
-    bench.progress(static_cast<double>(i) / static_cast<double>(pairs.size()),
-                   fmt::format("fusion, {}", pairs[i].name()));
-    const auto measured = measure_pair(bench, pairs[i]);
-    if (!measured) bench.problem(measured.error());
+  std::vector<Point> points;
+  std::vector<std::shared_ptr<Trial>> trials;
+  for (const Pair& pair : pairs) {
+    if (bench.cancelled()) return {};
+    auto trial = make_trial(bench, pair);
+    if (!trial) {
+      bench.problem(trial.error());
+      continue;
+    }
+    Point point;
+    point.what = fmt::format("fusion, {}", pair.name());
+    point.scale = 1;  // a fraction of a cycle
+    point.tag = trials.size();
+    point.sample = [&bench, at = *trial] { return sample_trial(bench, *at); };
+    points.push_back(std::move(point));
+    trials.push_back(*trial);
   }
+  SKIDPROOF_CHECK(take_by_turns(bench, points, {.relative = 0.02}));
+  for (const Point& point : points) emit_gain(bench, point, *trials[point.tag]);
   return {};
 }
 

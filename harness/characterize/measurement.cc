@@ -1,5 +1,5 @@
 // From samples to a Measurement.
-#include "harness/run/measurement.h"
+#include "harness/characterize/measurement.h"
 
 #include <fmt/format.h>
 

@@ -1,12 +1,13 @@
 // Runs the parts of the characterization in order.
-#include "harness/run/characterize.h"
+#include "harness/characterize/characterize.h"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 
-#include "harness/run/workbench.h"
+#include "harness/characterize/parts.h"
+#include "harness/characterize/workbench.h"
 
 namespace skidproof {
 namespace {
@@ -14,16 +15,20 @@ namespace {
 struct Part {
   std::string_view name;
   Expected<void> (*measure)(Workbench&);
-  double weight;  // of its share in the progress: seconds, roughly
+  double seconds;  // that it may take by default
 };
 
 constexpr std::array<Part, 5> kParts = {{
-    {"clock", characterize_clock, 0.2},
-    {"latency", characterize_latency, 10},
+    {"clock", characterize_clock, 0.3},
+    {"latency", characterize_latency, 12},
     {"bandwidth", characterize_bandwidth, 8},
-    {"fusion", characterize_fusion, 3},
+    {"fusion", characterize_fusion, 4},
     {"misprediction", characterize_misprediction, 0.5},
 }};
+
+double factor_of(Effort effort) {
+  return effort == Effort::kQuick ? 0.15 : effort == Effort::kDefault ? 1 : 5;
+}
 
 Expected<std::vector<const Part*>> chosen_parts(const CharacterizeOptions& options) {
   for (const std::string& name : options.parts) {
@@ -78,10 +83,10 @@ Expected<Characterization> characterize(Machine& machine, const CharacterizeOpti
   Characterization out;
   Workbench bench = SKIDPROOF_TRY(Workbench::create(machine, options, out));
   double total = 0;
-  for (const Part* part : parts) total += part->weight;
+  for (const Part* part : parts) total += part->seconds;
   double done = 0;
   for (const Part* part : parts) {
-    bench.begin_part(done / total, (done + part->weight) / total);
+    bench.begin_part(done / total, (done + part->seconds) / total, part->seconds * factor_of(options.effort));
     const Expected<void> measured = part->measure(bench);
     if (!measured) {
       Error error = measured.error();
@@ -89,7 +94,7 @@ Expected<Characterization> characterize(Machine& machine, const CharacterizeOpti
       bench.problem(std::move(error));
     }
     if (bench.cancelled()) break;
-    done += part->weight;
+    done += part->seconds;
   }
   out.cancelled = bench.cancelled();
   if (!out.cancelled) bench.progress(1, "done");

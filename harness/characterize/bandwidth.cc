@@ -1,0 +1,117 @@
+// Bandwidth of one CPU: loads, stores and copies of every width, through windows from the first-level cache to memory.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+
+#include "harness/characterize/parts.h"
+#include "harness/characterize/plan.h"
+
+namespace skidproof {
+namespace {
+
+constexpr double kPassNs = 1e5;
+
+struct Stream {
+  const char* measurement;
+  const char* name;  // parameters.kind, before the width
+  const char* kind;  // of the kernel
+};
+
+constexpr std::array<Stream, 5> kStreams = {{
+    {"load.bandwidth", "regular", "load"},
+    {"store.bandwidth", "regular", "store"},
+    {"store.bandwidth", "non-temporal", "store-nontemporal"},
+    {"copy.bandwidth", "regular", "copy"},
+    {"copy.bandwidth", "non-temporal", "copy-nontemporal"},
+}};
+constexpr std::array<uint64_t, 4> kWidths = {8, 16, 32, 64};
+
+struct Flow {
+  const Stream* stream = nullptr;
+  uint64_t width = 0;
+  uint64_t window = 0;
+  bool huge = false;
+  Workpiece piece;
+  uint64_t iterations = 1;
+};
+
+std::vector<uint64_t> default_windows(Effort effort) {
+  std::vector<uint64_t> sizes = {16 << 10, 256 << 10, 4 << 20, 64 << 20};
+  if (effort != Effort::kQuick) sizes.push_back(256 << 20);
+  return sizes;
+}
+
+bool missing(const Error& error) { return error.code == ErrorCode::kUnsupported; }
+
+Expected<std::shared_ptr<Flow>> make_flow(const Workbench& bench, const Stream& stream, uint64_t width,
+                                          uint64_t window, const Memory& memory) {
+  auto flow = std::make_shared<Flow>(Flow{.stream = &stream, .width = width, .window = window, .huge = memory.huge_pages});
+  flow->piece = SKIDPROOF_TRY(bench.prepare(
+      "memory_stream", fmt::format("kind={},width={},window={},unroll={}", stream.kind, width, window,
+                                   std::min<uint64_t>(64, 2048 / width)),
+      memory));
+  flow->iterations = SKIDPROOF_TRY(bench.iterations_for(kPassNs, flow->piece));
+  return flow;
+}
+
+// All streams of each window by turns; the windows of one size share their memory.
+Expected<void> measure_window(Workbench& bench, uint64_t window, double from, double to, double seconds) {
+  const Memory memory = SKIDPROOF_TRY(bench.allocate(2 * window + 8192, true));
+  std::vector<Point> points;
+  std::vector<std::shared_ptr<Flow>> flows;
+  for (const Stream& stream : kStreams) {
+    for (uint64_t width : kWidths) {
+      if (bench.cancelled()) return {};
+      auto made = make_flow(bench, stream, width, window, memory);
+      if (!made) {
+        if (!missing(made.error())) bench.problem(made.error());  // what this CPU has not is no problem
+        continue;
+      }
+      Point point;
+      point.what = fmt::format("bandwidth, {} KiB", window >> 10);
+      point.by_time = window > (1 << 20);
+      point.tag = flows.size();
+      point.sample = [&bench, flow = *made]() -> Expected<Sample> {
+        // Once to bring the window where it will stay: another stream has had the caches since.
+        SKIDPROOF_CHECK(bench.run(flow->piece, 1));
+        const unsigned tries = flow->window > (16 << 20) ? 2 : 6;
+        const Sample sample = SKIDPROOF_TRY(bench.sample(tries, flow->piece, flow->iterations));
+        return sample.per(static_cast<double>(flow->iterations * flow->window));
+      };
+      flows.push_back(*made);
+      points.push_back(std::move(point));
+    }
+  }
+  SKIDPROOF_CHECK(take_by_turns(bench, points, {.relative = 0.01, .seconds = seconds}, from, to));
+  for (const Point& point : points) {
+    const Flow& flow = *flows[point.tag];
+    std::vector<double> gigabytes;  // per second: bytes in a nanosecond
+    for (double ns : point.ns) gigabytes.push_back(1 / ns);
+    bench.emit(median_measurement(flow.stream->measurement, "GB/s", gigabytes,
+                                  {{"bytes", window},
+                                   {"kind", fmt::format("{}-{}", flow.stream->name, flow.width)},
+                                   {"page", flow.huge ? "2MiB" : "4KiB"}},
+                                  point.noise));
+  }
+  return {};
+}
+
+}  // namespace
+
+Expected<void> characterize_bandwidth(Workbench& bench) {
+  std::vector<uint64_t> sizes = bench.options().bandwidth_bytes;
+  if (sizes.empty()) sizes = default_windows(bench.options().effort);
+  const auto count = static_cast<double>(sizes.size());
+  for (size_t i = 0; i < sizes.size() && !bench.cancelled(); ++i) {
+    const double from = static_cast<double>(i) / count;
+    const auto measured =
+        measure_window(bench, sizes[i], from, from + 1 / count, bench.seconds_of_part() / count);
+    if (!measured) bench.problem(measured.error());
+  }
+  return {};
+}
+
+}  // namespace skidproof

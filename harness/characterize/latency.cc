@@ -1,0 +1,160 @@
+// The latency staircase: one dependent load after another through a random cycle of cache lines,
+// over working sets from the first-level cache to memory, on 4 KiB and on 2 MiB pages.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "harness/characterize/parts.h"
+#include "harness/characterize/plan.h"
+#include "harness/run/guarded_memory.h"
+
+namespace skidproof {
+namespace {
+
+constexpr uint64_t kLine = 64;
+constexpr uint64_t kChaseUnroll = 16;
+// Half steps below, doubling from here.
+constexpr uint64_t kFineBelow = uint64_t{16} << 20;
+// A working set is brought where it stays by a chase through all of it, which leaves the caches as the measurement itself
+// would; larger ones by a stream, since a chase would take longer than all samples of them.
+constexpr uint64_t kChasedWarm = uint64_t{8} << 20;
+// Up to about here a core's own caches answer. What disturbs them (a sibling thread, of another
+// guest too) comes and goes, so that more short runs find a quiet one.
+constexpr uint64_t kPrivate = uint64_t{2} << 20;
+
+struct Footprint {
+  uint64_t bytes = 0;
+  bool huge = false;
+  Workpiece chase, stream;
+  uint64_t iterations = 1;
+};
+
+std::string size_text(uint64_t bytes) {
+  if (bytes >= (1 << 20) && bytes % (1 << 20) == 0) return fmt::format("{} MiB", bytes >> 20);
+  return fmt::format("{} KiB", static_cast<double>(bytes) / 1024);
+}
+
+std::vector<uint64_t> default_footprints(Effort effort) {
+  std::vector<uint64_t> sizes;
+  const bool quick = effort == Effort::kQuick;
+  const uint64_t largest = uint64_t{quick ? 64u : 256u} << 20;
+  for (uint64_t bytes = 4096; bytes <= largest; bytes *= 2) {
+    sizes.push_back(bytes);
+    if (!quick && bytes < kFineBelow) sizes.push_back(bytes + bytes / 2);
+  }
+  return sizes;
+}
+
+// Walks on from where the last run stopped: from the start again, a short walk through a large set
+// would only meet what the last one left in the caches. The result of a chase is its next pointer.
+Expected<RunLog> walk(const Workbench& bench, Footprint& point, uint64_t iterations) {
+  const RunLog log = SKIDPROOF_TRY(bench.run(point.chase, iterations));
+  point.chase.program.data_address = log.result;
+  point.chase.program.data_bytes = sizeof(uint64_t);
+  return log;
+}
+
+Expected<void> warm(const Workbench& bench, Footprint& point) {
+  if (point.bytes > kChasedWarm) {
+    SKIDPROOF_CHECK(bench.run(point.stream, 1));
+  } else {
+    SKIDPROOF_CHECK(walk(bench, point, point.bytes / kLine / kChaseUnroll + 1));
+  }
+  return {};
+}
+
+Expected<std::shared_ptr<Footprint>> make_footprint(const Workbench& bench, uint64_t bytes, bool huge) {
+  const Memory memory = SKIDPROOF_TRY(bench.allocate(bytes, huge));
+  if (huge && !memory.huge_pages) {
+    return fail(ErrorCode::kNotAvailable,
+                fmt::format("the kernel gave no 2 MiB pages for {}", size_text(bytes)),
+                "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled; echo 1 > "
+                "/proc/sys/vm/compact_memory");
+  }
+  auto point = std::make_shared<Footprint>();
+  point->bytes = bytes;
+  point->huge = huge;
+  if (bytes > kChasedWarm) {
+    point->stream = SKIDPROOF_TRY(bench.prepare(
+        "memory_stream", fmt::format("kind=load,width=8,stride={},unroll=16,window={}", kLine, bytes), memory));
+  }
+  point->chase = SKIDPROOF_TRY(bench.prepare(
+      "pointer_chase", fmt::format("bytes={},granularity={},unroll={}", bytes, kLine, kChaseUnroll),
+      memory));
+  SKIDPROOF_CHECK(warm(bench, *point));
+  const double ns = bytes <= kPrivate ? 5e4 : 3e5;
+  point->iterations = SKIDPROOF_TRY(
+      bench.iterations_for(ns, [&](uint64_t iterations) { return walk(bench, *point, iterations); }));
+  return point;
+}
+
+Point chase_point(const Workbench& bench, const std::shared_ptr<Footprint>& at) {
+  Point point;
+  point.what = fmt::format("latency, {}", size_text(at->bytes));
+  point.by_time = at->bytes > kPrivate;
+  point.sample = [&bench, at]() -> Expected<Sample> {
+    SKIDPROOF_CHECK(warm(bench, *at));
+    const Sample sample = SKIDPROOF_TRY(
+        bench.sample(at->bytes <= kPrivate ? 10 : 4, [&] { return walk(bench, *at, at->iterations); }));
+    return sample.per(static_cast<double>(at->iterations * kChaseUnroll));
+  };
+  return point;
+}
+
+// Samples these sizes, on both kinds of page, by turns.
+Expected<void> measure_together(Workbench& bench, const std::vector<uint64_t>& sizes, double from,
+                                double to, double seconds) {
+  std::vector<Point> points;
+  std::vector<MeasurementParameters> parameters;
+  for (uint64_t bytes : sizes) {
+    for (bool huge : {false, true}) {
+      if (bench.cancelled()) return {};
+      bench.progress(from, fmt::format("latency, {}", size_text(bytes)));
+      auto at = make_footprint(bench, bytes, huge);
+      if (!at) {
+        bench.problem(at.error());
+        continue;
+      }
+      points.push_back(chase_point(bench, *at));
+      points.back().tag = parameters.size();
+      parameters.push_back({{"bytes", bytes}, {"page", huge ? "2MiB" : "4KiB"}});
+    }
+  }
+  SKIDPROOF_CHECK(take_by_turns(bench, points, {.seconds = seconds}, from, to));
+  for (const Point& point : points) emit_point(bench, point, "memory.latency", parameters[point.tag]);
+  return {};
+}
+
+}  // namespace
+
+// All sizes together where memory allows; else those that do, and the largest in groups of their own.
+Expected<void> characterize_latency(Workbench& bench) {
+  std::vector<uint64_t> sizes = bench.options().latency_bytes;
+  if (sizes.empty()) sizes = default_footprints(bench.options().effort);
+  std::sort(sizes.begin(), sizes.end());
+  const uint64_t room = available_memory() / 4;
+  std::vector<std::vector<uint64_t>> groups(1);
+  uint64_t used = 0, all = 0;
+  for (uint64_t bytes : sizes) {
+    if (used != 0 && used + 2 * bytes > room) {
+      groups.emplace_back();
+      used = 0;
+    }
+    groups.back().push_back(bytes);
+    used += 2 * bytes;
+    all += bytes;
+  }
+  double done = 0;
+  for (const auto& group : groups) {
+    double share = 0;
+    for (uint64_t bytes : group) share += static_cast<double>(bytes) / static_cast<double>(all);
+    if (bench.cancelled()) break;
+    SKIDPROOF_CHECK(measure_together(bench, group, done, done + share, bench.seconds_of_part() * share));
+    done += share;
+  }
+  return {};
+}
+
+}  // namespace skidproof

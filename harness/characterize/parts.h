@@ -1,0 +1,25 @@
+// The parts of the characterization: one file each, and a line in characterize.cc. An error ends the part only; those of
+// single points are problems. What a part measures is said at its function.
+#ifndef SKIDPROOF_HARNESS_CHARACTERIZE_PARTS_H_
+#define SKIDPROOF_HARNESS_CHARACTERIZE_PARTS_H_
+
+#include "base/expected.h"
+#include "harness/characterize/workbench.h"
+
+namespace skidproof {
+
+// clock.tsc, clock.core (GHz), clock.rdtsc, clock.rdtscp (cycles)
+Expected<void> characterize_clock(Workbench& bench);
+// memory.latency (ns and cycles; bytes, page)
+Expected<void> characterize_latency(Workbench& bench);
+// store.bandwidth, load.bandwidth, copy.bandwidth (GB/s; bytes, kind, page)
+Expected<void> characterize_bandwidth(Workbench& bench);
+// fusion.gain (cycles a pair; pair, first, condition, form, taken, slot_cycles, verdict "fused", "no gain", "unclear"),
+// fusion.fused (bool, where the verdict is clear)
+Expected<void> characterize_fusion(Workbench& bench);
+// branch.mispredict_penalty (cycles and ns)
+Expected<void> characterize_misprediction(Workbench& bench);
+
+}  // namespace skidproof
+
+#endif  // SKIDPROOF_HARNESS_CHARACTERIZE_PARTS_H_

@@ -1,0 +1,94 @@
+// Rounds over the points of a plan.
+#include "harness/characterize/plan.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "base/random.h"
+#include "harness/run/noise.h"
+#include "harness/stats/robust.h"
+
+namespace skidproof {
+namespace {
+
+bool narrow_enough(const Point& point, const Goal& goal) {
+  const std::vector<double>& values = point.by_time ? point.ns : point.cycles;
+  if (values.size() < std::max(goal.least, 1u)) return false;
+  const stats::Summary summary = stats::summarize(values);
+  const double scale = std::max(std::abs(summary.median), point.scale);
+  return (summary.interval.high - summary.interval.low) / 2 <= goal.relative * scale;
+}
+
+std::vector<size_t> order_of_round(size_t points, uint64_t seed, unsigned round) {
+  std::vector<size_t> order(points);
+  std::iota(order.begin(), order.end(), size_t{0});
+  Random random(derive_seed(seed + round, "plan"));
+  for (size_t i = points; i-- > 1;) std::swap(order[i], order[random.below(i + 1)]);
+  return order;
+}
+
+}  // namespace
+
+double Point::median_ns() const { return stats::median(ns); }
+double Point::median_cycles() const { return stats::median(cycles); }
+
+Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points, const Goal& goal,
+                             double from, double to) {
+  using Clock = std::chrono::steady_clock;
+  const auto began = Clock::now();
+  // A number of samples that was asked for is that number, however long it takes.
+  const unsigned fixed = bench.options().repetitions;
+  const unsigned least = fixed != 0 ? fixed : std::max(goal.least, 1u);
+  const unsigned most = fixed != 0 ? fixed : std::max(goal.most, least);
+  const double seconds = fixed != 0 ? INFINITY : goal.seconds != 0 ? goal.seconds : std::max(0.0, bench.seconds_left());
+  const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - began).count(); };
+  std::vector<std::optional<Error>> failed(points.size());
+  std::vector<bool> done(points.size(), false);
+  size_t open = points.size();
+  for (unsigned round = 0; round < most && open != 0; ++round) {
+    if (round >= least && spent() > seconds) break;
+    for (const size_t i : order_of_round(points.size(), bench.options().seed, round)) {
+      if (bench.cancelled()) return {};
+      if (done[i]) continue;
+      if (round > 0 && spent() > 2 * seconds) break;
+      Point& point = points[i];
+      const double rounds = static_cast<double>(round) / least;
+      bench.progress(from + (to - from) * std::max(std::min(rounds, 1.0) / 2, spent() / std::max(seconds, 1e-9)),
+                     point.what);
+      const Expected<Sample> sample = point.sample();
+      if (!sample) {
+        failed[i] = sample.error();
+        done[i] = true;
+        --open;
+        continue;
+      }
+      point.ns.push_back(sample->ns);
+      point.cycles.push_back(sample->cycles);
+      point.noise = point.noise + sample->noise;
+      point.narrow = narrow_enough(point, goal);
+      if (!point.narrow || round + 1 < least) continue;
+      done[i] = true;
+      --open;
+    }
+  }
+  for (size_t i = points.size(); i-- > 0;) {
+    if (!failed[i]) continue;
+    failed[i]->message = points[i].what + ": " + failed[i]->message;
+    bench.problem(std::move(*failed[i]));
+    points.erase(points.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return {};
+}
+
+void emit_point(const Workbench& bench, const Point& point, const std::string& name,
+                const MeasurementParameters& parameters, In in) {
+  if (point.ns.empty()) return;
+  if (in != In::kCycles) bench.emit(median_measurement(name, "ns", point.ns, parameters, point.noise));
+  if (in != In::kNs) bench.emit(median_measurement(name, "cycles", point.cycles, parameters, point.noise));
+}
+
+}  // namespace skidproof

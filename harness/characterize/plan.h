@@ -1,0 +1,52 @@
+// The measurement plan: many points, each sampled by turns with the others until it is known well enough.
+#ifndef SKIDPROOF_HARNESS_CHARACTERIZE_PLAN_H_
+#define SKIDPROOF_HARNESS_CHARACTERIZE_PLAN_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/expected.h"
+#include "harness/characterize/workbench.h"
+
+namespace skidproof {
+
+// One thing that is measured.
+struct Point {
+  std::string what;                          // "latency, 64 KiB": for people
+  std::function<Expected<Sample>()> sample;  // of one unit of its work: a load, a byte, a pair
+  // What its interval is measured in: cycles of the core, or time where another clock decides (memory).
+  bool by_time = false;
+  // Of a difference, which may be near 0: what it is compared with, in the same unit.
+  double scale = 0;
+  size_t tag = 0;  // the part's own
+
+  std::vector<double> ns, cycles;  // the samples
+  Noise noise;
+  bool narrow = false;  // the interval became narrow enough
+
+  double median_ns() const;
+  double median_cycles() const;
+};
+
+struct Goal {
+  double relative = 0.005;  // half the 95 % interval of the median, of the median (or of Point::scale)
+  unsigned least = 6;       // samples before a point may be done; with fewer there is no such interval
+  unsigned most = 40;
+  double seconds = 0;       // of all points together; 0: what is left of the part's
+};
+
+// Samples all points by turns, in an order that the seed draws anew for each round, so that drift becomes spread and not
+// shape; those that are narrow enough drop out. When the time is over, rounds end once each point has `least` samples; at
+// twice the time they end anyway. A point whose sample fails becomes a problem and is removed. Cancelled: returns early.
+Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points, const Goal& goal,
+                             double from = 0, double to = 1);
+
+// Rows of a point: the median of its samples, in cycles, in nanoseconds, or in both.
+enum class In : uint8_t { kCycles, kNs, kBoth };
+void emit_point(const Workbench& bench, const Point& point, const std::string& name,
+                const MeasurementParameters& parameters, In in = In::kBoth);
+
+}  // namespace skidproof
+
+#endif  // SKIDPROOF_HARNESS_CHARACTERIZE_PLAN_H_

@@ -1,0 +1,58 @@
+// How far something reaches: the size at which a cost leaves its plateau.
+#ifndef SKIDPROOF_HARNESS_CHARACTERIZE_REACH_H_
+#define SKIDPROOF_HARNESS_CHARACTERIZE_REACH_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/expected.h"
+#include "harness/characterize/plan.h"
+#include "harness/characterize/workbench.h"
+
+namespace skidproof {
+
+// One size and what it cost: the median of its samples with the 95 % interval.
+struct CurvePoint {
+  uint64_t x = 0;
+  double value = 0, low = 0, high = 0;
+};
+
+struct ReachQuestion {
+  std::string what;           // "return stack": for people
+  uint64_t from = 1, to = 1;  // sizes to look at, both included
+  uint64_t grain = 1;         // sizes are multiples of it; the answer is no finer
+  double growth = 1.3;        // of one size over the one before, in the first, coarse look
+  double least_rise = 0.5;    // cycles by which the cost rises at least, where something ends
+  // Makes the point of one size; its samples are of one unit of work (a jump, a load).
+  std::function<Expected<Point>(uint64_t size)> point;
+};
+
+struct Reach {
+  std::vector<CurvePoint> curve;  // of all sizes that were looked at, by size
+  bool clear = false;             // or `why` says what was missing
+  std::string why;
+  uint64_t last_within = 0;   // the largest size that costs what small ones do
+  uint64_t first_beyond = 0;  // the smallest that costs more
+  double within = 0, beyond = 0;  // what they cost
+};
+
+// Looks at sizes that grow by `growth`, all by turns, for the first rise that stays; then halves the interval between the
+// last size on the plateau and the first above it until they are `grain` apart. Clear where both ends were sampled again
+// together and lie on either side of the middle with all of their intervals, and where no smaller size lies above nor
+// larger one below it.
+Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question, double seconds, double from = 0, double to = 1);
+
+// The same judgement over a curve that is there already. No size is added.
+Reach judge_reach(std::vector<CurvePoint> curve, double least_rise);
+
+// The rows of a question: each point of the curve as `curve` (cycles; parameters and `size_key`), and the answer as
+// "shape.<shape>" (statistic "inferred"; low and high: last within and first beyond), or, where it is not clear, why there
+// is none.
+void emit_reach(const Workbench& bench, const Reach& reach, const std::string& curve, const std::string& size_key,
+                const MeasurementParameters& parameters, const std::string& shape, const std::string& unit);
+
+}  // namespace skidproof
+
+#endif  // SKIDPROOF_HARNESS_CHARACTERIZE_REACH_H_

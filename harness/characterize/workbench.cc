@@ -1,0 +1,225 @@
+// Programs made, timed and calibrated for the characterization.
+#include "harness/characterize/workbench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "harness/run/clock.h"
+#include "harness/run/noise.h"
+
+namespace skidproof {
+namespace {
+
+constexpr double kMostClockChange = 0.01;
+constexpr int kClockRetries = 3;
+constexpr uint64_t kChainLength = 256;
+constexpr uint64_t kChainIterations = 120;
+constexpr int kChainTries = 8;
+constexpr std::chrono::microseconds kRatioHolds{500};
+
+bool disturbed(const Noise& noise) {
+  return noise.involuntary_switches != 0 || noise.migrations != 0 || noise.interrupted != 0 ||
+         noise.slices != 0 || noise.steal_s > 0;
+}
+
+// The least of the calls of one thing.
+struct Least {
+  double quiet = INFINITY, any = INFINITY;  // ticks
+  unsigned quiet_calls = 0;
+  Noise noise;
+
+  void add(const RunLog& log) {
+    const auto ticks = static_cast<double>(log.tsc);
+    any = std::min(any, ticks);
+    if (disturbed(log.noise)) {
+      ++noise.repeats;
+    } else {
+      quiet = std::min(quiet, ticks);
+      ++quiet_calls;
+    }
+    noise = noise + log.noise;
+  }
+  double ticks() const { return quiet_calls != 0 ? quiet : any; }
+};
+
+}  // namespace
+
+Sample operator-(const Sample& a, const Sample& b) {
+  return {a.ns - b.ns, a.cycles - b.cycles, a.noise + b.noise};
+}
+
+struct Workbench::Clock {
+  Workpiece chain;
+  double ratio = 0;
+  std::chrono::steady_clock::time_point read;
+};
+
+Expected<Workbench> Workbench::create(Machine& machine, const CharacterizeOptions& options,
+                                      Characterization& out) {
+  Workbench bench;
+  bench.machine_ = &machine;
+  bench.options_ = &options;
+  bench.out_ = &out;
+  bench.began_ = std::chrono::steady_clock::now();
+  const Workpiece nothing = SKIDPROOF_TRY(bench.prepare("empty", ""));
+  SKIDPROOF_CHECK(bench.run(nothing, 1));
+  bench.tsc_hz_ = 1e9;
+  if (machine.identity().provenance == Provenance::kSilicon) {
+    bench.tsc_hz_ = SKIDPROOF_TRY(calibrate_tsc(options.effort == Effort::kQuick ? 20 : 50));
+  }
+  bench.clock_ = std::make_shared<Clock>();
+  bench.clock_->chain = SKIDPROOF_TRY(
+      bench.prepare("alu_chain", fmt::format("operation=add,length={}", kChainLength)));
+  return bench;
+}
+
+bool Workbench::cancelled() const {
+  return options_->cancel != nullptr && options_->cancel->load(std::memory_order_relaxed);
+}
+
+double Workbench::seconds_left() const {
+  return budget_ - std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+}
+
+Expected<Memory> Workbench::allocate(size_t bytes, bool huge_pages) const {
+  return machine_->allocate({.bytes = bytes, .use = MemoryUse::kData, .huge_pages = huge_pages});
+}
+
+Expected<Workpiece> Workbench::prepare(std::string_view kernel, std::string_view parameters,
+                                       const Memory& data) const {
+  Workpiece piece;
+  piece.kernel = SKIDPROOF_TRY(find_kernel(kernel));
+  piece.params = SKIDPROOF_TRY(Params::parse(piece.kernel->parameters, parameters));
+  piece.data = data;
+  if (data.keep == nullptr && piece.kernel->data_bytes != nullptr) {
+    const size_t bytes = std::max<size_t>(piece.kernel->data_bytes(piece.params), 1);
+    piece.data = SKIDPROOF_TRY(allocate(bytes, false));
+  }
+  // A program's size is known only when it is generated, and that needs its address: most are small.
+  for (size_t room = 16 << 10;; room *= 16) {
+    piece.code = SKIDPROOF_TRY(machine_->allocate({.bytes = room, .use = MemoryUse::kCode}));
+    piece.program = SKIDPROOF_TRY(generate(*piece.kernel, piece.params,
+                                           {.code_address = piece.code.address,
+                                            .data_address = piece.data.address,
+                                            .seed = options_->seed}));
+    if (piece.program.code.size() <= room) break;
+  }
+  SKIDPROOF_CHECK(refill(piece, options_->seed));
+  return piece;
+}
+
+Expected<void> Workbench::refill(Workpiece& piece, uint64_t seed) const {
+  return prepare_data(*piece.kernel, piece.params, piece.program, piece.data.host, seed);
+}
+
+Expected<RunLog> Workbench::run(const Workpiece& piece, uint64_t iterations) const {
+  RunPlan plan;
+  plan.iterations = iterations;
+  plan.ring = Ring::kUser;
+  return machine_->run(piece.program, plan);
+}
+
+Expected<double> Workbench::measure_ratio() const {
+  Least least;
+  for (int i = 0; i < kChainTries; ++i) least.add(SKIDPROOF_TRY(run(clock_->chain, kChainIterations)));
+  clock_->ratio = static_cast<double>(kChainLength * kChainIterations) / least.ticks();
+  clock_->read = std::chrono::steady_clock::now();
+  return clock_->ratio;
+}
+
+Expected<double> Workbench::core_cycles_per_tick() const {
+  const auto age = std::chrono::steady_clock::now() - clock_->read;
+  if (clock_->ratio != 0 && age < kRatioHolds) return clock_->ratio;
+  return measure_ratio();
+}
+
+Expected<Sample> Workbench::sample(unsigned tries, const Once& once) const {
+  Least least;
+  double before = SKIDPROOF_TRY(core_cycles_per_tick());
+  for (int retry = 1;; ++retry) {
+    Least now;
+    for (unsigned i = 0; i < 3 * tries && now.quiet_calls < tries; ++i) now.add(SKIDPROOF_TRY(once()));
+    now.noise = now.noise + least.noise;
+    least = now;
+    const double after = SKIDPROOF_TRY(measure_ratio());
+    if (std::abs(after / before - 1) <= kMostClockChange || retry == kClockRetries) {
+      const double ticks = least.ticks();
+      return Sample{ticks / tsc_hz_ * 1e9, ticks * (before + after) / 2, least.noise};
+    }
+    before = after;
+  }
+}
+
+Expected<Sample> Workbench::sample(unsigned tries, const Workpiece& piece, uint64_t iterations) const {
+  return sample(tries, [&] { return run(piece, iterations); });
+}
+
+Expected<std::pair<Sample, Sample>> Workbench::sample_both(unsigned tries, const Once& first,
+                                                          const Once& second) const {
+  Noise earlier;
+  double before = SKIDPROOF_TRY(core_cycles_per_tick());
+  for (int retry = 1;; ++retry) {
+    Least a, b;
+    for (unsigned i = 0; i < 3 * tries && std::min(a.quiet_calls, b.quiet_calls) < tries; ++i) {
+      a.add(SKIDPROOF_TRY(first()));
+      b.add(SKIDPROOF_TRY(second()));
+    }
+    const double after = SKIDPROOF_TRY(measure_ratio());
+    if (std::abs(after / before - 1) <= kMostClockChange || retry == kClockRetries) {
+      const double ratio = (before + after) / 2;
+      return std::pair{Sample{a.ticks() / tsc_hz_ * 1e9, a.ticks() * ratio, earlier + a.noise},
+                       Sample{b.ticks() / tsc_hz_ * 1e9, b.ticks() * ratio, b.noise}};
+    }
+    earlier = earlier + a.noise + b.noise;
+    before = after;
+  }
+}
+
+void Workbench::emit(Measurement measurement) const {
+  if (options_->on_measurement) options_->on_measurement(measurement);
+  out_->measurements.push_back(std::move(measurement));
+}
+
+void Workbench::unclear(std::string name, std::string reason) const {
+  out_->unclear.push_back({std::move(name), std::move(reason)});
+  if (options_->on_unclear) options_->on_unclear(out_->unclear.back());
+}
+
+void Workbench::problem(Error error) const { out_->problems.push_back(std::move(error)); }
+
+void Workbench::progress(double fraction, std::string_view what) const {
+  if (options_->progress) options_->progress(from_ + (to_ - from_) * std::clamp(fraction, 0.0, 1.0), what);
+}
+
+void Workbench::begin_part(double from, double to, double seconds) {
+  from_ = from;
+  to_ = to;
+  budget_ = seconds;
+  began_ = std::chrono::steady_clock::now();
+}
+
+Expected<uint64_t> Workbench::iterations_for(double ns, const Workpiece& piece) const {
+  return iterations_for(ns, [&](uint64_t iterations) { return run(piece, iterations); });
+}
+
+Expected<uint64_t> Workbench::iterations_for(double ns, const RunSome& once) const {
+  const double wanted = ns * tsc_hz_ / 1e9;
+  uint64_t iterations = 1;
+  for (;;) {
+    // The best of two: the first pays for cold code and data.
+    const RunLog first = SKIDPROOF_TRY(once(iterations));
+    const RunLog second = SKIDPROOF_TRY(once(iterations));
+    const auto ticks = std::max(1.0, static_cast<double>(std::min(first.tsc, second.tsc)));
+    if (ticks >= wanted / 8) {
+      const double scaled = static_cast<double>(iterations) * wanted / ticks;
+      return std::max<uint64_t>(1, static_cast<uint64_t>(scaled));
+    }
+    iterations *= 4;
+  }
+}
+
+}  // namespace skidproof

@@ -1,0 +1,106 @@
+// What the parts of the characterization share: programs made and timed, ticks turned into time and cycles, results
+// handed on.
+#ifndef SKIDPROOF_HARNESS_CHARACTERIZE_WORKBENCH_H_
+#define SKIDPROOF_HARNESS_CHARACTERIZE_WORKBENCH_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/expected.h"
+#include "harness/characterize/characterize.h"
+#include "kernels/kernel.h"
+
+namespace skidproof {
+
+// A generated program with the memory that it stands in.
+struct Workpiece {
+  const Kernel* kernel = nullptr;
+  Params params;
+  Program program;
+  Memory code;
+  Memory data;
+};
+
+// What one repetition took.
+struct Sample {
+  double ns = 0;
+  double cycles = 0;  // of the core, at the frequency that it had
+  Noise noise;        // of its tries; `repeats` of them were disturbed and thrown away
+  Sample per(double units) const { return {ns / units, cycles / units, noise}; }
+};
+// The difference of two; noise adds up.
+Sample operator-(const Sample& a, const Sample& b);
+
+class Workbench {
+ public:
+  // Runs the empty program once, so that this thread is pinned before the clock is calibrated. On a machine whose time is
+  // not silicon's, a tick is a nanosecond.
+  static Expected<Workbench> create(Machine& machine, const CharacterizeOptions& options,
+                                    Characterization& out);
+
+  Machine& machine() const { return *machine_; }
+  const CharacterizeOptions& options() const { return *options_; }
+  double tsc_hz() const { return tsc_hz_; }
+  bool cancelled() const;
+  double seconds_left() const;    // of the part's budget; negative when overspent
+  double seconds_of_part() const { return budget_; }
+  Effort effort() const { return options_->effort; }
+
+  // kNotAvailable where `huge_pages` are asked for and the kernel gives none.
+  Expected<Memory> allocate(size_t bytes, bool huge_pages) const;
+  // Generates the kernel for its own code block and this data block (which several may share), and
+  // fills the data. The kernel's parameters are text: "key=value,…".
+  Expected<Workpiece> prepare(std::string_view kernel, std::string_view parameters,
+                              const Memory& data = {}) const;
+  // Fills the data anew.
+  Expected<void> refill(Workpiece& piece, uint64_t seed) const;
+  Expected<RunLog> run(const Workpiece& piece, uint64_t iterations) const;
+
+  // One sample: the fewest ticks of `tries` calls into which no interrupt, switch, migration or theft came; of up to three
+  // times as many calls, those with such are thrown away, unless there is nothing else. When the core clock moved by more
+  // than 1 % meanwhile, again, up to three times.
+  using Once = std::function<Expected<RunLog>()>;
+  Expected<Sample> sample(unsigned tries, const Once& once) const;
+  Expected<Sample> sample(unsigned tries, const Workpiece& piece, uint64_t iterations) const;
+  // Two that are to be compared, their calls by turns: either under the other's circumstances.
+  Expected<std::pair<Sample, Sample>> sample_both(unsigned tries, const Once& first, const Once& second) const;
+  // Core cycles in a tick now: a chain of dependent ADDs, one cycle each. ADD reg,imm would be wrong: some cores do it at
+  // rename. Not measured again within half a millisecond.
+  Expected<double> core_cycles_per_tick() const;
+
+  // Iterations that take about `ns`, by a short pilot of growing length; at least one.
+  Expected<uint64_t> iterations_for(double ns, const Workpiece& piece) const;
+  using RunSome = std::function<Expected<RunLog>(uint64_t iterations)>;
+  Expected<uint64_t> iterations_for(double ns, const RunSome& once) const;
+
+  void emit(Measurement measurement) const;
+  void unclear(std::string name, std::string reason) const;
+  const Characterization& so_far() const { return *out_; }
+  void problem(Error error) const;
+  // `fraction` of the part that is running.
+  void progress(double fraction, std::string_view what) const;
+  // The part that runs from here on: where it stands in the whole, and the seconds that it may take.
+  void begin_part(double from, double to, double seconds);
+
+ private:
+  Workbench() = default;
+  Expected<double> measure_ratio() const;
+
+  Machine* machine_ = nullptr;
+  const CharacterizeOptions* options_ = nullptr;
+  Characterization* out_ = nullptr;
+  double tsc_hz_ = 0;
+  double from_ = 0, to_ = 1;
+  double budget_ = 0;
+  std::chrono::steady_clock::time_point began_;
+  struct Clock;  // the chain, and what it last gave
+  std::shared_ptr<Clock> clock_;
+};
+
+}  // namespace skidproof
+
+#endif  // SKIDPROOF_HARNESS_CHARACTERIZE_WORKBENCH_H_
