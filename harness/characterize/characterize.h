@@ -25,6 +25,12 @@ enum class Effort : uint8_t {
   kThorough,  // some minutes
 };
 
+// What was asked of the machine and is not clear, so that there is no number.
+struct Unclear {
+  std::string name;  // "shape.l2.size"
+  std::string reason;
+};
+
 struct CharacterizeOptions {
   Effort effort = Effort::kDefault;
   std::vector<std::string> parts;  // empty: all
@@ -40,12 +46,6 @@ struct CharacterizeOptions {
   // Overall progress from 0 to 1 and what is being measured.
   std::function<void(double fraction, std::string_view what)> progress;
   const std::atomic<bool>* cancel = nullptr;  // set from a signal handler: stop between two runs
-};
-
-// What was asked of the machine and is not clear, so that there is no number.
-struct Unclear {
-  std::string name;  // "shape.l2.size"
-  std::string reason;
 };
 
 struct Characterization {

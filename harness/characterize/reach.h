@@ -17,6 +17,7 @@ namespace skidproof {
 struct CurvePoint {
   uint64_t x = 0;
   double value = 0, low = 0, high = 0;
+  uint64_t n = 0;
 };
 
 struct ReachQuestion {
@@ -40,8 +41,8 @@ struct Reach {
 
 // Looks at sizes that grow by `growth`, all by turns, for the first rise that stays; then halves the interval between the
 // last size on the plateau and the first above it until they are `grain` apart. Clear where both ends were sampled again
-// together and lie on either side of the middle with all of their intervals, and where no smaller size lies above nor
-// larger one below it.
+// together and lie on either side of half the least rise above the plateau with all of their intervals, and where no
+// smaller size lies above nor larger one below it.
 Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question, double seconds, double from = 0, double to = 1);
 
 // The same judgement over a curve that is there already. No size is added.

@@ -1,0 +1,140 @@
+// Verdicts over curves that are known.
+#include "harness/characterize/reach.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "harness/run/native_machine.h"
+
+namespace skidproof {
+namespace {
+
+std::vector<CurvePoint> curve_of(const std::vector<std::pair<uint64_t, double>>& values, double spread = 0.1) {
+  std::vector<CurvePoint> curve;
+  for (const auto& [x, y] : values) curve.push_back({x, y, y - spread, y + spread, 9});
+  return curve;
+}
+
+TEST(JudgeReach, AStepIsClear) {
+  const Reach reach = judge_reach(curve_of({{1, 5}, {2, 5.05}, {4, 4.95}, {8, 12}, {16, 13}}), 2);
+  EXPECT_TRUE(reach.clear) << reach.why;
+  EXPECT_EQ(reach.last_within, 4u);
+  EXPECT_EQ(reach.first_beyond, 8u);
+  EXPECT_NEAR(reach.within, 5, 0.1);
+  EXPECT_EQ(reach.beyond, 12);
+}
+
+TEST(JudgeReach, AFlatCurveHasNone) {
+  const Reach reach = judge_reach(curve_of({{1, 5}, {2, 5.5}, {4, 4.8}, {8, 5.9}}), 2);
+  EXPECT_FALSE(reach.clear);
+  EXPECT_EQ(reach.first_beyond, 0u);
+  EXPECT_NE(reach.why.find("up to 8"), std::string::npos) << reach.why;
+}
+
+TEST(JudgeReach, AnOutlierIsNoStep) {
+  const Reach reach = judge_reach(curve_of({{1, 5}, {2, 5}, {3, 30}, {4, 5}, {5, 5}, {6, 11}, {7, 11}}), 2);
+  EXPECT_EQ(reach.last_within, 5u) << "the outlier is not where it ends …";
+  EXPECT_FALSE(reach.clear) << "… and leaves nothing clear";
+}
+
+TEST(JudgeReach, ASlopeIsNotClear) {
+  EXPECT_FALSE(judge_reach(curve_of({{1, 5}, {2, 5}, {3, 6.5}, {4, 8}, {5, 10}}, 0.5), 2).clear);
+}
+
+TEST(JudgeReach, WideIntervalsAreNotClear) {
+  EXPECT_FALSE(judge_reach(curve_of({{1, 5}, {2, 5}, {4, 8}, {8, 8}}, 2.5), 2).clear);
+}
+
+TEST(JudgeReach, AFallBehindTheRiseIsNotClear) {
+  EXPECT_FALSE(judge_reach(curve_of({{1, 5}, {2, 5}, {4, 9}, {8, 9}, {16, 5}}), 2).clear);
+}
+
+// A cost that is known: no machine is timed.
+class FindReach : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto created = NativeMachine::create();
+    ASSERT_TRUE(created) << created.error().text();
+    machine_ = std::move(*created);
+    auto bench = Workbench::create(*machine_, options_, out_);
+    if (!bench) GTEST_SKIP() << bench.error().text();
+    bench_.emplace(std::move(*bench));
+  }
+
+  Expected<Reach> find(uint64_t ends_at, uint64_t to, uint64_t grain = 1) {
+    ReachQuestion question;
+    question.what = "something";
+    question.from = grain;
+    question.to = to;
+    question.grain = grain;
+    question.least_rise = 1;
+    question.point = [&, ends_at](uint64_t size) -> Expected<Point> {
+      looked_at_.insert(size);
+      Point point;
+      point.what = "something";
+      point.sample = [=, this]() -> Expected<Sample> {
+        const double wobble = 0.01 * static_cast<double>(++calls_ % 7);
+        return Sample{1, (size <= ends_at ? 4 : 9) + wobble, {}};
+      };
+      return point;
+    };
+    return find_reach(*bench_, question, 0.5);
+  }
+
+  CharacterizeOptions options_;
+  Characterization out_;
+  std::unique_ptr<NativeMachine> machine_;
+  std::optional<Workbench> bench_;
+  std::set<uint64_t> looked_at_;
+  unsigned calls_ = 0;
+};
+
+TEST_F(FindReach, EveryEndToTheLastSize) {
+  for (uint64_t end : {2, 3, 16, 17, 63, 64, 100, 511, 512}) {
+    const auto reach = find(end, 700);
+    ASSERT_TRUE(reach) << reach.error().text();
+    EXPECT_TRUE(reach->clear) << end << ": " << reach->why;
+    EXPECT_EQ(reach->last_within, end);
+    EXPECT_EQ(reach->first_beyond, end + 1);
+  }
+}
+
+TEST_F(FindReach, AsFineAsTheGrain) {
+  const auto reach = find(48 << 10, 1 << 20, 4096);
+  ASSERT_TRUE(reach) << reach.error().text();
+  EXPECT_TRUE(reach->clear) << reach->why;
+  EXPECT_EQ(reach->last_within, 48u << 10);
+  EXPECT_EQ(reach->first_beyond, 52u << 10);
+  for (uint64_t size : looked_at_) EXPECT_EQ(size % 4096, 0u);
+  EXPECT_LT(looked_at_.size(), 40u) << "not every size";
+}
+
+TEST_F(FindReach, WhatDoesNotEndIsNotClear) {
+  const auto reach = find(1000, 700);
+  ASSERT_TRUE(reach) << reach.error().text();
+  EXPECT_FALSE(reach->clear);
+  EXPECT_TRUE(looked_at_.contains(700)) << "the last size is looked at";
+}
+
+TEST_F(FindReach, RowsOfBothEnds) {
+  const auto reach = find(17, 100);
+  ASSERT_TRUE(reach) << reach.error().text();
+  emit_reach(*bench_, *reach, "branch.something", "jumps", {{"spacing", uint64_t{64}}}, "something", "entries");
+  const Measurement& shape = out_.measurements.back();
+  EXPECT_EQ(shape.name, "shape.something");
+  EXPECT_EQ(shape.value, 17);
+  EXPECT_EQ(shape.low, 17);
+  EXPECT_EQ(shape.high, 18);
+  EXPECT_EQ(out_.measurements.size(), reach->curve.size() + 1);
+  const auto none = find(1000, 100);
+  ASSERT_TRUE(none);
+  emit_reach(*bench_, *none, "branch.something", "jumps", {}, "something", "entries");
+  ASSERT_EQ(out_.unclear.size(), 1u);
+  EXPECT_EQ(out_.unclear[0].name, "shape.something");
+}
+
+}  // namespace
+}  // namespace skidproof
