@@ -13,10 +13,13 @@ enum Order : uint64_t { kRandom, kForward, kBackward };
 uint64_t slots(const Params& p) { return p["bytes"] / p["granularity"]; }
 
 // Where slot i's pointer stands. With `stagger` every slot uses another cache line of its own, so
-// that page sized slots do not all fall into one set of the caches.
+// that page sized slots do not all fall into one set of the caches; after as many slots as there are lines in one the
+// lines move on by one, so that they fill all sets of caches whose ways are larger than a slot, too.
 uint64_t offset_of(const Params& p, uint64_t i) {
-  uint64_t granularity = p["granularity"];
-  return i * granularity + (p["stagger"] != 0 ? (i * 64) % granularity : 0);
+  const uint64_t granularity = p["granularity"];
+  uint64_t within = i % 2 != 0 ? p["shift"] : 0;
+  if (p["stagger"] != 0) within = (i + i / (granularity / 64)) * 64 % granularity;
+  return i * granularity + within;
 }
 
 // One cycle through all slots (Sattolo, "An algorithm to generate a random cyclic permutation",
@@ -54,6 +57,9 @@ SKIDPROOF_KERNEL(pointer_chase){
          {.name = "stagger",
           .brief = "1: each pointer in another line of its slot (granularity a multiple of 64)",
           .high = 1},
+         {.name = "shift",
+          .brief = "bytes by which every other pointer stands further in its slot; a multiple of 8",
+          .high = 4 << 20},
          {.name = "flush",
           .brief =
               "1: each line is flushed behind its load, so that the next one comes from memory",
@@ -64,6 +70,10 @@ SKIDPROOF_KERNEL(pointer_chase){
         return fail(ErrorCode::kInvalidArgument,
                     "granularity is not a multiple of 8, or of 64 with stagger",
                     "a pointer that crosses a line is split_access's subject");
+      }
+      if (p["shift"] % 8 != 0 || p["shift"] + 8 > p["granularity"] || (p["shift"] != 0 && p["stagger"] != 0)) {
+        return fail(ErrorCode::kInvalidArgument, "shift is no multiple of 8 within granularity, or beside stagger",
+                    "one displacement at a time");
       }
       if (slots(p) == 0) return fail(ErrorCode::kInvalidArgument, "bytes is less than granularity");
       return {};

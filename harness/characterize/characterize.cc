@@ -18,9 +18,10 @@ struct Part {
   double seconds;  // that it may take by default
 };
 
-constexpr std::array<Part, 5> kParts = {{
+constexpr std::array<Part, 6> kParts = {{
     {"clock", characterize_clock, 0.3},
     {"latency", characterize_latency, 12},
+    {"caches", characterize_caches, 6},
     {"bandwidth", characterize_bandwidth, 8},
     {"fusion", characterize_fusion, 4},
     {"misprediction", characterize_misprediction, 0.5},

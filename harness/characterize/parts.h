@@ -12,6 +12,9 @@ namespace skidproof {
 Expected<void> characterize_clock(Workbench& bench);
 // memory.latency (ns and cycles; bytes, page)
 Expected<void> characterize_latency(Workbench& bench);
+// cache.conflict (cycles; level, stride, lines), tlb.latency (cycles that translation adds; pages); shape.l1d.size,
+// shape.l1d.ways, shape.line, shape.l2.size, shape.l2.ways, shape.dtlb.reach, shape.stlb.reach
+Expected<void> characterize_caches(Workbench& bench);
 // store.bandwidth, load.bandwidth, copy.bandwidth (GB/s; bytes, kind, page)
 Expected<void> characterize_bandwidth(Workbench& bench);
 // fusion.gain (cycles a pair; pair, first, condition, form, taken, slot_cycles, verdict "fused", "no gain", "unclear"),

@@ -68,6 +68,7 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
       }
       point.ns.push_back(sample->ns);
       point.cycles.push_back(sample->cycles);
+      point.control.push_back(sample->control);
       point.noise = point.noise + sample->noise;
       point.narrow = narrow_enough(point, goal);
       if (!point.narrow || round + 1 < least) continue;

@@ -21,7 +21,7 @@ struct Point {
   double scale = 0;
   size_t tag = 0;  // the part's own
 
-  std::vector<double> ns, cycles;  // the samples
+  std::vector<double> ns, cycles, control;  // the samples
   Noise noise;
   bool narrow = false;  // the interval became narrow enough
 

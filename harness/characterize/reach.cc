@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -14,15 +15,6 @@
 namespace skidproof {
 namespace {
 
-CurvePoint summary_of(uint64_t x, const std::vector<double>& samples) {
-  const stats::Summary summary = stats::summarize(samples);
-  return {.x = x,
-          .value = summary.median,
-          .low = summary.interval.low,
-          .high = summary.interval.high,
-          .n = summary.n};
-}
-
 // Where the curve leaves its plateau: the first point that lies `least_rise` above the median of all before it, and whose
 // successor does so too.
 std::optional<size_t> first_above(const std::vector<CurvePoint>& curve, double least_rise) {
@@ -30,18 +22,26 @@ std::optional<size_t> first_above(const std::vector<CurvePoint>& curve, double l
   for (size_t i = 0; i < curve.size(); ++i) {
     if (!plateau.empty()) {
       const double border = stats::median(plateau) + least_rise;
-      const bool stays = i + 1 == curve.size() || curve[i + 1].value > border;
-      if (curve[i].value > border && stays) return i;
+      const bool stays = i + 1 == curve.size() || curve[i + 1].least > border;
+      if (curve[i].least > border && stays) return i;
     }
-    plateau.push_back(curve[i].value);
+    plateau.push_back(curve[i].least);
   }
   return std::nullopt;
 }
 
 double plateau_before(const std::vector<CurvePoint>& curve, size_t end) {
   std::vector<double> values;
-  for (size_t i = 0; i < end; ++i) values.push_back(curve[i].value);
+  for (size_t i = 0; i < end; ++i) values.push_back(curve[i].least);
   return stats::median(values);
+}
+
+double highest_up_to(const std::vector<CurvePoint>& curve, uint64_t most) {
+  double highest = 0;
+  for (const CurvePoint& point : curve) {
+    if (point.x <= most) highest = std::max(highest, point.least);
+  }
+  return highest;
 }
 
 std::vector<uint64_t> coarse_sizes(const ReachQuestion& question) {
@@ -70,13 +70,12 @@ class Looks {
       if (!known) known = SKIDPROOF_TRY(question_.point(size));
       known->tag = size;
       points.push_back(*known);
-      points.back().ns.clear();
-      points.back().cycles.clear();
     }
     SKIDPROOF_CHECK(take_by_turns(bench_, points, {.seconds = seconds}, from, to));
-    for (const Point& point : points) {
-      auto& samples = samples_[point.tag];
-      samples.insert(samples.end(), point.cycles.begin(), point.cycles.end());
+    for (Point& point : points) {
+      Point& known = samples_[point.tag];
+      known.cycles.insert(known.cycles.end(), point.cycles.begin(), point.cycles.end());
+      known.control.insert(known.control.end(), point.control.begin(), point.control.end());
     }
     return {};
   }
@@ -84,7 +83,7 @@ class Looks {
   std::vector<CurvePoint> curve() const {
     std::vector<CurvePoint> curve;
     for (const auto& [size, samples] : samples_) {
-      if (!samples.empty()) curve.push_back(summary_of(size, samples));
+      if (!samples.cycles.empty()) curve.push_back(curve_point(size, samples));
     }
     return curve;
   }
@@ -93,12 +92,23 @@ class Looks {
   const Workbench& bench_;
   const ReachQuestion& question_;
   std::map<uint64_t, std::optional<Point>> points_;
-  std::map<uint64_t, std::vector<double>> samples_;
+  std::map<uint64_t, Point> samples_;  // cycles and control alone
 };
 
 }  // namespace
 
-Reach judge_reach(std::vector<CurvePoint> curve, double least_rise) {
+CurvePoint curve_point(uint64_t x, const Point& point) {
+  const double control = point.control.empty() ? 0 : stats::minimum(point.control);
+  const stats::Summary summary = stats::summarize(point.cycles);
+  return {.x = x,
+          .value = summary.median - control,
+          .low = summary.interval.low - control,
+          .high = summary.interval.high - control,
+          .least = summary.minimum - control,
+          .n = summary.n};
+}
+
+Reach judge_reach(std::vector<CurvePoint> curve, double least_rise, bool sharp) {
   std::sort(curve.begin(), curve.end(), [](const CurvePoint& a, const CurvePoint& b) { return a.x < b.x; });
   Reach reach;
   const auto above = first_above(curve, least_rise);
@@ -109,7 +119,7 @@ Reach judge_reach(std::vector<CurvePoint> curve, double least_rise) {
     return reach;
   }
   reach.within = plateau_before(curve, *above);
-  reach.beyond = curve[*above].value;
+  reach.beyond = curve[*above].least;
   reach.last_within = curve[*above - 1].x;
   reach.first_beyond = curve[*above].x;
   // The middle between the plateau and what the next sizes rise to: halfway up a slope nothing ends.
@@ -117,11 +127,19 @@ Reach judge_reach(std::vector<CurvePoint> curve, double least_rise) {
   reach.clear = true;
   for (size_t i = 0; i < curve.size() && reach.clear; ++i) {
     const bool before = i < *above;
-    if (before ? curve[i].high < middle : curve[i].low > middle) continue;
+    if ((curve[i].least < middle) == before) continue;
     reach.clear = false;
-    reach.why = fmt::format("the cost of {} is {:.3g} ({:.3g} to {:.3g}), neither that of smaller sizes ({:.3g}) nor at "
-                            "least {:.3g} more",
-                            curve[i].x, curve[i].value, curve[i].low, curve[i].high, reach.within, least_rise / 2);
+    reach.odd = curve[i].x;
+    reach.why = fmt::format("it costs {:.3g} at {}, {:.3g} at {}, but {:.3g} at {}", reach.within, reach.last_within,
+                            reach.beyond, reach.first_beyond, curve[i].least, curve[i].x);
+  }
+  if (reach.clear && sharp) {
+    const double top = highest_up_to(curve, 2 * reach.first_beyond);
+    if (reach.beyond - reach.within < 0.4 * (top - reach.within)) {
+      reach.clear = false;
+      reach.why = fmt::format("the cost rises slowly, from {:.3g} at {} over {:.3g} at {} to {:.3g}", reach.within,
+                              reach.last_within, reach.beyond, reach.first_beyond, top);
+    }
   }
   reach.curve = std::move(curve);
   return reach;
@@ -129,22 +147,33 @@ Reach judge_reach(std::vector<CurvePoint> curve, double least_rise) {
 
 Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question, double seconds, double from,
                            double to) {
+  const auto began = std::chrono::steady_clock::now();
+  const auto spent = [began] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  };
   Looks looks(bench, question);
   const double step = (to - from) / 4;
   SKIDPROOF_CHECK(looks.at(coarse_sizes(question), seconds / 2, from, from + 2 * step));
   const uint64_t grain = std::max<uint64_t>(1, question.grain);
-  Reach reach = judge_reach(looks.curve(), question.least_rise);
+  Reach reach = judge_reach(looks.curve(), question.least_rise, question.sharp);
   // Each halving a look at one more size, together with both ends.
   for (int halvings = 0; halvings < 24 && !bench.cancelled(); ++halvings) {
     if (reach.first_beyond == 0 || reach.first_beyond - reach.last_within <= grain) break;
     const uint64_t middle = (reach.last_within + reach.first_beyond) / 2 / grain * grain;
     const uint64_t at = std::max(middle, reach.last_within + grain);
     SKIDPROOF_CHECK(looks.at({reach.last_within, at, reach.first_beyond}, seconds / 24, from + 2 * step, from + 3 * step));
-    reach = judge_reach(looks.curve(), question.least_rise);
+    reach = judge_reach(looks.curve(), question.least_rise, question.sharp);
   }
   if (reach.first_beyond == 0 || bench.cancelled()) return reach;
-  SKIDPROOF_CHECK(looks.at({reach.last_within, reach.first_beyond}, seconds / 8, from + 3 * step, to));
-  reach = judge_reach(looks.curve(), question.least_rise);
+  // Again, later; while that is not clear and there is time, what stands in the way may have been disturbed.
+  for (int again = 0; again < 8 && !bench.cancelled(); ++again) {
+    if (again != 0 && (reach.clear || spent() > seconds)) break;
+    std::vector<uint64_t> sizes = {reach.last_within, reach.first_beyond};
+    if (reach.odd != 0 && reach.odd != reach.last_within && reach.odd != reach.first_beyond) sizes.push_back(reach.odd);
+    SKIDPROOF_CHECK(looks.at(sizes, seconds / 8, from + 3 * step, to));
+    reach = judge_reach(looks.curve(), question.least_rise, question.sharp);
+    if (reach.first_beyond == 0) break;
+  }
   if (reach.clear && reach.first_beyond - reach.last_within > grain) {
     reach.clear = false;
     reach.why = fmt::format("between {} and {}", reach.last_within, reach.first_beyond);

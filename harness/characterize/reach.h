@@ -13,12 +13,16 @@
 
 namespace skidproof {
 
-// One size and what it cost: the median of its samples with the 95 % interval.
+// One size and what it cost: the median of its samples with the 95 % interval, and the least of them. Whatever disturbs
+// (another thread on the same core, of another guest too) makes dearer, so that verdicts look at the least.
 struct CurvePoint {
   uint64_t x = 0;
-  double value = 0, low = 0, high = 0;
+  double value = 0, low = 0, high = 0, least = 0;
   uint64_t n = 0;
 };
+
+// Of a point's samples in cycles: what they are above the least of its control.
+CurvePoint curve_point(uint64_t x, const Point& point);
 
 struct ReachQuestion {
   std::string what;           // "return stack": for people
@@ -26,6 +30,10 @@ struct ReachQuestion {
   uint64_t grain = 1;         // sizes are multiples of it; the answer is no finer
   double growth = 1.3;        // of one size over the one before, in the first, coarse look
   double least_rise = 0.5;    // cycles by which the cost rises at least, where something ends
+  // What ends does so at once: the first size beyond adds at least two fifths of what sizes up to twice as
+  // large add. A slope that
+  // begins early (sets that a hash fills unevenly, a cache that others share) says nothing of where it ends.
+  bool sharp = false;
   // Makes the point of one size; its samples are of one unit of work (a jump, a load).
   std::function<Expected<Point>(uint64_t size)> point;
 };
@@ -37,16 +45,17 @@ struct Reach {
   uint64_t last_within = 0;   // the largest size that costs what small ones do
   uint64_t first_beyond = 0;  // the smallest that costs more
   double within = 0, beyond = 0;  // what they cost
+  uint64_t odd = 0;               // where not clear: the size that stands in the way, if one does
 };
 
 // Looks at sizes that grow by `growth`, all by turns, for the first rise that stays; then halves the interval between the
-// last size on the plateau and the first above it until they are `grain` apart. Clear where both ends were sampled again
-// together and lie on either side of half the least rise above the plateau with all of their intervals, and where no
-// smaller size lies above nor larger one below it.
+// last size on the plateau and the first above it until they are `grain` apart. Clear where, both ends sampled again
+// together, no size up to the last within costs more than half the least rise above the plateau, and none from the first
+// beyond less.
 Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question, double seconds, double from = 0, double to = 1);
 
 // The same judgement over a curve that is there already. No size is added.
-Reach judge_reach(std::vector<CurvePoint> curve, double least_rise);
+Reach judge_reach(std::vector<CurvePoint> curve, double least_rise, bool sharp = false);
 
 // The rows of a question: each point of the curve as `curve` (cycles; parameters and `size_key`), and the answer as
 // "shape.<shape>" (statistic "inferred"; low and high: last within and first beyond), or, where it is not clear, why there

@@ -14,7 +14,7 @@ namespace {
 
 std::vector<CurvePoint> curve_of(const std::vector<std::pair<uint64_t, double>>& values, double spread = 0.1) {
   std::vector<CurvePoint> curve;
-  for (const auto& [x, y] : values) curve.push_back({x, y, y - spread, y + spread, 9});
+  for (const auto& [x, y] : values) curve.push_back({x, y, y - spread, y + spread, y, 9});
   return curve;
 }
 
@@ -44,8 +44,20 @@ TEST(JudgeReach, ASlopeIsNotClear) {
   EXPECT_FALSE(judge_reach(curve_of({{1, 5}, {2, 5}, {3, 6.5}, {4, 8}, {5, 10}}, 0.5), 2).clear);
 }
 
-TEST(JudgeReach, WideIntervalsAreNotClear) {
-  EXPECT_FALSE(judge_reach(curve_of({{1, 5}, {2, 5}, {4, 8}, {8, 8}}, 2.5), 2).clear);
+TEST(JudgeReach, ASlowRiseIsNoSharpEnd) {
+  const auto slow = curve_of({{8, 5}, {16, 5}, {17, 7}, {20, 9}, {24, 14}, {32, 25}, {40, 25}, {100, 40}});
+  EXPECT_TRUE(judge_reach(slow, 1).clear);
+  EXPECT_FALSE(judge_reach(slow, 1, true).clear);
+  const auto fast = curve_of({{8, 5}, {16, 5}, {17, 13}, {20, 25}, {40, 25}, {100, 80}});
+  EXPECT_TRUE(judge_reach(fast, 1, true).clear) << "what rises far behind it is another end";
+}
+
+TEST(JudgeReach, WhatDisturbsMakesDearerAndIsNotJudged) {
+  auto curve = curve_of({{1, 5}, {2, 5}, {4, 8}, {8, 8}});
+  curve[1].value = curve[1].high = 20;
+  const Reach reach = judge_reach(curve, 2);
+  EXPECT_TRUE(reach.clear) << reach.why;
+  EXPECT_EQ(reach.last_within, 2u);
 }
 
 TEST(JudgeReach, AFallBehindTheRiseIsNotClear) {

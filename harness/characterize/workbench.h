@@ -30,7 +30,9 @@ struct Sample {
   double ns = 0;
   double cycles = 0;  // of the core, at the frequency that it had
   Noise noise;        // of its tries; `repeats` of them were disturbed and thrown away
-  Sample per(double units) const { return {ns / units, cycles / units, noise}; }
+  // Cycles of a control that was run beside it, of which the curves of reach.h are the excess; 0 without one.
+  double control = 0;
+  Sample per(double units) const { return {ns / units, cycles / units, noise, control / units}; }
 };
 // The difference of two; noise adds up.
 Sample operator-(const Sample& a, const Sample& b);

@@ -187,6 +187,15 @@ int measure(const CharacterizeCommand& options, NativeMachine& machine, ResultFi
       cancel = true;
     }
   };
+  what.on_unclear = [&](const Unclear& unclear) {
+    if (write_error) return;
+    results::UnmeasuredRow row{.machine = machine.identity().name, .name = unclear.name, .reason = unclear.reason};
+    if (machine.identity().microarch != nullptr) row.microarch = machine.identity().microarch->name;
+    if (auto written = files.write(row); !written) {
+      write_error = written.error();
+      cancel = true;
+    }
+  };
   Supervisor supervisor(
       {}, [&cancel](const std::string&, bool) { cancel = true; },
       [&files](const std::string& reason) { files.end(kExitHarnessFailed, reason); });

@@ -1,0 +1,357 @@
+// What the caches and TLBs are, inferred from what lines and pages cost that get into one another's way.
+//
+// Lines a multiple of a cache's sets apart share a set: as many fit as there are ways, whatever replaces them, since
+// nothing else is touched meanwhile. So one question, how many lines of a stride still cost what few do, gives ways (no
+// more fit however far apart they are), the size of a way (the smallest stride at which only that many fit) and the line
+// (the smallest displacement that moves half of them into another set). No prefetcher has a say in it: what is loaded is
+// what is there already. The method goes back to Saavedra and Smith, "Measuring Cache and TLB Performance and Their Effect
+// on Benchmark Runtimes" (IEEE Transactions on Computers, 1995).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "harness/characterize/parts.h"
+#include "harness/characterize/plan.h"
+#include "harness/characterize/reach.h"
+#include "harness/characterize/told.h"
+
+namespace skidproof {
+namespace {
+
+constexpr uint64_t kSmallest = 512;            // stride that is looked at
+constexpr uint64_t kMostWays = 48;             // of any cache that was ever built, with room
+constexpr double kRunNs = 2e4;
+constexpr unsigned kTriesEach = 6;
+constexpr uint64_t kUnrolled = 16;
+
+// A chase over lines of one stride.
+struct Conflict {
+  uint64_t stride = 0, lines = 0, shift = 0;
+  bool huge = false;
+  bool apart = false;  // each line in another set, in the same pages
+};
+
+Expected<Workpiece> chase_of(const Workbench& bench, const Conflict& c) {
+  const uint64_t bytes = c.lines * c.stride;
+  const Memory memory = SKIDPROOF_TRY(bench.allocate(bytes, c.huge));
+  if (c.huge && !memory.huge_pages) {
+    return fail(ErrorCode::kNotAvailable, "the kernel gave no 2 MiB pages",
+                "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled; echo 1 > /proc/sys/vm/compact_memory");
+  }
+  return bench.prepare("pointer_chase",
+                       fmt::format("bytes={},granularity={},shift={},stagger={},unroll={}", bytes, c.stride, c.shift,
+                                   c.apart ? 1 : 0, kUnrolled), memory);
+}
+
+// Cycles a load. `floor`: what a nearer level costs counts as no more than this.
+Expected<Point> conflict_point(const Workbench& bench, const Conflict& c, double floor) {
+  Point point;
+  point.what = fmt::format("caches, {} lines {} apart", c.lines, c.stride);
+  const Workpiece piece = SKIDPROOF_TRY(chase_of(bench, c));
+  const uint64_t twice = 2 * c.lines / kUnrolled + 2;
+  SKIDPROOF_CHECK(bench.run(piece, twice));
+  const uint64_t iterations = SKIDPROOF_TRY(bench.iterations_for(kRunNs, piece));
+  point.sample = [=, &bench]() -> Expected<Sample> {
+    SKIDPROOF_CHECK(bench.run(piece, twice));
+    Sample sample = SKIDPROOF_TRY(bench.sample(kTriesEach, piece, iterations)).per(static_cast<double>(iterations) * kUnrolled);
+    sample.cycles = std::max(sample.cycles, floor);
+    return sample;
+  };
+  return point;
+}
+
+// The least cycles a load of one chase, of five samples.
+Expected<double> cost_of(const Workbench& bench, const Conflict& c) {
+  const Point point = SKIDPROOF_TRY(conflict_point(bench, c, 0));
+  double least = INFINITY;
+  for (int i = 0; i < 5; ++i) least = std::min(least, SKIDPROOF_TRY(point.sample()).cycles);
+  return least;
+}
+
+struct Level {
+  unsigned number = 1;
+  std::string name;         // "l1d"
+  double floor = 0;         // what a nearer level costs counts as no more than this
+  double least_rise = 0.8;  // cycles by which a line more than fit makes the average load dearer
+  bool huge = false;
+};
+
+void emit_conflicts(const Workbench& bench, const Level& level, uint64_t stride, const std::vector<CurvePoint>& curve) {
+  for (const CurvePoint& point : curve) {
+    Measurement row;
+    row.name = "cache.conflict";
+    row.value = point.value;
+    row.unit = "cycles";
+    row.statistic = "median";
+    row.n = point.n;
+    row.low = point.low;
+    row.high = point.high;
+    row.interval = "95% of the median";
+    row.parameters = {{"level", level.name}, {"stride", stride}, {"lines", point.x}};
+    bench.emit(std::move(row));
+  }
+}
+
+void emit_inferred(const Workbench& bench, const std::string& name, uint64_t value, const std::string& unit,
+                   MeasurementParameters parameters) {
+  Measurement row;
+  row.name = "shape." + name;
+  row.value = row.low = row.high = static_cast<double>(value);
+  row.unit = unit;
+  row.statistic = "inferred";
+  row.n = 1;
+  row.interval = "exact";
+  row.parameters = std::move(parameters);
+  bench.emit(std::move(row));
+}
+
+MeasurementParameters told_as(std::optional<ToldCache> told, uint64_t ToldCache::*field) {
+  if (!told) return {};
+  return {{"told", (*told).*field}, {"source", told->leaf}};
+}
+
+struct Geometry {
+  uint64_t ways = 0, way_bytes = 0;
+  double within = 0;  // cycles of a load while lines fit
+  std::string why;     // where it is not clear
+};
+
+// How many lines fit that certainly share a set.
+Expected<void> find_ways(const Workbench& bench, const Level& level, uint64_t stride, double seconds, Geometry& found) {
+  ReachQuestion question;
+  question.what = level.name;
+  question.from = 2;
+  question.to = kMostWays;
+  question.growth = 1.2;
+  question.least_rise = level.least_rise;
+  question.point = [&](uint64_t lines) {
+    return conflict_point(bench, {.stride = stride, .lines = lines, .huge = level.huge}, level.floor);
+  };
+  const Reach reach = SKIDPROOF_TRY(find_reach(bench, question, seconds));
+  emit_conflicts(bench, level, stride, reach.curve);
+  found.within = reach.within;
+  if (reach.clear) {
+    found.ways = reach.last_within;
+  } else {
+    found.why = fmt::format("lines {} bytes apart: {}", stride, reach.why);
+  }
+  return {};
+}
+
+enum class Fit : uint8_t { kAsManyAsWays, kTwiceAsMany, kUnclear };
+
+// Whether as many lines of this stride fit as there are ways, and not one more, or twice as many, and not one more in
+// each of two sets.
+Expected<Fit> fit_at(const Workbench& bench, const Level& level, uint64_t stride, double seconds, Geometry& found) {
+  const uint64_t ways = found.ways;
+  std::vector<Point> points;
+  for (uint64_t lines : {ways, ways + 1, 2 * ways, 2 * ways + 2}) {
+    points.push_back(SKIDPROOF_TRY(
+        conflict_point(bench, {.stride = stride, .lines = lines, .huge = level.huge}, level.floor)));
+    points.back().tag = lines;
+  }
+  SKIDPROOF_CHECK(take_by_turns(bench, points, {.seconds = seconds}));
+  const double border = found.within + level.least_rise / 2;
+  std::map<uint64_t, bool> fits, over;
+  std::vector<CurvePoint> curve;
+  for (const Point& point : points) {
+    const CurvePoint at = curve_point(point.tag, point);
+    curve.push_back(at);
+    fits[point.tag] = at.least < border;
+    over[point.tag] = at.least > border;
+  }
+  emit_conflicts(bench, level, stride, curve);
+  if (fits[ways] && over[ways + 1] && over[2 * ways] && over[2 * ways + 2]) return Fit::kAsManyAsWays;
+  if (fits[ways] && fits[ways + 1] && fits[2 * ways] && over[2 * ways + 2]) return Fit::kTwiceAsMany;
+  found.why = fmt::format("lines {} bytes apart: {} and {} of them cost {:.4g} and {:.4g} cycles each, {} and {} cost {:.4g} "
+                          "and {:.4g}: neither a way's multiple nor its half",
+                          stride, ways, ways + 1, curve[0].least, curve[1].least, 2 * ways, 2 * ways + 2, curve[2].least,
+                          curve[3].least);
+  return Fit::kUnclear;
+}
+
+// Strides from the largest down: only as many lines fit as there are ways while every stride is a multiple of the way's
+// size, and twice as many with the first that is not.
+Expected<Geometry> geometry_of_level(Workbench& bench, const Level& level, uint64_t largest, uint64_t smallest) {
+  Geometry found;
+  const double seconds = bench.seconds_of_part() / 8;
+  // Translation has sets as well. Lines in the same pages that share no set of a cache must cost what few do; where a
+  // hypervisor backs large pages with small ones, they do not, and nobody knows where lines stand.
+  const double few = SKIDPROOF_TRY(cost_of(bench, {.stride = largest, .lines = 2, .huge = level.huge, .apart = true}));
+  const double many = SKIDPROOF_TRY(cost_of(bench, {.stride = largest, .lines = kMostWays / 2, .huge = level.huge, .apart = true}));
+  if (many > few + Level{}.least_rise / 2) {
+    found.why = fmt::format("translation of {} lines {} bytes apart costs {:.3g} cycles more than that of 2{}", kMostWays / 2,
+                            largest, many - few, level.huge ? ": 2 MiB pages are small ones beneath" : "");
+    return found;
+  }
+  SKIDPROOF_CHECK(find_ways(bench, level, largest, seconds, found));
+  unsigned multiples = 1;
+  for (uint64_t stride = largest / 2; found.ways != 0 && stride >= smallest; stride /= 2) {
+    if (bench.cancelled()) return found;
+    const Fit fit = SKIDPROOF_TRY(fit_at(bench, level, stride, seconds / 8, found));
+    if (fit == Fit::kUnclear) return found;
+    if (fit == Fit::kAsManyAsWays) {
+      ++multiples;
+      continue;
+    }
+    if (multiples == 1) {
+      // One stride alone might share its sets for another reason.
+      found.why = fmt::format("only one stride, {}, was a multiple of the way", 2 * stride);
+    } else {
+      found.way_bytes = 2 * stride;
+    }
+    return found;
+  }
+  if (found.why.empty()) found.why = fmt::format("{} lines fit at every stride down to {}", found.ways, smallest);
+  return found;
+}
+
+// The line: ways + 1 lines of one set, half of them displaced, fit as soon as the displacement reaches another set.
+Expected<std::optional<uint64_t>> line_of(const Workbench& bench, const Geometry& l1, double hit, std::string& why) {
+  const uint64_t lines = l1.ways + (l1.ways % 2 == 0 ? 2 : 1);  // half of them fit
+  std::map<uint64_t, double> cost;
+  for (uint64_t shift = 8; shift <= 1024; shift *= 2) {
+    cost[shift] = SKIDPROOF_TRY(cost_of(bench, {.stride = l1.way_bytes, .lines = lines, .shift = shift}));
+  }
+  std::optional<uint64_t> line;
+  for (const auto& [shift, cycles] : cost) {
+    const bool fits_now = cycles < hit + Level{}.least_rise / 2;
+    if (fits_now && !line) line = shift;
+    if (!fits_now && line) {
+      why = fmt::format("{} lines fit when half of them are displaced by {} bytes, but not by {}", lines, *line, shift);
+      return std::optional<uint64_t>{};
+    }
+  }
+  if (!line) why = fmt::format("{} lines fit with no displacement", lines);
+  return line;
+}
+
+void emit_geometry(const Workbench& bench, const Level& level, const Geometry& g) {
+  const auto told = told_cache(bench.machine(), level.number);
+  if (!g.why.empty() || g.way_bytes == 0) {
+    bench.unclear("shape." + level.name + ".size", g.why);
+    bench.unclear("shape." + level.name + ".ways", g.why);
+    return;
+  }
+  emit_inferred(bench, level.name + ".size", g.ways * g.way_bytes, "bytes", told_as(told, &ToldCache::bytes));
+  emit_inferred(bench, level.name + ".ways", g.ways, "ways", told_as(told, &ToldCache::ways));
+}
+
+// A load from one of so many pages, each with one line, in different sets of the caches; the control: as many lines side by
+// side.
+Expected<Point> pages_point(const Workbench& bench, uint64_t pages, double floor) {
+  const Workpiece apart = SKIDPROOF_TRY(bench.prepare(
+      "pointer_chase", fmt::format("bytes={},granularity=4096,stagger=1,unroll={}", pages * 4096, kUnrolled)));
+  const Workpiece beside = SKIDPROOF_TRY(
+      bench.prepare("pointer_chase", fmt::format("bytes={},granularity=64,unroll={}", pages * 64, kUnrolled)));
+  Point point;
+  point.what = fmt::format("translation, {} pages", pages);
+  // Every page once in each run, twice before it.
+  const uint64_t once = pages / kUnrolled + 1;
+  const uint64_t iterations = std::max(once, SKIDPROOF_TRY(bench.iterations_for(kRunNs, beside)));
+  point.sample = [=, &bench]() -> Expected<Sample> {
+    SKIDPROOF_CHECK(bench.run(beside, 2 * once));
+    const Sample near = SKIDPROOF_TRY(bench.sample(kTriesEach, beside, iterations));
+    SKIDPROOF_CHECK(bench.run(apart, 2 * once));
+    Sample sample = SKIDPROOF_TRY(bench.sample(kTriesEach, apart, iterations));
+    sample.control = near.cycles;
+    sample = sample.per(static_cast<double>(iterations) * kUnrolled);
+    sample.cycles = std::max(sample.cycles, sample.control + floor);
+    return sample;
+  };
+  return point;
+}
+
+struct Translation {
+  std::string name;  // "dtlb"
+  unsigned level = 1;
+  uint64_t from = 8, to = 512, grain = 8;
+  double floor = 0, least_rise = 1;  // cycles of translation
+};
+
+Expected<Reach> find_translation(Workbench& bench, const Translation& t, double seconds) {
+  ReachQuestion question;
+  question.what = t.name;
+  question.from = t.from;
+  question.to = t.to;
+  question.grain = t.grain;
+  question.growth = 1.25;
+  question.sharp = true;
+  question.least_rise = t.least_rise;
+  question.point = [&](uint64_t pages) { return pages_point(bench, pages, t.floor); };
+  Reach reach = SKIDPROOF_TRY(find_reach(bench, question, seconds));
+  MeasurementParameters parameters;
+  if (const auto told = told_tlb(bench.machine(), t.level)) {
+    parameters = {{"told", told->entries}, {"source", told->leaf}};
+  }
+  emit_reach(bench, reach, "tlb.latency", "pages", parameters, t.name + ".reach", "entries");
+  return reach;
+}
+
+Expected<void> translations(Workbench& bench) {
+  const double seconds = bench.seconds_of_part() / 4;
+  const Reach first = SKIDPROOF_TRY(find_translation(bench, {.name = "dtlb"}, seconds));
+  if (!first.clear) {
+    bench.unclear("shape.stlb.reach", "that of the first level is not clear");
+    return {};
+  }
+  // What the second level adds, where it surely answers alone.
+  const Point settled = SKIDPROOF_TRY(pages_point(bench, 2 * first.first_beyond, 0));
+  double least = INFINITY, control = INFINITY;
+  for (int i = 0; i < 5; ++i) {
+    const Sample sample = SKIDPROOF_TRY(settled.sample());
+    least = std::min(least, sample.cycles);
+    control = std::min(control, sample.control);
+  }
+  const Translation second = {.name = "stlb",
+                              .level = 2,
+                              .from = 2 * first.first_beyond / 64 * 64 + 64,
+                              .to = 8192,
+                              .grain = 64,
+                              .floor = (least - control) * 1.1,
+                              .least_rise = 2};
+  SKIDPROOF_CHECK(find_translation(bench, second, seconds));
+  return {};
+}
+
+}  // namespace
+
+Expected<void> characterize_caches(Workbench& bench) {
+  const Level first = {.number = 1, .name = "l1d"};
+  const Geometry l1 = SKIDPROOF_TRY(geometry_of_level(bench, first, 8 << 10, kSmallest));
+  if (bench.cancelled()) return {};
+  emit_geometry(bench, first, l1);
+  if (l1.way_bytes == 0) {
+    for (const char* name : {"line", "l2.size", "l2.ways", "dtlb.reach", "stlb.reach"}) {
+      bench.unclear(std::string("shape.") + name, "the first-level cache's geometry is not clear");
+    }
+    return {};
+  }
+  std::string why;
+  const double hit = SKIDPROOF_TRY(cost_of(bench, {.stride = l1.way_bytes, .lines = l1.ways}));
+  const auto line = SKIDPROOF_TRY(line_of(bench, l1, hit, why));
+  if (line) {
+    emit_inferred(bench, "line", *line, "bytes", told_as(told_cache(bench.machine(), 1), &ToldCache::line));
+  } else {
+    bench.unclear("shape.line", why);
+  }
+  // Lines of one set of the first level, but of many of the second: what it costs to hit that.
+  const double next = SKIDPROOF_TRY(cost_of(bench, {.stride = l1.way_bytes, .lines = 2 * l1.ways + 2}));
+  const Level second = {
+      .number = 2, .name = "l2", .floor = next * 1.1, .least_rise = std::max(2.0, next / 4), .huge = true};
+  const auto l2 = geometry_of_level(bench, second, 512 << 10, 2 * l1.way_bytes);
+  if (!l2) {
+    bench.unclear("shape.l2.size", l2.error().message);
+    bench.unclear("shape.l2.ways", l2.error().message);
+  } else if (!bench.cancelled()) {
+    emit_geometry(bench, second, *l2);
+  }
+  if (bench.cancelled()) return {};
+  return translations(bench);
+}
+
+}  // namespace skidproof
