@@ -8,6 +8,7 @@
 
 #include "harness/characterize/parts.h"
 #include "harness/characterize/plan.h"
+#include "harness/characterize/told.h"
 #include "harness/run/guarded_memory.h"
 
 namespace skidproof {
@@ -17,6 +18,7 @@ constexpr uint64_t kLine = 64;
 constexpr uint64_t kChaseUnroll = 16;
 // Half steps below, doubling from here.
 constexpr uint64_t kFineBelow = uint64_t{16} << 20;
+constexpr uint64_t kLargest = uint64_t{1} << 30;  // of the kernel
 // A working set is brought where it stays by a chase through all of it, which leaves the caches as the measurement itself
 // would; larger ones by a stream, since a chase would take longer than all samples of them.
 constexpr uint64_t kChasedWarm = uint64_t{8} << 20;
@@ -36,10 +38,13 @@ std::string size_text(uint64_t bytes) {
   return fmt::format("{} KiB", static_cast<double>(bytes) / 1024);
 }
 
-std::vector<uint64_t> default_footprints(Effort effort) {
+// Up to half as much again as the last-level cache is said to hold, where that is more than usual.
+std::vector<uint64_t> default_footprints(const Workbench& bench) {
   std::vector<uint64_t> sizes;
-  const bool quick = effort == Effort::kQuick;
-  const uint64_t largest = uint64_t{quick ? 64u : 256u} << 20;
+  const bool quick = bench.effort() == Effort::kQuick;
+  const auto last = told_cache(bench.machine(), 3);
+  uint64_t largest = uint64_t{quick ? 64u : 256u} << 20;
+  while (!quick && last && largest < last->bytes + last->bytes / 2 && largest < kLargest) largest *= 2;
   for (uint64_t bytes = 4096; bytes <= largest; bytes *= 2) {
     sizes.push_back(bytes);
     if (!quick && bytes < kFineBelow) sizes.push_back(bytes + bytes / 2);
@@ -105,7 +110,7 @@ Point chase_point(const Workbench& bench, const std::shared_ptr<Footprint>& at) 
 
 // Samples these sizes, on both kinds of page, by turns.
 Expected<void> measure_together(Workbench& bench, const std::vector<uint64_t>& sizes, double from,
-                                double to, double seconds) {
+                                double to) {
   std::vector<Point> points;
   std::vector<MeasurementParameters> parameters;
   for (uint64_t bytes : sizes) {
@@ -122,6 +127,8 @@ Expected<void> measure_together(Workbench& bench, const std::vector<uint64_t>& s
       parameters.push_back({{"bytes", bytes}, {"page", huge ? "2MiB" : "4KiB"}});
     }
   }
+  // The time that is left, by what remains to be done.
+  const double seconds = std::max(0.0, bench.seconds_left()) * (to - from) / (1 - from);
   SKIDPROOF_CHECK(take_by_turns(bench, points, {.seconds = seconds}, from, to));
   for (const Point& point : points) emit_point(bench, point, "memory.latency", parameters[point.tag]);
   return {};
@@ -132,7 +139,7 @@ Expected<void> measure_together(Workbench& bench, const std::vector<uint64_t>& s
 // All sizes together where memory allows; else those that do, and the largest in groups of their own.
 Expected<void> characterize_latency(Workbench& bench) {
   std::vector<uint64_t> sizes = bench.options().latency_bytes;
-  if (sizes.empty()) sizes = default_footprints(bench.options().effort);
+  if (sizes.empty()) sizes = default_footprints(bench);
   std::sort(sizes.begin(), sizes.end());
   const uint64_t room = available_memory() / 4;
   std::vector<std::vector<uint64_t>> groups(1);
@@ -151,7 +158,7 @@ Expected<void> characterize_latency(Workbench& bench) {
     double share = 0;
     for (uint64_t bytes : group) share += static_cast<double>(bytes) / static_cast<double>(all);
     if (bench.cancelled()) break;
-    SKIDPROOF_CHECK(measure_together(bench, group, done, done + share, bench.seconds_of_part() * share));
+    SKIDPROOF_CHECK(measure_together(bench, group, done, done + share));
     done += share;
   }
   return {};

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/cli/characterize_text.h"
 #include "harness/cli/machines.h"
 #include "harness/cli/result_files.h"
 #include "harness/cli/supervisor.h"
@@ -25,6 +26,7 @@ struct CharacterizeCommand {
   Destination destination;
   bool quick = false;
   bool thorough = false;
+  bool verbose = false;
   std::optional<int> cpu;
   std::vector<std::string> only;
   unsigned repetitions = 0;
@@ -55,90 +57,6 @@ results::MeasurementRow row_of(const Measurement& measured, const Identity& who)
   row.noise = {measured.noise.involuntary_switches, measured.noise.migrations, measured.noise.smi,
                measured.noise.steal_s};
   return row;
-}
-
-std::string bytes_text(uint64_t bytes) {
-  if (bytes >= 1 << 20 && bytes % (1 << 20) == 0) return fmt::format("{} MiB", bytes >> 20);
-  if (bytes >= 1 << 10 && bytes % (1 << 10) == 0) return fmt::format("{} KiB", bytes >> 10);
-  return fmt::format("{} B", bytes);
-}
-
-std::string text_of(const std::string& key, const ParameterValue& value) {
-  if (const auto* number = std::get_if<uint64_t>(&value)) {
-    return key == "bytes" ? bytes_text(*number) : fmt::format("{}", *number);
-  }
-  if (const auto* real = std::get_if<double>(&value)) return fmt::format("{:.4g}", *real);
-  return std::get<std::string>(value);
-}
-
-std::string value_text(const Measurement& measured) {
-  return fmt::format("{:.4g} {}  ({:.4g} to {:.4g})", measured.value, measured.unit, measured.low,
-                     measured.high);
-}
-
-// One table for each name: its parameters, then a column for each unit that it was measured in.
-void print_group(const Text& text, const std::string& name,
-                 const std::vector<const Measurement*>& group) {
-  std::set<std::string> keys, units;
-  std::vector<const MeasurementParameters*> order;
-  std::map<std::pair<std::string, std::string>, const Measurement*> cells;  // parameters, unit
-  const auto id_of = [](const MeasurementParameters& parameters) {
-    return json_of(parameters).dump();
-  };
-  for (const Measurement* measured : group) {
-    for (const auto& [key, value] : measured->parameters) keys.insert(key);
-    units.insert(measured->unit);
-    const std::string id = id_of(measured->parameters);
-    bool known = false;
-    for (const std::string& unit : units) known = known || cells.contains({id, unit});
-    if (!known) order.push_back(&measured->parameters);
-    cells[{id, measured->unit}] = measured;
-  }
-  text.line();
-  text.line(text.paint(Paint::kBold, name));
-  Table table;
-  if (!keys.empty()) {
-    std::vector<std::string> head;
-    head.reserve(keys.size() + 1);
-    for (const std::string& key : keys) head.push_back(text.paint(Paint::kDim, key));
-    head.push_back(text.paint(Paint::kDim, "median (95% interval)"));
-    table.row(std::move(head));
-  }
-  for (const MeasurementParameters* parameters : order) {
-    std::vector<std::string> line;
-    for (const std::string& key : keys) {
-      const auto found = parameters->find(key);
-      line.push_back(found == parameters->end() ? "" : text_of(key, found->second));
-    }
-    for (const std::string& unit : units) {
-      const auto found = cells.find({id_of(*parameters), unit});
-      line.push_back(found == cells.end() ? "" : value_text(*found->second));
-    }
-    table.row(std::move(line));
-  }
-  table.print(text, 2);
-}
-
-void print(const Text& text, const std::vector<Measurement>& measurements) {
-  std::vector<std::string> names;
-  std::map<std::string, std::vector<const Measurement*>> groups;
-  for (const Measurement& measured : measurements) {
-    if (measured.unit == "bool") continue;  // the verdict column of its gain says the same
-    auto& group = groups[measured.name];
-    if (group.empty()) names.push_back(measured.name);
-    group.push_back(&measured);
-  }
-  for (const std::string& name : names) print_group(text, name, groups[name]);
-}
-
-void print_noise(const Text& text, const std::vector<Measurement>& measurements) {
-  Noise sum;
-  for (const Measurement& measured : measurements) sum = sum + measured.noise;
-  text.line();
-  text.line(
-      fmt::format("Noise while measuring: {}, {}, {:.2f} s stolen by the hypervisor",
-                  count_of(sum.involuntary_switches, "involuntary switch", "involuntary switches"),
-                  count_of(sum.migrations, "migration"), sum.steal_s));
 }
 
 // What this machine lacks is no failure of the harness.
@@ -204,13 +122,14 @@ int measure(const CharacterizeCommand& options, NativeMachine& machine, ResultFi
   const Ending end = ending_of_measuring(result, supervisor.reason(), write_error, files);
   files.end(end.exit, end.reason);
   if (!result) return complain(result.error());
-  print(text, result->measurements);
+  options.verbose ? print_everything(text, *result) : print_sheet(text, *result);
   if (!result->measurements.empty()) print_noise(text, result->measurements);
   for (const Error& problem : result->problems) complain(0, problem);
   if (write_error) complain(end.exit, *write_error);
   text.line();
-  text.line(fmt::format("{} in {}{}", count_of(result->measurements.size(), "measurement"),
+  text.line(fmt::format("{} in {}{}{}", count_of(result->measurements.size(), "measurement"),
                         duration_text(files.seconds()),
+                        options.verbose || result->measurements.empty() ? "" : "; all of them: --verbose",
                         end.exit == kExitHeld ? "" : "; " + end.reason));
   return end.exit;
 }
@@ -264,6 +183,7 @@ void add_characterize(Command program, Invocation& invocation) {
       "  skidproof characterize --only latency --cpu 3 --json latency.jsonl");
   verb.flag("--quick", options->quick, "fewer sizes and wider intervals: under 10 s instead of a minute");
   verb.flag("--thorough", options->thorough, "narrower intervals: some minutes");
+  verb.flag("--verbose", options->verbose, "tables of all measurements instead of the sheet");
   verb.option("--cpu", options->cpu,
               "logical CPU to measure (default: the last one that this process may use)")
       .named("N")

@@ -1,0 +1,308 @@
+// Sheet and tables.
+#include "harness/cli/characterize_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "harness/run/noise.h"
+
+namespace skidproof::cli {
+namespace {
+
+std::string bytes_text(uint64_t bytes) {
+  if (bytes >= 1 << 20 && bytes % (1 << 20) == 0) return fmt::format("{} MiB", bytes >> 20);
+  if (bytes >= 1 << 10 && bytes % (1 << 10) == 0) return fmt::format("{} KiB", bytes >> 10);
+  return fmt::format("{} B", bytes);
+}
+
+std::string text_of(const std::string& key, const ParameterValue& value) {
+  if (const auto* number = std::get_if<uint64_t>(&value)) {
+    return key == "bytes" ? bytes_text(*number) : fmt::format("{}", *number);
+  }
+  if (const auto* real = std::get_if<double>(&value)) return fmt::format("{:.4g}", *real);
+  return std::get<std::string>(value);
+}
+
+std::string value_text(const Measurement& measured) {
+  return fmt::format("{:.4g} {}  ({:.4g} to {:.4g})", measured.value, measured.unit, measured.low,
+                     measured.high);
+}
+
+// One table for each name: its parameters, then a column for each unit that it was measured in.
+void print_group(const Text& text, const std::string& name,
+                 const std::vector<const Measurement*>& group) {
+  std::set<std::string> keys, units;
+  std::vector<const MeasurementParameters*> order;
+  std::map<std::pair<std::string, std::string>, const Measurement*> cells;  // parameters, unit
+  const auto id_of = [](const MeasurementParameters& parameters) {
+    std::string id;
+    for (const auto& [key, value] : parameters) id += key + "=" + text_of(key, value) + ";";
+    return id;
+  };
+  for (const Measurement* measured : group) {
+    for (const auto& [key, value] : measured->parameters) keys.insert(key);
+    units.insert(measured->unit);
+    const std::string id = id_of(measured->parameters);
+    bool known = false;
+    for (const std::string& unit : units) known = known || cells.contains({id, unit});
+    if (!known) order.push_back(&measured->parameters);
+    cells[{id, measured->unit}] = measured;
+  }
+  text.line();
+  text.line(text.paint(Paint::kBold, name));
+  Table table;
+  if (!keys.empty()) {
+    std::vector<std::string> head;
+    head.reserve(keys.size() + 1);
+    for (const std::string& key : keys) head.push_back(text.paint(Paint::kDim, key));
+    head.push_back(text.paint(Paint::kDim, "median (95% interval)"));
+    table.row(std::move(head));
+  }
+  for (const MeasurementParameters* parameters : order) {
+    std::vector<std::string> line;
+    for (const std::string& key : keys) {
+      const auto found = parameters->find(key);
+      line.push_back(found == parameters->end() ? "" : text_of(key, found->second));
+    }
+    for (const std::string& unit : units) {
+      const auto found = cells.find({id_of(*parameters), unit});
+      line.push_back(found == cells.end() ? "" : value_text(*found->second));
+    }
+    table.row(std::move(line));
+  }
+  table.print(text, 2);
+}
+
+}  // namespace
+
+void print_everything(const Text& text, const Characterization& measured_all) {
+  std::vector<std::string> names;
+  std::map<std::string, std::vector<const Measurement*>> groups;
+  for (const Measurement& measured : measured_all.measurements) {
+    if (measured.unit == "bool") continue;  // the verdict column of its gain says the same
+    auto& group = groups[measured.name];
+    if (group.empty()) names.push_back(measured.name);
+    group.push_back(&measured);
+  }
+  for (const std::string& name : names) print_group(text, name, groups[name]);
+}
+
+// ---------------------------------------------------------------------------------------------------
+// The sheet.
+
+namespace {
+
+const ParameterValue* parameter(const Measurement& m, std::string_view key) {
+  const auto found = m.parameters.find(key);
+  return found == m.parameters.end() ? nullptr : &found->second;
+}
+std::string parameter_text(const Measurement& m, const std::string& key) {
+  const ParameterValue* value = parameter(m, key);
+  return value == nullptr ? "" : text_of(key, *value);
+}
+uint64_t number_of(const Measurement& m, std::string_view key) {
+  const ParameterValue* value = parameter(m, key);
+  const auto* number = value == nullptr ? nullptr : std::get_if<uint64_t>(value);
+  return number == nullptr ? 0 : *number;
+}
+
+struct Label {
+  std::string_view name, text;
+};
+// In the order of the sheet; what is not here comes behind, by its name.
+constexpr std::array<Label, 19> kShapes = {{
+    {"shape.l1d.size", "L1 data cache"},
+    {"shape.l1d.ways", "  ways"},
+    {"shape.line", "  line"},
+    {"shape.l2.size", "L2 cache"},
+    {"shape.l2.ways", "  ways"},
+    {"shape.l3.size", "L3 cache"},
+    {"shape.dtlb.reach", "DTLB, 4 KiB pages"},
+    {"shape.stlb.reach", "second-level TLB"},
+    {"shape.rob.size", "reorder buffer"},
+    {"shape.scheduler.size", "scheduler"},
+    {"shape.load_queue.size", "load queue"},
+    {"shape.store_queue.size", "store queue"},
+    {"shape.int_registers.size", "integer registers"},
+    {"shape.vector_registers.size", "vector registers"},
+    {"shape.uop_cache.reach", "uop cache"},
+    {"shape.btb.reach", "branch targets"},
+    {"shape.return_stack.depth", "return stack"},
+    {"shape.history.length", "branch history"},
+    {"shape.indirect.targets", "indirect targets"},
+}};
+std::string label_of(const std::string& name) {
+  for (const Label& label : kShapes) {
+    if (label.name == name) return std::string(label.text);
+  }
+  return name.substr(std::string_view("shape.").size());
+}
+size_t rank_of(const std::string& name) {
+  const auto* found = std::find_if(kShapes.begin(), kShapes.end(), [&](const Label& l) { return l.name == name; });
+  return static_cast<size_t>(found - kShapes.begin());
+}
+
+std::string amount(double value, const std::string& unit) {
+  if (unit == "bytes") return bytes_text(static_cast<uint64_t>(value));
+  return fmt::format("{:.6g} {}", value, unit);
+}
+
+void print_shape(const Text& text, const Characterization& all) {
+  struct Line {
+    std::string name, value, beside;
+  };
+  std::vector<Line> lines;
+  for (const Measurement& m : all.measurements) {
+    if (!m.name.starts_with("shape.")) continue;
+    std::string beside;
+    for (const char* key : {"told", "published"}) {
+      if (parameter(m, key) == nullptr) continue;
+      const std::string source = parameter_text(m, "source");
+      beside = amount(static_cast<double>(number_of(m, key)), m.unit) + (source.empty() ? "" : ", says " + source);
+    }
+    std::string value = amount(m.value, m.unit);
+    // Further parameters tell several of one name apart.
+    for (const auto& [key, v] : m.parameters) {
+      if (key != "told" && key != "published" && key != "source") value += fmt::format("  ({} {})", key, text_of(key, v));
+    }
+    lines.push_back({m.name, value, beside});
+  }
+  for (const Unclear& u : all.unclear) lines.push_back({u.name, "not clear", u.reason});
+  if (lines.empty()) return;
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const Line& a, const Line& b) { return rank_of(a.name) < rank_of(b.name); });
+  text.line();
+  text.line(text.paint(Paint::kBold, "Inferred"));
+  Table table;
+  for (const Line& line : lines) {
+    // What is long stands in the rows.
+    const std::string beside = width_of(line.beside) <= 60 ? line.beside : line.beside.substr(0, 57) + "…";
+    const bool clear = line.value != "not clear";
+    table.row({label_of(line.name), clear ? line.value : text.paint(Paint::kYellow, line.value),
+               text.paint(Paint::kDim, beside)});
+  }
+  table.print(text, 2);
+}
+
+// A working set in each level that is said or inferred to be there, else at sizes that fit most machines.
+std::vector<uint64_t> levels_of(const Characterization& all, const std::string& name) {
+  std::set<uint64_t> measured;
+  for (const Measurement& m : all.measurements) {
+    if (m.name == name) measured.insert(number_of(m, "bytes"));
+  }
+  std::vector<uint64_t> shown;
+  for (uint64_t wanted : {uint64_t{16} << 10, uint64_t{256} << 10, uint64_t{4} << 20, uint64_t{64} << 20}) {
+    if (measured.contains(wanted)) shown.push_back(wanted);
+  }
+  if (!measured.empty() && (shown.empty() || *measured.rbegin() > shown.back())) shown.push_back(*measured.rbegin());
+  return shown;
+}
+
+void print_latency(const Text& text, const Characterization& all) {
+  const std::vector<uint64_t> sizes = levels_of(all, "memory.latency");
+  if (sizes.empty()) return;
+  text.line();
+  text.line(text.paint(Paint::kBold, "Latency of a load"));
+  Table table({false, true, true, true, true});
+  table.row({text.paint(Paint::kDim, "working set"), text.paint(Paint::kDim, "4 KiB pages"), "",
+             text.paint(Paint::kDim, "2 MiB pages"), ""});
+  for (uint64_t bytes : sizes) {
+    std::vector<std::string> line = {bytes_text(bytes)};
+    for (const char* page : {"4KiB", "2MiB"}) {
+      for (const char* unit : {"cycles", "ns"}) {
+        std::string cell;
+        for (const Measurement& m : all.measurements) {
+          if (m.name == "memory.latency" && m.unit == unit && number_of(m, "bytes") == bytes &&
+              parameter_text(m, "page") == page) {
+            cell = fmt::format("{:.{}f} {}", m.value, m.value < 100 ? 1 : 0, unit);
+          }
+        }
+        line.push_back(cell);
+      }
+    }
+    table.row(std::move(line));
+  }
+  table.print(text, 2);
+}
+
+void print_bandwidth(const Text& text, const Characterization& all) {
+  const std::vector<uint64_t> sizes = levels_of(all, "load.bandwidth");
+  if (sizes.empty()) return;
+  text.line();
+  text.line(text.paint(Paint::kBold, "Bandwidth of one CPU, the best kind of each"));
+  Table table({false, true, false, true, false, true, false});
+  table.row({text.paint(Paint::kDim, "working set"), text.paint(Paint::kDim, "load"), "", text.paint(Paint::kDim, "store"), "",
+             text.paint(Paint::kDim, "copy"), ""});
+  for (uint64_t bytes : sizes) {
+    std::vector<std::string> line = {bytes_text(bytes)};
+    for (const char* name : {"load.bandwidth", "store.bandwidth", "copy.bandwidth"}) {
+      const Measurement* best = nullptr;
+      for (const Measurement& m : all.measurements) {
+        if (m.name == name && number_of(m, "bytes") == bytes && (best == nullptr || m.value > best->value)) best = &m;
+      }
+      line.push_back(best == nullptr ? "" : fmt::format("{:.{}f} GB/s", best->value, best->value < 100 ? 1 : 0));
+      line.push_back(best == nullptr ? "" : text.paint(Paint::kDim, parameter_text(*best, "kind")));
+    }
+    table.row(std::move(line));
+  }
+  table.print(text, 2);
+}
+
+// Pairs by verdict, in as few words as tell them all.
+void print_fusion(const Text& text, const Characterization& all) {
+  std::map<std::string, unsigned> verdicts;
+  for (const Measurement& m : all.measurements) {
+    if (m.name == "fusion.gain") ++verdicts[parameter_text(m, "verdict")];
+  }
+  if (verdicts.empty()) return;
+  std::vector<std::string> words;
+  for (const auto& [verdict, count] : verdicts) words.push_back(fmt::format("{} {}", count, verdict));
+  text.line(fmt::format("  macro-fusion of pairs: {}", joined(words)));
+}
+
+void print_single_figures(const Text& text, const Characterization& all) {
+  bool headed = false;
+  Table table;
+  for (const Measurement& m : all.measurements) {
+    const bool single = m.name.starts_with("clock.") || (m.name == "branch.mispredict_penalty" && m.unit == "cycles");
+    if (!single) continue;
+    if (!headed) {
+      text.line();
+      text.line(text.paint(Paint::kBold, "Core"));
+      headed = true;
+    }
+    table.row({m.name, value_text(m)});
+  }
+  table.print(text, 2);
+}
+
+}  // namespace
+
+void print_sheet(const Text& text, const Characterization& measured) {
+  print_shape(text, measured);
+  print_latency(text, measured);
+  print_bandwidth(text, measured);
+  print_single_figures(text, measured);
+  print_fusion(text, measured);
+}
+
+void print_noise(const Text& text, const std::vector<Measurement>& measurements) {
+  Noise sum;
+  for (const Measurement& measured : measurements) sum = sum + measured.noise;
+  text.line();
+  text.line(
+      fmt::format("Noise: {} of disturbed runs thrown away ({}, {}), {:.2f} s stolen by the hypervisor", sum.repeats,
+                  count_of(sum.interrupted, "with an interrupt", "with interrupts"),
+                  count_of(sum.involuntary_switches, "involuntary switch", "involuntary switches"), sum.steal_s));
+}
+
+}  // namespace skidproof::cli

@@ -1,0 +1,19 @@
+// The text of `characterize`: a sheet that fits a screen, and tables of everything.
+#ifndef SKIDPROOF_HARNESS_CLI_CHARACTERIZE_TEXT_H_
+#define SKIDPROOF_HARNESS_CLI_CHARACTERIZE_TEXT_H_
+
+#include "harness/characterize/characterize.h"
+#include "harness/cli/text.h"
+
+namespace skidproof::cli {
+
+// What was inferred, then latency and bandwidth by level, then single figures.
+void print_sheet(const Text& text, const Characterization& measured);
+// One table for each name: its parameters, then a column for each unit that it was measured in.
+void print_everything(const Text& text, const Characterization& measured);
+// One line on what disturbed it.
+void print_noise(const Text& text, const std::vector<Measurement>& measurements);
+
+}  // namespace skidproof::cli
+
+#endif  // SKIDPROOF_HARNESS_CLI_CHARACTERIZE_TEXT_H_
