@@ -95,7 +95,8 @@ Expected<Workpiece> Workbench::prepare(std::string_view kernel, std::string_view
   piece.kernel = SKIDPROOF_TRY(find_kernel(kernel));
   piece.params = SKIDPROOF_TRY(Params::parse(piece.kernel->parameters, parameters));
   piece.data = data;
-  if (data.keep == nullptr && piece.kernel->data_bytes != nullptr) {
+  // Not its handle: that of the native machine owns nothing that it points to.
+  if (data.host.empty() && piece.kernel->data_bytes != nullptr) {
     const size_t bytes = std::max<size_t>(piece.kernel->data_bytes(piece.params), 1);
     piece.data = SKIDPROOF_TRY(allocate(bytes, false));
   }
