@@ -18,9 +18,10 @@ struct Part {
   double seconds;  // that it may take by default
 };
 
-constexpr std::array<Part, 6> kParts = {{
+constexpr std::array<Part, 7> kParts = {{
     {"clock", characterize_clock, 0.3},
     {"latency", characterize_latency, 12},
+    {"strides", characterize_strides, 2},
     {"caches", characterize_caches, 6},
     {"bandwidth", characterize_bandwidth, 8},
     {"fusion", characterize_fusion, 4},

@@ -12,6 +12,8 @@ namespace skidproof {
 Expected<void> characterize_clock(Workbench& bench);
 // memory.latency (ns and cycles; bytes, page)
 Expected<void> characterize_latency(Workbench& bench);
+// memory.stride_latency (ns and cycles; bytes, stride, order "forward", "backward", "random", page)
+Expected<void> characterize_strides(Workbench& bench);
 // cache.conflict (cycles; level, stride, lines), tlb.latency (cycles that translation adds; pages); shape.l1d.size,
 // shape.l1d.ways, shape.line, shape.l2.size, shape.l2.ways, shape.dtlb.reach, shape.stlb.reach
 Expected<void> characterize_caches(Workbench& bench);

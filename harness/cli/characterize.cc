@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <atomic>
+#include <charconv>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,6 +28,7 @@ struct CharacterizeCommand {
   bool quick = false;
   bool thorough = false;
   bool verbose = false;
+  std::vector<std::string> sizes;
   std::optional<int> cpu;
   std::vector<std::string> only;
   unsigned repetitions = 0;
@@ -84,6 +86,23 @@ Ending ending_of_measuring(const Expected<Characterization>& result, const std::
   return {};
 }
 
+// "48K", "64M", "4096".
+Expected<std::vector<uint64_t>> bytes_of(const std::vector<std::string>& sizes) {
+  std::vector<uint64_t> bytes;
+  for (const std::string& size : sizes) {
+    uint64_t number = 0;
+    const char* end = size.data() + size.size();
+    const auto [rest, error] = std::from_chars(size.data(), end, number);
+    const std::string_view suffix(rest, static_cast<size_t>(end - rest));
+    const unsigned shift = suffix == "K" ? 10 : suffix == "M" ? 20 : suffix == "G" ? 30 : 0;
+    if (error != std::errc{} || (shift == 0 && !suffix.empty()) || number == 0 || number > UINT64_MAX >> shift) {
+      return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' is no size", size), "say bytes, or 48K, 4M, 1G");
+    }
+    bytes.push_back(number << shift);
+  }
+  return bytes;
+}
+
 int measure(const CharacterizeCommand& options, NativeMachine& machine, ResultFiles& files,
             const Text& text) {
   std::atomic<bool> cancel = false;
@@ -92,6 +111,7 @@ int measure(const CharacterizeCommand& options, NativeMachine& machine, ResultFi
   CharacterizeOptions what;
   what.effort = options.quick ? Effort::kQuick : options.thorough ? Effort::kThorough : Effort::kDefault;
   what.parts = options.only;
+  what.latency_bytes = what.bandwidth_bytes = *bytes_of(options.sizes);
   what.seed = options.seed;
   what.repetitions = options.repetitions;
   what.cancel = &cancel;
@@ -155,6 +175,7 @@ int characterize_verb(const CharacterizeCommand& options, const Invocation& invo
     return complain(kExitUsage, fmt::format("there is no part '{}'", part),
                     near_or_all(part, parts));
   }
+  if (const auto sizes = bytes_of(options.sizes); !sizes) return complain(kExitUsage, sizes.error());
   auto machine = NativeMachine::create({.cpu = options.cpu});
   if (!machine) return complain(machine.error());
   const Identity& who = (*machine)->identity();
@@ -190,6 +211,10 @@ void add_characterize(Command program, Invocation& invocation) {
       .not_negative();
   verb.option("--only", options->only, "one part; may be given again: " + joined(parts))
       .named("PART")
+      .many();
+  verb.option("--size", options->sizes,
+              "working set of latency (a multiple of 64) and bandwidth (a power of two), such as 48K; may be given again")
+      .named("BYTES")
       .many();
   verb.option("--repetitions", options->repetitions, "samples behind each median (default: until its interval is narrow)")
       .named("N")
