@@ -1,4 +1,4 @@
-// Accesses that lie across the border of two cache lines, or of two pages.
+// Accesses that lie across the border of two cache lines, or of two pages, or, to compare them with, across none.
 #include "base/random.h"
 #include "kernels/jit/emitter.h"
 
@@ -6,15 +6,16 @@ namespace skidproof::split_access {
 namespace {
 
 enum Kind : uint64_t { kLoad, kStore };
-enum Width : uint64_t { k8, k16, k32 };
-enum Border : uint64_t { kLine, kPage };
+enum Width : uint64_t { k8, k16, k32, k64 };
+enum Border : uint64_t { kLine, kPage, kNone };
 
-uint64_t border(const Params& p) { return p["border"] == kLine ? 64 : 4096; }
+uint64_t border(const Params& p) { return p["border"] == kPage ? 4096 : 64; }
 
-// Half of the i-th access lies on each side of a border; every access has a border of its own.
+// Half of the i-th access lies on each side of a border, of which every access has one of its own; or it ends there.
 x86::Mem across(const Emitter& e, const Params& p, uint64_t i) {
   uint32_t width = p["width"] == k8 ? e.word_bytes() : 8u << p["width"];
-  return data_at(static_cast<int32_t>((2 * i + 1) * border(p) - width / 2), width);
+  uint32_t before = p["border"] == kNone ? width : width / 2;
+  return data_at(static_cast<int32_t>((2 * i + 1) * border(p) - before), width);
 }
 
 void load(Emitter& e, uint64_t width, const x86::Mem& m) {
@@ -25,8 +26,11 @@ void load(Emitter& e, uint64_t width, const x86::Mem& m) {
     case k16:
       e.movups(x86::xmm0, m);
       break;
-    default:
+    case k32:
       e.vmovups(x86::ymm0, m);
+      break;
+    default:
+      e.vmovups(x86::zmm0, m);
       break;
   }
 }
@@ -39,8 +43,11 @@ void store(Emitter& e, uint64_t width, const x86::Mem& m) {
     case k16:
       e.movups(m, x86::xmm0);
       break;
-    default:
+    case k32:
       e.vmovups(m, x86::ymm0);
+      break;
+    default:
+      e.vmovups(m, x86::zmm0);
       break;
   }
 }
@@ -51,9 +58,9 @@ SKIDPROOF_KERNEL(split_access){
     .brief = "loads or stores that cross a cache line or a page",
     .parameters = {{.name = "kind", .brief = "the access", .words = {"load", "store"}},
                    {.name = "width",
-                    .brief = "bytes an access, a general register's for 8; 32 needs AVX",
-                    .words = {"8", "16", "32"}},
-                   {.name = "border", .brief = "what is crossed", .words = {"line", "page"}},
+                    .brief = "bytes an access, a general register's for 8; 32 needs AVX, 64 AVX-512",
+                    .words = {"8", "16", "32", "64"}},
+                   {.name = "border", .brief = "what is crossed", .words = {"line", "page", "none"}},
                    {.name = "unroll",
                     .brief = "accesses each iteration",
                     .fallback = 4,
@@ -61,13 +68,14 @@ SKIDPROOF_KERNEL(split_access){
                     .high = 64}},
     .needs =
         [](const Params& p) {
+          if (p["width"] == k64) return std::vector<Isa>{Isa::kAvx512};
           return p["width"] == k32 ? std::vector<Isa>{Isa::kAvx} : std::vector<Isa>{};
         },
     .data_bytes = [](const Params& p) -> size_t { return 2 * p["unroll"] * border(p); },
     .fill =
-        [](const Params&, std::span<std::byte> host, uint64_t, uint64_t seed) {
+        [](const Params& p, std::span<std::byte> host, uint64_t, uint64_t seed) {
           Random random(derive_seed(seed, "split_access"));
-          for (std::byte& b : host.first(32)) b = static_cast<std::byte>(random.next());
+          for (std::byte& b : host.first(p["width"] == k64 ? 64 : 32)) b = static_cast<std::byte>(random.next());
         },
     .per_iteration =
         [](const Params& p) {
@@ -75,7 +83,7 @@ SKIDPROOF_KERNEL(split_access){
           bool stores = p["kind"] == kStore;
           return Expectations{.instructions = n, .loads = stores ? 0 : n, .stores = stores ? n : 0};
         },
-    // No store reaches the arena's first 32 bytes: they hold what wide stores write.
+    // The arena's first bytes hold what wide stores write; none of up to 32 bytes reaches them.
     .setup =
         [](Emitter& e, const Params& p) {
           if (p["kind"] == kStore && p["width"] != k8)

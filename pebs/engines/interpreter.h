@@ -27,7 +27,7 @@ enum class Accounting : uint8_t { kCore, kBare };
 //
 // Not emulated, each a hard error that names the instruction: privileged and system instructions but
 // CPUID, which says nothing, and MOV of SS, which holds Linux' user data; x87,
-// string instructions but STOS, segment overrides, AVX-512, exceptions (a #DE, an unaligned MOVAPS). A program that writes
+// string instructions but STOS and MOVS, segment overrides, AVX-512, exceptions (a #DE, an unaligned MOVAPS). A program that writes
 // its own code, or any code block, is an error too.
 class Interpreter {
  public:

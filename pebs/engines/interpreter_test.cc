@@ -379,6 +379,47 @@ TEST(Interpreter, ARepeatedStoreIsOneInstruction) {
   }
 }
 
+TEST(Interpreter, ARepeatedMoveIsOneInstructionAndReadsWhatItWrote) {
+  for (uint64_t distance : {1, 3, 2048}) {
+    for (bool stepped : {false, true}) {
+      Guest guest;
+      guest.data = guest.memory->allocate(4096, MemoryUse::kData, false).value();
+      guest.start({0xF3, 0xA4, 0xC3});  // rep movsb; ret
+      for (size_t i = 0; i < 2048; ++i) guest.data.host[i] = static_cast<std::byte>(i * 7);
+      const std::vector<std::byte> before(guest.data.host.begin(), guest.data.host.begin() + 2048);
+      guest.gpr(arch::Gpr::kRsi) = guest.data.address;
+      guest.gpr(arch::Gpr::kRdi) = guest.data.address + distance;
+      guest.gpr(arch::Gpr::kRcx) = 1000;
+      if (stepped) {
+        model::Retired retired;
+        ASSERT_TRUE(guest.interpreter.step(retired));
+        EXPECT_EQ(retired.load.address, guest.data.address);
+        EXPECT_EQ(retired.store.address, guest.data.address + distance);
+      }
+      ASSERT_TRUE(guest.run(10));
+      EXPECT_EQ(guest.total(Signal::kInstructions), 2u);
+      EXPECT_EQ(guest.gpr(arch::Gpr::kRcx), 0u);
+      EXPECT_EQ(guest.gpr(arch::Gpr::kRsi), guest.data.address + 1000);
+      EXPECT_EQ(guest.gpr(arch::Gpr::kRdi), guest.data.address + distance + 1000);
+      for (size_t i = 0; i < 1000; ++i) ASSERT_EQ(guest.data.host[distance + i], before[i % distance]) << i;
+    }
+  }
+}
+
+TEST(Interpreter, ARepeatedMoveOutsideOfTheDataIsAnError) {
+  for (bool reads : {false, true}) {
+    Guest guest;
+    guest.data = guest.memory->allocate(4096, MemoryUse::kData, false).value();
+    guest.start({0xF3, 0x48, 0xA5, 0xC3});  // rep movsq; ret
+    guest.gpr(arch::Gpr::kRsi) = guest.data.address + (reads ? 8 : 0);
+    guest.gpr(arch::Gpr::kRdi) = guest.data.address + (reads ? 0 : 8);
+    guest.gpr(arch::Gpr::kRcx) = 512;
+    auto executed = guest.run(10);
+    ASSERT_FALSE(executed);
+    EXPECT_EQ(executed.error().code, ErrorCode::kExecution);
+  }
+}
+
 TEST(Interpreter, ARepeatedStoreOutsideOfTheDataIsAnError) {
   Guest guest;
   guest.data = guest.memory->allocate(4096, MemoryUse::kData, false).value();

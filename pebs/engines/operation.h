@@ -266,7 +266,7 @@ uint16_t offset_of(ZydisRegister reg);
 // MOV from or to SS, which holds what Linux gives user code.
 Handler select_stack_segment(const model::Decoded& decoded);
 Handler select_branch(const model::Decoded& decoded, const Selection& selection);
-// STOS in its widths, alone or repeated; select_string is asked for nothing else.
+// STOS and MOVS in their widths, alone or repeated; select_string is asked for nothing else.
 bool is_string(const model::Decoded& decoded);
 Handler select_string(const model::Decoded& decoded, const Selection& selection);
 // A macro-fused pair as one operation: `first` with its operands, `second`'s condition.

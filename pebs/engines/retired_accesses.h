@@ -28,7 +28,7 @@ inline uint64_t address_of(const model::InstructionFacts& facts,
   return linear(facts, address);
 }
 
-// Where an instruction that begins with these registers loads and stores: its operand, or the stack.
+// Where an instruction that begins with these registers loads and stores: its operand, a string's target, or the stack.
 inline uint64_t load_address(const model::InstructionFacts& facts,
                              const model::Registers& registers) {
   return facts.explicit_load ? address_of(facts, registers)
@@ -37,6 +37,7 @@ inline uint64_t load_address(const model::InstructionFacts& facts,
 inline uint64_t store_address(const model::InstructionFacts& facts,
                               const model::Registers& registers) {
   const uint64_t word = facts.mode == Mode::kLong ? 8 : 4;
+  if (facts.string_store) return linear(facts, registers.gpr[static_cast<size_t>(arch::Gpr::kRdi)]);
   return facts.explicit_store
              ? address_of(facts, registers)
              : linear(facts, registers.gpr[static_cast<size_t>(arch::Gpr::kRsp)] - word);

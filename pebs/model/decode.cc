@@ -209,6 +209,8 @@ void note_memory(const ZydisDecodedOperand& operand, InstructionFacts& f) {
     f.stack_store |= writes;
     return;
   }
+  // The second of two operands: a string instruction that moves.
+  if (f.has_address) f.string_store = f.explicit_store;
   f.has_address = true;
   f.explicit_load = reads;
   f.explicit_store = writes;

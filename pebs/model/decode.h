@@ -70,6 +70,7 @@ struct InstructionFacts {
       false;  // `address_of` names an explicit memory operand that is accessed or flushed
   bool explicit_load = false, explicit_store = false;  // that operand is read, written
   bool stack_load = false, stack_store = false;        // POP, RET; PUSH, CALL
+  bool string_store = false;  // MOVS: what its operand names it reads, and writes where RDI points
   bool dependent_load = false;  // its destination is its own base or index: a pointer chase
   bool indexed = false;         // indexed address in a micro-fused instruction
   bool keeps_indexed = false;   // … whose destination is read and written (R74)

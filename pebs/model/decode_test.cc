@@ -134,6 +134,7 @@ TEST(Decode, TellsTheStackFromOtherMemory) {
             false},
            {"stosq", {0x48, 0xAB}, Mode::kLong, false, false, false, true},
            {"lodsd", {0xAD}, Mode::kProtected32, false, false, true, false},
+           {"movsb", {0xA4}, Mode::kLong, false, false, true, false},
        }) {
     SCOPED_TRACE(c.text);
     const InstructionFacts f = decoded(c.bytes, 0x1000, c.mode).facts;
@@ -142,6 +143,19 @@ TEST(Decode, TellsTheStackFromOtherMemory) {
     EXPECT_EQ(f.explicit_load, c.explicit_load);
     EXPECT_EQ(f.explicit_store, c.explicit_store);
     EXPECT_EQ(f.has_address, c.explicit_load || c.explicit_store);
+  }
+}
+
+TEST(Decode, AStringMoveLoadsFromOnePlaceAndStoresToAnother) {
+  for (const Bytes& bytes : {Bytes{0xA4}, {0x48, 0xA5}, {0xF3, 0xA4}}) {
+    const InstructionFacts f = decoded(bytes).facts;
+    EXPECT_TRUE(f.string_store);
+    EXPECT_EQ(f.address_of.base, 6);
+    EXPECT_EQ(f.loads, 1);
+    EXPECT_EQ(f.stores, 1);
+  }
+  for (const Bytes& bytes : {Bytes{0xAA}, {0xAC}, {0x48, 0x89, 0x06}, {0xFF, 0x36}}) {  // stosb, lodsb, mov, push
+    EXPECT_FALSE(decoded(bytes).facts.string_store);
   }
 }
 
