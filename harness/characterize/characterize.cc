@@ -18,15 +18,16 @@ struct Part {
   double seconds;  // that it may take by default
 };
 
-constexpr std::array<Part, 7> kParts = {{
+constexpr auto kParts = std::to_array<Part>({
     {"clock", characterize_clock, 0.3},
     {"latency", characterize_latency, 12},
     {"strides", characterize_strides, 2},
     {"caches", characterize_caches, 6},
     {"bandwidth", characterize_bandwidth, 8},
+    {"forwarding", characterize_forwarding, 3},
     {"fusion", characterize_fusion, 4},
     {"misprediction", characterize_misprediction, 0.5},
-}};
+});
 
 double factor_of(Effort effort) {
   return effort == Effort::kQuick ? 0.15 : effort == Effort::kDefault ? 1 : 5;

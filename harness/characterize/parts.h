@@ -19,6 +19,11 @@ Expected<void> characterize_strides(Workbench& bench);
 Expected<void> characterize_caches(Workbench& bench);
 // store.bandwidth, load.bandwidth, copy.bandwidth (GB/s; bytes, kind, page)
 Expected<void> characterize_bandwidth(Workbench& bench);
+// store.forwarding (cycles a round trip, with a MOVQ where one of the two goes through a general register and the other
+// through a vector register; store_bytes, load_bytes, offset of the load from the store, place "line", "across lines",
+// address "two registers", "one register", verdict "forwarded", "blocked", "apart", "unclear"), store.alias_4k (cycles a
+// load and the store before it; offset, chain "address", "data"), split.load, split.store (cycles an access; border "none", "line", "page", bytes)
+Expected<void> characterize_forwarding(Workbench& bench);
 // fusion.gain (cycles a pair; pair, first, condition, form, taken, slot_cycles, verdict "fused", "no gain", "unclear"),
 // fusion.fused (bool, where the verdict is clear)
 Expected<void> characterize_fusion(Workbench& bench);
