@@ -1,4 +1,4 @@
-// Bandwidth of one CPU: loads, stores and copies of every width, through windows from the first-level cache to memory.
+// Bandwidth of one CPU: loads, stores and copies of every width, and by repeated string instructions, through windows from the first-level cache to memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,14 +19,17 @@ struct Stream {
   const char* measurement;
   const char* name;  // parameters.kind, before the width
   const char* kind;  // of the kernel
+  bool repeated = false;  // one string instruction, which has no width
 };
 
-constexpr std::array<Stream, 5> kStreams = {{
+constexpr std::array<Stream, 7> kStreams = {{
     {"load.bandwidth", "regular", "load"},
     {"store.bandwidth", "regular", "store"},
     {"store.bandwidth", "non-temporal", "store-nontemporal"},
+    {"store.bandwidth", "rep-stosb", "stosb", true},
     {"copy.bandwidth", "regular", "copy"},
     {"copy.bandwidth", "non-temporal", "copy-nontemporal"},
+    {"copy.bandwidth", "rep-movsb", "movsb", true},
 }};
 constexpr std::array<uint64_t, 4> kWidths = {8, 16, 32, 64};
 
@@ -45,15 +48,23 @@ std::vector<uint64_t> default_windows(Effort effort) {
   return sizes;
 }
 
+std::string kind_of(const Flow& flow) {
+  return flow.stream->repeated ? flow.stream->name : fmt::format("{}-{}", flow.stream->name, flow.width);
+}
+
 bool missing(const Error& error) { return error.code == ErrorCode::kUnsupported; }
 
 Expected<std::shared_ptr<Flow>> make_flow(const Workbench& bench, const Stream& stream, uint64_t width,
                                           uint64_t window, const Memory& memory) {
   auto flow = std::make_shared<Flow>(Flow{.stream = &stream, .width = width, .window = window, .huge = memory.huge_pages});
-  flow->piece = SKIDPROOF_TRY(bench.prepare(
+  if (stream.repeated) {
+    flow->piece = SKIDPROOF_TRY(bench.prepare("rep_string", fmt::format("kind={},bytes={}", stream.kind, window), memory));
+  } else {
+    flow->piece = SKIDPROOF_TRY(bench.prepare(
       "memory_stream", fmt::format("kind={},width={},window={},unroll={}", stream.kind, width, window,
                                    std::min<uint64_t>(64, 2048 / width)),
       memory));
+  }
   flow->iterations = SKIDPROOF_TRY(bench.iterations_for(kPassNs, flow->piece));
   return flow;
 }
@@ -66,6 +77,7 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
   for (const Stream& stream : kStreams) {
     for (uint64_t width : kWidths) {
       if (bench.cancelled()) return {};
+      if (stream.repeated && width != kWidths[0]) continue;
       auto made = make_flow(bench, stream, width, window, memory);
       if (!made) {
         if (!missing(made.error())) bench.problem(made.error());  // what this CPU has not is no problem
@@ -94,7 +106,7 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
     for (double ns : point.ns) gigabytes.push_back(1 / ns);
     bench.emit(median_measurement(flow.stream->measurement, "GB/s", gigabytes,
                                   {{"bytes", window},
-                                   {"kind", fmt::format("{}-{}", flow.stream->name, flow.width)},
+                                   {"kind", kind_of(flow)},
                                    {"page", flow.huge ? "2MiB" : "4KiB"}},
                                   point.noise));
   }

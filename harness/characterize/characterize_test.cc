@@ -96,7 +96,9 @@ TEST_F(CharacterizeTest, BandwidthHasEveryStream) {
   }
   EXPECT_TRUE(out.problems.empty());
   const size_t widths = 2 + (host_supports(Isa::kAvx) ? 1 : 0) + (host_supports(Isa::kAvx512) ? 1 : 0);
-  EXPECT_EQ(kinds.size(), 5 * widths) << "loads; stores and copies, regular and non-temporal";
+  EXPECT_EQ(kinds.size(), 5 * widths + 2) << "loads; stores and copies, regular and non-temporal, and repeated strings";
+  EXPECT_EQ(kinds["store.bandwidth rep-stosb"], 1);
+  EXPECT_EQ(kinds["copy.bandwidth rep-movsb"], 1);
   EXPECT_EQ(kinds["store.bandwidth regular-8"], 1);
   EXPECT_EQ(kinds["store.bandwidth non-temporal-16"], 1);
   EXPECT_EQ(kinds["load.bandwidth regular-8"], 1);
