@@ -27,6 +27,7 @@ constexpr auto kParts = std::to_array<Part>({
     {"forwarding", characterize_forwarding, 3},
     {"fusion", characterize_fusion, 4},
     {"misprediction", characterize_misprediction, 0.5},
+    {"cores", characterize_cores, 6},
 });
 
 double factor_of(Effort effort) {

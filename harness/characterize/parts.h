@@ -29,6 +29,10 @@ Expected<void> characterize_forwarding(Workbench& bench);
 Expected<void> characterize_fusion(Workbench& bench);
 // branch.mispredict_penalty (cycles and ns)
 Expected<void> characterize_misprediction(Workbench& bench);
+// core.transfer (ns and cycles one way, the mean of both; from, to), scaling.load, scaling.store, scaling.copy (GB/s of all
+// together; cpus, bytes of each, kind), memory.loaded_latency (ns; bytes, page, streams of the others, delay in each of them,
+// bandwidth of all of them in GB/s)
+Expected<void> characterize_cores(Workbench& bench);
 
 }  // namespace skidproof
 

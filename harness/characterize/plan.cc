@@ -61,6 +61,7 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
                      point.what);
       const Expected<Sample> sample = point.sample();
       if (!sample) {
+        if (bench.cancelled()) return {};
         failed[i] = sample.error();
         done[i] = true;
         --open;

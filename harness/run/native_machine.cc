@@ -129,11 +129,11 @@ Expected<std::unique_ptr<NativeMachine>> NativeMachine::create(const NativeOptio
   const int cpu = options.cpu.value_or(default_cpu(allowed));
   // Pinned only while identifying: cores of one machine may differ.
   const PinGuard pinned = SKIDPROOF_TRY(PinGuard::pin(cpu));
-  return std::unique_ptr<NativeMachine>(new NativeMachine(cpu, native_identity(cpu)));
+  return std::unique_ptr<NativeMachine>(new NativeMachine(cpu, allowed, native_identity(cpu)));
 }
 
-NativeMachine::NativeMachine(int cpu, Identity identity)
-    : cpu_(cpu), identity_(std::move(identity)), blocks_(std::make_shared<Blocks>()) {}
+NativeMachine::NativeMachine(int cpu, std::vector<int> allowed, Identity identity)
+    : cpu_(cpu), allowed_(std::move(allowed)), identity_(std::move(identity)), blocks_(std::make_shared<Blocks>()) {}
 
 NativeMachine::~NativeMachine() = default;
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/expected.h"
 #include "harness/run/noise.h"
@@ -42,15 +43,18 @@ class NativeMachine : public Machine {
   Expected<RunLog> run(const Program& program, const RunPlan& plan) override;
 
   int cpu() const { return cpu_; }
+  // The CPUs that its maker might use; a run leaves only one to the thread.
+  const std::vector<int>& allowed() const { return allowed_; }
 
  private:
   struct Blocks;  // what this machine allocated and is still in use
 
-  NativeMachine(int cpu, Identity identity);
+  NativeMachine(int cpu, std::vector<int> allowed, Identity identity);
   Expected<void> check(const Program& program, const RunPlan& plan) const;
   Expected<void> pin();
 
   const int cpu_;
+  const std::vector<int> allowed_;
   const Identity identity_;
   const std::shared_ptr<Blocks> blocks_;
   NoiseMeter noise_;

@@ -34,6 +34,18 @@ Expected<cpu_set_t> affinity() {
 
 Expected<std::vector<int>> allowed_cpus() { return members(SKIDPROOF_TRY(affinity())); }
 
+Expected<void> allow_cpus(std::span<const int> cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int cpu : cpus) {
+    if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
+  }
+  if (sched_setaffinity(0, sizeof set, &set) == 0) return {};
+  return fail(ErrorCode::kPermission,
+              fmt::format("cannot run on the CPUs {}: {}", fmt::join(cpus, ", "), std::strerror(errno)),
+              "a cpuset that changed, or a sandbox, forbids them");
+}
+
 Expected<PinGuard> PinGuard::pin(int cpu) {
   PinGuard guard;
   guard.before_ = SKIDPROOF_TRY(affinity());

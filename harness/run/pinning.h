@@ -4,6 +4,7 @@
 
 #include <sched.h>
 
+#include <span>
 #include <vector>
 
 #include "base/expected.h"
@@ -12,6 +13,10 @@ namespace skidproof {
 
 // The CPUs that this thread may run on, ascending.
 Expected<std::vector<int>> allowed_cpus();
+
+// Lets the calling thread run on these CPUs and no others, for good: what a new thread inherits may be one CPU alone.
+// kPermission where the system gives none of them (a cpuset that shrank).
+Expected<void> allow_cpus(std::span<const int> cpus);
 
 // Keeps the calling thread on one CPU; its affinity is what it was before when the guard goes, if
 // it goes on the same thread.

@@ -176,7 +176,7 @@ def add_row(source, row):
 
 
 # Parameters that are results themselves: with them, no figure would meet itself again on another night.
-MEASURED_PARAMETERS = {"slot_cycles", "verdict"}
+MEASURED_PARAMETERS = {"bandwidth", "slot_cycles", "verdict"}
 
 
 def figure_parameters(row):
