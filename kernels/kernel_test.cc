@@ -83,7 +83,8 @@ TEST(Registry, HoldsEveryKernelWithABriefAndDescribedParameters) {
 TEST(Registry, AnUnknownNameIsToldTheNearOnes) {
   EXPECT_THAT(find_kernel("pointer_chaze").error().text(),
               HasSubstr("did you mean pointer_chase?"));
-  EXPECT_THAT(find_kernel("stream").error().text(), AllOf(HasSubstr("load_stream"), HasSubstr("store_stream")));
+  EXPECT_THAT(find_kernel("stream").error().text(),
+              AllOf(HasSubstr("load_stream"), HasSubstr("store_stream")));
   EXPECT_THAT(find_kernel("qqqqqqqqqqqqq").error().text(),
               HasSubstr("the kernels are alu_chain, "));
 }

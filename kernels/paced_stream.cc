@@ -12,13 +12,18 @@ uint64_t groups(const Params& p) { return p["window"] / (p["lines"] * kLine); }
 }  // namespace
 
 SKIDPROOF_KERNEL(paced_stream){
-    .brief = "loads of each line of a window with pauses in between: memory traffic of a chosen rate",
+    .brief =
+        "loads of each line of a window with pauses in between: memory traffic of a chosen rate",
     .parameters = {{.name = "window",
                     .brief = "bytes; a multiple of a group of lines",
                     .fallback = 4 << 10,
                     .low = kLine,
                     .high = uint64_t{4} << 30},
-                   {.name = "lines", .brief = "loaded between two pauses", .fallback = 8, .low = 1, .high = 64},
+                   {.name = "lines",
+                    .brief = "loaded between two pauses",
+                    .fallback = 8,
+                    .low = 1,
+                    .high = 64},
                    {.name = "pause",
                     .brief = "steps of a countdown of a cycle each; 0: none",
                     .high = 1 << 20}},
@@ -51,7 +56,8 @@ SKIDPROOF_KERNEL(paced_stream){
           e.bind(again);
           for (uint64_t i = 0; i < p["lines"]; ++i) {
             e.mark("load", i);
-            e.mov(i % 2 == 0 ? x86::rax : x86::rdx, x86::ptr(x86::rcx, static_cast<int32_t>(i * kLine), 8));
+            e.mov(i % 2 == 0 ? x86::rax : x86::rdx,
+                  x86::ptr(x86::rcx, static_cast<int32_t>(i * kLine), 8));
           }
           if (p["pause"] != 0) {
             const asmjit::Label wait = e.newLabel();

@@ -19,7 +19,8 @@ uint64_t target_offset(const Params& p) { return (p["bytes"] + 4095) / 4096 * 40
 SKIDPROOF_KERNEL(rep_string){
     .brief = "fills or copies memory with one repeated string instruction",
     .parameters = {{.name = "kind",
-                    .brief = "of the instruction; a copy reads the first `bytes` and writes behind them",
+                    .brief =
+                        "of the instruction; a copy reads the first `bytes` and writes behind them",
                     .words = {"movsb", "stosb", "movsq", "stosq"}},
                    {.name = "bytes",
                     .brief = "each iteration; a multiple of an element",
@@ -27,9 +28,12 @@ SKIDPROOF_KERNEL(rep_string){
                     .high = uint64_t{1} << 30}},
     .check = [](const Params& p) -> Expected<void> {
       if (p["bytes"] % element(p) == 0) return {};
-      return fail(ErrorCode::kInvalidArgument, "bytes is not a multiple of an element", "movsq and stosq take eight");
+      return fail(ErrorCode::kInvalidArgument, "bytes is not a multiple of an element",
+                  "movsq and stosq take eight");
     },
-    .data_bytes = [](const Params& p) -> size_t { return copies(p) ? target_offset(p) + p["bytes"] : p["bytes"]; },
+    .data_bytes = [](const Params& p) -> size_t {
+      return copies(p) ? target_offset(p) + p["bytes"] : p["bytes"];
+    },
     .fill =
         [](const Params& p, std::span<std::byte> host, uint64_t, uint64_t seed) {
           if (!copies(p)) return;

@@ -56,16 +56,17 @@ void store(Emitter& e, uint64_t width, const x86::Mem& m) {
 
 SKIDPROOF_KERNEL(split_access){
     .brief = "loads or stores that cross a cache line or a page",
-    .parameters = {{.name = "kind", .brief = "the access", .words = {"load", "store"}},
-                   {.name = "width",
-                    .brief = "bytes an access, a general register's for 8; 32 needs AVX, 64 AVX-512",
-                    .words = {"8", "16", "32", "64"}},
-                   {.name = "border", .brief = "what is crossed", .words = {"line", "page", "none"}},
-                   {.name = "unroll",
-                    .brief = "accesses each iteration",
-                    .fallback = 4,
-                    .low = 1,
-                    .high = 64}},
+    .parameters =
+        {{.name = "kind", .brief = "the access", .words = {"load", "store"}},
+         {.name = "width",
+          .brief = "bytes an access, a general register's for 8; 32 needs AVX, 64 AVX-512",
+          .words = {"8", "16", "32", "64"}},
+         {.name = "border", .brief = "what is crossed", .words = {"line", "page", "none"}},
+         {.name = "unroll",
+          .brief = "accesses each iteration",
+          .fallback = 4,
+          .low = 1,
+          .high = 64}},
     .needs =
         [](const Params& p) {
           if (p["width"] == k64) return std::vector<Isa>{Isa::kAvx512};
@@ -75,7 +76,8 @@ SKIDPROOF_KERNEL(split_access){
     .fill =
         [](const Params& p, std::span<std::byte> host, uint64_t, uint64_t seed) {
           Random random(derive_seed(seed, "split_access"));
-          for (std::byte& b : host.first(p["width"] == k64 ? 64 : 32)) b = static_cast<std::byte>(random.next());
+          for (std::byte& b : host.first(p["width"] == k64 ? 64 : 32))
+            b = static_cast<std::byte>(random.next());
         },
     .per_iteration =
         [](const Params& p) {

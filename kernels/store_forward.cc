@@ -22,7 +22,8 @@ bool crosses(const Params& p) {
   return p["chain"] == kByData && is_vector(store_bytes(p)) != is_vector(load_bytes(p));
 }
 bool overlap(const Params& p) {
-  return p["load_at"] < p["store_at"] + store_bytes(p) && p["store_at"] < p["load_at"] + load_bytes(p);
+  return p["load_at"] < p["store_at"] + store_bytes(p) &&
+         p["store_at"] < p["load_at"] + load_bytes(p);
 }
 // One wide access makes all of them VEX: legacy SSE beside used upper halves is slow on some generations.
 bool uses_vex(const Params& p) { return std::max(store_bytes(p), load_bytes(p)) > 16; }
@@ -94,31 +95,37 @@ void transfer(Emitter& e, const Params& p) {
 
 SKIDPROOF_KERNEL(store_forward){
     .brief = "a store and a load of what it wrote, or of bytes near it, again and again",
-    .parameters = {{.name = "store",
-                    .brief = "bytes; 32 needs AVX, 64 AVX-512",
-                    .fallback = 3,
-                    .words = {"1", "2", "4", "8", "16", "32", "64"}},
-                   {.name = "load",
-                    .brief = "bytes; likewise",
-                    .fallback = 3,
-                    .words = {"1", "2", "4", "8", "16", "32", "64"}},
-                   {.name = "store_at",
-                    .brief = "offset of the store's first byte",
-                    .fallback = 128,
-                    .low = kHead,
-                    .high = 1 << 20},
-                   {.name = "load_at",
-                    .brief = "offset of the load's first byte",
-                    .fallback = 128,
-                    .low = kHead,
-                    .high = 1 << 20},
-                   {.name = "bases",
-                    .brief = "address registers: one for each, or the store's for both, and a displacement",
-                    .words = {"two", "one"}},
-                   {.name = "chain",
-                    .brief = "through what is stored and loaded, or through the address of a load beside the store",
-                    .words = {"data", "address"}},
-                   {.name = "trips", .brief = "round trips each iteration", .fallback = 4, .low = 1, .high = 64}},
+    .parameters =
+        {{.name = "store",
+          .brief = "bytes; 32 needs AVX, 64 AVX-512",
+          .fallback = 3,
+          .words = {"1", "2", "4", "8", "16", "32", "64"}},
+         {.name = "load",
+          .brief = "bytes; likewise",
+          .fallback = 3,
+          .words = {"1", "2", "4", "8", "16", "32", "64"}},
+         {.name = "store_at",
+          .brief = "offset of the store's first byte",
+          .fallback = 128,
+          .low = kHead,
+          .high = 1 << 20},
+         {.name = "load_at",
+          .brief = "offset of the load's first byte",
+          .fallback = 128,
+          .low = kHead,
+          .high = 1 << 20},
+         {.name = "bases",
+          .brief = "address registers: one for each, or the store's for both, and a displacement",
+          .words = {"two", "one"}},
+         {.name = "chain",
+          .brief = "through what is stored and loaded, or through the address of a load beside the "
+                   "store",
+          .words = {"data", "address"}},
+         {.name = "trips",
+          .brief = "round trips each iteration",
+          .fallback = 4,
+          .low = 1,
+          .high = 64}},
     .check = [](const Params& p) -> Expected<void> {
       if (p["chain"] == kByData) return {};
       if (load_bytes(p) != 8 || p["bases"] != kTwo) {
@@ -146,7 +153,8 @@ SKIDPROOF_KERNEL(store_forward){
           };
           fill(p["store_at"], store_bytes(p));
           fill(p["load_at"], load_bytes(p));
-          if (p["chain"] == kByAddress) std::memcpy(&host[p["load_at"]], &places[1], sizeof places[1]);
+          if (p["chain"] == kByAddress)
+            std::memcpy(&host[p["load_at"]], &places[1], sizeof places[1]);
         },
     .per_iteration =
         [](const Params& p) {
@@ -158,11 +166,13 @@ SKIDPROOF_KERNEL(store_forward){
         [](Emitter& e, const Params& p) {
           e.mov(x86::r8, data_at(0));
           if (p["bases"] == kTwo) e.mov(x86::r9, data_at(8));
-          if (is_vector(store_bytes(p))) move_vector(e, store_bytes(p), uses_vex(p), true, x86::ptr(x86::r8));
+          if (is_vector(store_bytes(p)))
+            move_vector(e, store_bytes(p), uses_vex(p), true, x86::ptr(x86::r8));
         },
     .body =
         [](Emitter& e, const Params& p) {
-          const auto distance = static_cast<int32_t>(p["load_at"]) - static_cast<int32_t>(p["store_at"]);
+          const auto distance =
+              static_cast<int32_t>(p["load_at"]) - static_cast<int32_t>(p["store_at"]);
           const x86::Mem to = x86::ptr(x86::r8, 0, store_bytes(p));
           const x86::Mem from = p["bases"] == kTwo ? x86::ptr(x86::r9, 0, load_bytes(p))
                                                    : x86::ptr(x86::r8, distance, load_bytes(p));

@@ -22,7 +22,8 @@ constexpr std::chrono::milliseconds kLookEvery{5};
 void leave_signals_to_others() {
   sigset_t others;
   sigemptyset(&others);
-  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD, SIGALRM, SIGWINCH, SIGPIPE, SIGUSR1, SIGUSR2}) {
+  for (int signal :
+       {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD, SIGALRM, SIGWINCH, SIGPIPE, SIGUSR1, SIGUSR2}) {
     sigaddset(&others, signal);
   }
   pthread_sigmask(SIG_BLOCK, &others, nullptr);
@@ -34,9 +35,11 @@ Expected<void> Companion::launch(std::span<const int> allowed, uint64_t seed) {
   // Until the thread has come up it is busy with that.
   job_ = [](Workbench&, const std::atomic<bool>&) -> Expected<void> { return {}; };
   try {
-    thread_ = std::thread(&Companion::live, this, std::vector<int>(allowed.begin(), allowed.end()), seed);
+    thread_ =
+        std::thread(&Companion::live, this, std::vector<int>(allowed.begin(), allowed.end()), seed);
   } catch (const std::system_error& error) {
-    return fail(ErrorCode::kNoMemory, fmt::format("no thread for CPU {}: {}", cpu_, error.what()), "raise `ulimit -u`");
+    return fail(ErrorCode::kNoMemory, fmt::format("no thread for CPU {}: {}", cpu_, error.what()),
+                "raise `ulimit -u`");
   }
   return {};
 }
@@ -48,21 +51,25 @@ Expected<void> Companion::up() {
 }
 
 std::vector<Expected<std::unique_ptr<Companion>>> Companion::start_all(std::span<const int> cpus,
-                                                                       std::span<const int> allowed, uint64_t seed) {
+                                                                       std::span<const int> allowed,
+                                                                       uint64_t seed) {
   std::vector<Expected<std::unique_ptr<Companion>>> all;
   for (int cpu : cpus) {
     std::unique_ptr<Companion> made(new Companion(cpu));
     const Expected<void> launched = made->launch(allowed, seed);
-    launched ? all.emplace_back(std::move(made)) : all.emplace_back(tl::make_unexpected(launched.error()));
+    launched ? all.emplace_back(std::move(made))
+             : all.emplace_back(tl::make_unexpected(launched.error()));
   }
   for (auto& companion : all) {
     if (!companion) continue;
-    if (const Expected<void> up = (*companion)->up(); !up) companion = tl::make_unexpected(up.error());
+    if (const Expected<void> up = (*companion)->up(); !up)
+      companion = tl::make_unexpected(up.error());
   }
   return all;
 }
 
-Expected<std::unique_ptr<Companion>> Companion::start(int cpu, std::span<const int> allowed, uint64_t seed) {
+Expected<std::unique_ptr<Companion>> Companion::start(int cpu, std::span<const int> allowed,
+                                                      uint64_t seed) {
   return std::move(start_all(std::span(&cpu, 1), allowed, seed).front());
 }
 
@@ -144,7 +151,8 @@ void Companion::serve(Workbench& bench) {
   changed_.notify_all();
 }
 
-std::vector<int> order_of_help(std::span<const int> cpus, int first, const std::function<int(int)>& siblings) {
+std::vector<int> order_of_help(std::span<const int> cpus, int first,
+                               const std::function<int(int)>& siblings) {
   std::vector<int> order = {first}, later;
   std::set<int> in_use = {first};
   for (int cpu : cpus) {

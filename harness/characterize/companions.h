@@ -25,9 +25,11 @@ class Companion {
 
   // Comes back when the thread stands on its CPU and the bench is made, or with the reason why not. `allowed` are the CPUs
   // that the process may use: the calling thread may be down to one.
-  static Expected<std::unique_ptr<Companion>> start(int cpu, std::span<const int> allowed, uint64_t seed);
+  static Expected<std::unique_ptr<Companion>> start(int cpu, std::span<const int> allowed,
+                                                    uint64_t seed);
   // Several, who come up together.
-  static std::vector<Expected<std::unique_ptr<Companion>>> start_all(std::span<const int> cpus, std::span<const int> allowed,
+  static std::vector<Expected<std::unique_ptr<Companion>>> start_all(std::span<const int> cpus,
+                                                                     std::span<const int> allowed,
                                                                      uint64_t seed);
   Companion(const Companion&) = delete;
   Companion& operator=(const Companion&) = delete;
@@ -53,7 +55,7 @@ class Companion {
   const int cpu_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  Job job_;             // empty: idle
+  Job job_;  // empty: idle
   Expected<void> answer_;
   bool leave_ = false;
   std::atomic<bool> stop_{false};
@@ -62,7 +64,8 @@ class Companion {
 
 // The CPUs in the order in which they come to help: `first`, then one of each core, then the other threads of cores.
 // `siblings` gives the other thread of a CPU's core, or less than 0.
-std::vector<int> order_of_help(std::span<const int> cpus, int first, const std::function<int(int)>& siblings);
+std::vector<int> order_of_help(std::span<const int> cpus, int first,
+                               const std::function<int(int)>& siblings);
 
 }  // namespace skidproof
 

@@ -38,7 +38,8 @@ using Companions = std::vector<std::unique_ptr<Companion>>;
 // Two that write a line by turns: each value is one more than the one before.
 class PingPong {
  public:
-  static constexpr size_t kLines = 32;  // a page each: how far away a line's home is depends on its physical address
+  static constexpr size_t kLines =
+      32;  // a page each: how far away a line's home is depends on its physical address
   static constexpr unsigned kBatches = 4, kTripsOfBatch = 16;
 
   // First touched by the thread of `from`, so that it is near that CPU.
@@ -107,15 +108,16 @@ Expected<Sample> sample_pair(const Workbench& bench, const CpuPair& pair, PingPo
     lines.answer(stop);
     return {};
   });
-  pair.from->begin([&lines, &sample](Workbench& own, const std::atomic<bool>& stop) -> Expected<void> {
-    NoiseMeter meter;
-    meter.begin();
-    const double ratio = SKIDPROOF_TRY(own.core_cycles_per_tick());
-    const double ticks = lines.serve(stop);
-    if (ticks < 0) return fail(ErrorCode::kTimeout, "interrupted");
-    sample = {ticks / own.tsc_hz() * 1e9, ticks * ratio, meter.end()};
-    return {};
-  });
+  pair.from->begin(
+      [&lines, &sample](Workbench& own, const std::atomic<bool>& stop) -> Expected<void> {
+        NoiseMeter meter;
+        meter.begin();
+        const double ratio = SKIDPROOF_TRY(own.core_cycles_per_tick());
+        const double ticks = lines.serve(stop);
+        if (ticks < 0) return fail(ErrorCode::kTimeout, "interrupted");
+        sample = {ticks / own.tsc_hz() * 1e9, ticks * ratio, meter.end()};
+        return {};
+      });
   const Expected<void> served = pair.from->wait(bench);
   // Where one was stopped the other waits for nobody.
   const Expected<void> answered = pair.to->stop();
@@ -135,7 +137,8 @@ std::vector<std::pair<size_t, size_t>> drawn_pairs(size_t count, uint64_t seed) 
   return pairs;
 }
 
-Expected<void> measure_transfer(Workbench& bench, const Companions& all, double seconds, double to) {
+Expected<void> measure_transfer(Workbench& bench, const Companions& all, double seconds,
+                                double to) {
   constexpr unsigned kLeast = 6;
   const auto pairs = drawn_pairs(all.size(), bench.options().seed);
   std::vector<Point> points;
@@ -144,7 +147,8 @@ Expected<void> measure_transfer(Workbench& bench, const Companions& all, double 
     if (bench.cancelled()) return {};
     const CpuPair pair{all[pairs[i].first].get(), all[pairs[i].second].get()};
     auto lines = std::make_shared<PingPong>();
-    pair.from->begin([&lines](Workbench& own, const std::atomic<bool>&) { return lines->place(own); });
+    pair.from->begin(
+        [&lines](Workbench& own, const std::atomic<bool>&) { return lines->place(own); });
     SKIDPROOF_CHECK(pair.from->wait(bench));
     Point point;
     point.what = fmt::format("line from CPU {} to {}", pair.from->cpu(), pair.to->cpu());
@@ -158,20 +162,25 @@ Expected<void> measure_transfer(Workbench& bench, const Companions& all, double 
       continue;
     }
     points.push_back(std::move(point));
-    const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    const double spent =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     if (spent * (kLeast + 1) > seconds) break;
   }
-  SKIDPROOF_CHECK(take_by_turns(bench, points, {.relative = 0.02, .least = kLeast, .seconds = seconds}, 0, to));
+  SKIDPROOF_CHECK(
+      take_by_turns(bench, points, {.relative = 0.02, .least = kLeast, .seconds = seconds}, 0, to));
   if (bench.cancelled()) return {};
   for (const Point& point : points) {
     const auto& [a, b] = pairs[point.tag];
     emit_point(bench, point, "core.transfer",
-               {{"from", static_cast<uint64_t>(all[a]->cpu())}, {"to", static_cast<uint64_t>(all[b]->cpu())}});
+               {{"from", static_cast<uint64_t>(all[a]->cpu())},
+                {"to", static_cast<uint64_t>(all[b]->cpu())}});
   }
   if (points.size() < pairs.size()) {
-    bench.unclear("core.transfer", fmt::format("{} of {} pairs of CPUs left out for want of time, those that are there drawn "
-                                               "at random",
-                                               pairs.size() - points.size(), pairs.size()));
+    bench.unclear(
+        "core.transfer",
+        fmt::format("{} of {} pairs of CPUs left out for want of time, those that are there drawn "
+                    "at random",
+                    pairs.size() - points.size(), pairs.size()));
   }
   return {};
 }
@@ -199,7 +208,8 @@ Expected<RunLog> run_flood(const Workbench& bench, Flood& at, uint64_t iteration
 }
 
 // Runs chunks for as long as it is told; those that began and ended while `looking` count.
-Expected<void> flood(Workbench& bench, Flood& at, const std::atomic<bool>& looking, const std::atomic<bool>& stop) {
+Expected<void> flood(Workbench& bench, Flood& at, const std::atomic<bool>& looking,
+                     const std::atomic<bool>& stop) {
   std::vector<double> quiet_ticks, ticks;
   at.noise = {};
   while (!stop.load(std::memory_order_relaxed)) {
@@ -213,19 +223,22 @@ Expected<void> flood(Workbench& bench, Flood& at, const std::atomic<bool>& looki
   }
   const std::vector<double>& used = quiet_ticks.empty() ? ticks : quiet_ticks;
   at.rate = used.empty() ? 0
-                         : static_cast<double>(at.iterations * at.bytes) / stats::median(used) * bench.tsc_hz() / 1e9;
+                         : static_cast<double>(at.iterations * at.bytes) / stats::median(used) *
+                               bench.tsc_hz() / 1e9;
   return {};
 }
 
 // Of `kernel` over a window of `bytes`, of which a slice takes `kSlice` at most and lies, with all that it touches, `apart`.
 constexpr uint64_t kSlice = 2 << 20;
 
-Expected<void> prepare_flood(Workbench& bench, Flood& at, std::string_view kernel, const std::string& parameters,
-                             uint64_t bytes, uint64_t apart, const Memory& memory) {
+Expected<void> prepare_flood(Workbench& bench, Flood& at, std::string_view kernel,
+                             const std::string& parameters, uint64_t bytes, uint64_t apart,
+                             const Memory& memory) {
   at.bytes = std::min(bytes, kSlice);
   at.slices = bytes / at.bytes;
   at.apart = apart;
-  at.piece = SKIDPROOF_TRY(bench.prepare(kernel, fmt::format("window={},{}", at.bytes, parameters), memory));
+  at.piece = SKIDPROOF_TRY(
+      bench.prepare(kernel, fmt::format("window={},{}", at.bytes, parameters), memory));
   if (at.slices > 1) return {};
   at.iterations = SKIDPROOF_TRY(bench.iterations_for(kChunkNs, at.piece));
   return {};
@@ -254,12 +267,10 @@ class Flooding {
     return wait(bench, [](const Flood& at) { return at.flows.load(std::memory_order_acquire); });
   }
   void look() { looking_.store(true, std::memory_order_release); }
-  // Until each was looked at for `chunks` chunks.
-  bool wait_for(const Workbench& bench, unsigned chunks) {
-    return wait(bench, [chunks](const Flood& at) { return at.chunks.load(std::memory_order_acquire) >= chunks; });
-  }
+  // Whether each was looked at for `chunks` chunks.
   bool seen(unsigned chunks) const {
-    return std::all_of(floods_.begin(), floods_.end(), [chunks](Flood* at) { return at->chunks.load() >= chunks; });
+    return std::all_of(floods_.begin(), floods_.end(),
+                       [chunks](Flood* at) { return at->chunks.load() >= chunks; });
   }
   // What each of them answered; rates are there from now on.
   Expected<void> end() {
@@ -308,60 +319,90 @@ Expected<Floods> make_floods(Workbench& bench, uint64_t bytes) {
   Floods made;
   for (size_t i = 0; i < kScaled.size(); ++i) {
     made[i] = std::make_shared<Flood>();
-    SKIDPROOF_CHECK(prepare_flood(
-        bench, *made[i], "memory_stream",
-        fmt::format("kind={},width={},unroll={}", kScaled[i], width, 2048 / width), bytes, apart, memory));
+    SKIDPROOF_CHECK(
+        prepare_flood(bench, *made[i], "memory_stream",
+                      fmt::format("kind={},width={},unroll={}", kScaled[i], width, 2048 / width),
+                      bytes, apart, memory));
   }
   return made;
 }
 
 // Of one, two, four … and all.
 std::vector<size_t> counts_up_to(size_t all, Effort effort) {
-  if (effort == Effort::kQuick) return all == 1 ? std::vector<size_t>{1} : std::vector<size_t>{1, all};
+  if (effort == Effort::kQuick)
+    return all == 1 ? std::vector<size_t>{1} : std::vector<size_t>{1, all};
   std::vector<size_t> counts;
   for (size_t n = 1; n < all; n = n < 4 ? n + 1 : 2 * n) counts.push_back(n);
   counts.push_back(all);
   return counts;
 }
 
-// Nanoseconds a byte of all together: their rates while every one of them streams.
-Expected<Sample> sample_together(const Workbench& bench, Flood& own, std::span<Companion* const> who,
-                                 std::span<Flood* const> what) {
-  Flooding others(who, what);
+// Runs of ours while the others flow: at least so many, and until each of the others was seen too, or half a second is over.
+Expected<std::vector<double>> run_beside(const Workbench& bench, Flooding& others, unsigned least,
+                                         Noise& noise, const Workbench::Once& once) {
+  using Clock = std::chrono::steady_clock;
   std::vector<double> quiet_ticks, ticks;
-  Noise noise;
-  SKIDPROOF_CHECK(run_flood(bench, own, 1));
   if (others.wait_to_flow(bench)) {
     others.look();
-    for (unsigned i = 0; i < 20 * kLookedChunks; ++i) {
-      if (bench.cancelled() || (i >= kLookedChunks && others.seen(2) && !quiet_ticks.empty())) break;
-      const RunLog log = SKIDPROOF_TRY(run_flood(bench, own, own.iterations));
+    const auto until = Clock::now() + std::chrono::milliseconds(500);
+    for (unsigned i = 0; i < least || !others.seen(2) || quiet_ticks.empty(); ++i) {
+      if (bench.cancelled() || Clock::now() > until) break;
+      const RunLog log = SKIDPROOF_TRY(once());
       (quiet(log.noise) ? quiet_ticks : ticks).push_back(static_cast<double>(log.tsc));
       noise = noise + log.noise;
     }
   }
   SKIDPROOF_CHECK(others.end());
   if (bench.cancelled()) return fail(ErrorCode::kTimeout, "interrupted");
-  double rate = static_cast<double>(own.iterations * own.bytes) /
-                stats::median(quiet_ticks.empty() ? ticks : quiet_ticks) * bench.tsc_hz() / 1e9;
-  for (size_t i = 0; i < what.size(); ++i) {
-    if (what[i]->rate == 0) {
-      return fail(ErrorCode::kTimeout, fmt::format("CPU {} came to nothing meanwhile", who[i]->cpu()),
-                  "something else keeps it busy");
-    }
-    rate += what[i]->rate;
-    noise = noise + what[i]->noise;
-  }
-  const double ratio = SKIDPROOF_TRY(bench.core_cycles_per_tick());
-  return Sample{1 / rate, ratio * bench.tsc_hz() / 1e9 / rate, noise};
+  return quiet_ticks.empty() ? ticks : quiet_ticks;
 }
 
-Expected<void> measure_scaling_of(Workbench& bench, const Companions& others, uint64_t bytes, double seconds, double from,
-                                  double to) {
+// What the others came to together, in bytes a nanosecond; 0 where one of them came to nothing.
+double rate_of(std::span<Flood* const> floods, Noise& noise) {
+  double sum = 0;
+  for (const Flood* flood : floods) {
+    if (flood->rate == 0) return 0;
+    sum += flood->rate;
+    noise = noise + flood->noise;
+  }
+  return sum;
+}
+
+tl::unexpected<Error> too_busy() {
+  return fail(ErrorCode::kTimeout, "a CPU came to nothing meanwhile",
+              "something else keeps it busy");
+}
+
+// How often a sample is tried in which a CPU did nothing.
+constexpr int kBusyTries = 3;
+
+// Nanoseconds a byte of all together: their rates while every one of them streams.
+Expected<Sample> sample_together(const Workbench& bench, Flood& own,
+                                 std::span<Companion* const> who, std::span<Flood* const> what) {
+  Noise noise;
+  for (int attempt = 0; attempt < kBusyTries; ++attempt) {
+    SKIDPROOF_CHECK(run_flood(bench, own, 1));
+    Flooding others(who, what);
+    const std::vector<double> ticks =
+        SKIDPROOF_TRY(run_beside(bench, others, kLookedChunks, noise,
+                                 [&] { return run_flood(bench, own, own.iterations); }));
+    const double theirs = rate_of(what, noise);
+    if (ticks.empty() || (theirs == 0 && !what.empty())) continue;
+    const double rate = theirs + static_cast<double>(own.iterations * own.bytes) /
+                                     stats::median(ticks) * bench.tsc_hz() / 1e9;
+    const double ratio = SKIDPROOF_TRY(bench.core_cycles_per_tick());
+    return Sample{1 / rate, ratio * bench.tsc_hz() / 1e9 / rate, noise};
+  }
+  return too_busy();
+}
+
+Expected<void> measure_scaling_of(Workbench& bench, const Companions& others, uint64_t bytes,
+                                  double seconds, double from, double to) {
   const Floods own = SKIDPROOF_TRY(make_floods(bench, bytes));
   std::vector<Floods> theirs(others.size());
   for (size_t i = 0; i < others.size(); ++i) {
-    others[i]->begin([&floods = theirs[i], bytes](Workbench& bench_there, const std::atomic<bool>&) -> Expected<void> {
+    others[i]->begin([&floods = theirs[i], bytes](Workbench& bench_there,
+                                                  const std::atomic<bool>&) -> Expected<void> {
       floods = SKIDPROOF_TRY(make_floods(bench_there, bytes));
       return {};
     });
@@ -386,7 +427,8 @@ Expected<void> measure_scaling_of(Workbench& bench, const Companions& others, ui
       point.by_time = true;
       point.tag = kind * 10'000 + count;
       point.sample = [&bench, &own, &who, what, kind, count] {
-        return sample_together(bench, *own[kind], std::span(who).first(count - 1), std::span(what).first(count - 1));
+        return sample_together(bench, *own[kind], std::span(who).first(count - 1),
+                               std::span(what).first(count - 1));
       };
       points.push_back(std::move(point));
     }
@@ -396,7 +438,8 @@ Expected<void> measure_scaling_of(Workbench& bench, const Companions& others, ui
     if (bench.cancelled()) return {};
     std::vector<double> gigabytes;
     for (double ns : point.ns) gigabytes.push_back(1 / ns);
-    bench.emit(median_measurement(fmt::format("scaling.{}", kScaled[point.tag / 10'000]), "GB/s", gigabytes,
+    bench.emit(median_measurement(fmt::format("scaling.{}", kScaled[point.tag / 10'000]), "GB/s",
+                                  gigabytes,
                                   {{"cpus", uint64_t{point.tag % 10'000}},
                                    {"bytes", bytes},
                                    {"kind", fmt::format("regular-{}", widest_here())}},
@@ -405,20 +448,23 @@ Expected<void> measure_scaling_of(Workbench& bench, const Companions& others, ui
   return {};
 }
 
-Expected<void> measure_scaling(Workbench& bench, const Companions& others, double seconds, double from, double to) {
+Expected<void> measure_scaling(Workbench& bench, const Companions& others, double seconds,
+                               double from, double to) {
   std::vector<uint64_t> sizes = {16 << 10, 4 << 20, 64 << 20};
   if (bench.effort() == Effort::kQuick) sizes = {32 << 20};  // what CPUs share
   const uint64_t room = available_memory() / 4;
   const auto count = static_cast<double>(sizes.size());
   for (size_t i = 0; i < sizes.size() && !bench.cancelled(); ++i) {
     if (2 * sizes[i] * (others.size() + 1) > room) {
-      bench.problem({ErrorCode::kNoMemory,
-                     fmt::format("no room for {} windows of {} KiB", others.size() + 1, sizes[i] >> 10),
-                     "free memory, or give this process fewer CPUs with taskset"});
+      bench.problem(
+          {ErrorCode::kNoMemory,
+           fmt::format("no room for {} windows of {} KiB", others.size() + 1, sizes[i] >> 10),
+           "free memory, or give this process fewer CPUs with taskset"});
       continue;
     }
     const double at = from + (to - from) * static_cast<double>(i) / count;
-    SKIDPROOF_CHECK(measure_scaling_of(bench, others, sizes[i], seconds / count, at, at + (to - from) / count));
+    SKIDPROOF_CHECK(
+        measure_scaling_of(bench, others, sizes[i], seconds / count, at, at + (to - from) / count));
   }
   return {};
 }
@@ -463,30 +509,33 @@ Expected<std::shared_ptr<LoadedChase>> make_chase(const Workbench& bench, uint64
   auto chase = std::make_shared<LoadedChase>();
   Memory memory = SKIDPROOF_TRY(bench.allocate(bytes, true));
   chase->huge = memory.huge_pages;
-  chase->piece = SKIDPROOF_TRY(
-      bench.prepare("pointer_chase", fmt::format("bytes={},granularity=64,unroll={}", bytes, kLoadedUnroll), memory));
-  chase->iterations = SKIDPROOF_TRY(
-      bench.iterations_for(kChunkNs, [&](uint64_t iterations) { return chase_on(bench, *chase, iterations); }));
+  chase->piece = SKIDPROOF_TRY(bench.prepare(
+      "pointer_chase", fmt::format("bytes={},granularity=64,unroll={}", bytes, kLoadedUnroll),
+      memory));
+  chase->iterations = SKIDPROOF_TRY(bench.iterations_for(
+      kChunkNs, [&](uint64_t iterations) { return chase_on(bench, *chase, iterations); }));
   return chase;
 }
 
-Expected<Sample> sample_loaded(const Workbench& bench, LoadedChase& chase, std::span<Companion* const> who,
-                               std::span<Flood* const> what, MemoryLoad& load) {
-  Flooding others(who, what);
-  if (!others.wait_to_flow(bench)) {
-    SKIDPROOF_CHECK(others.end());
-    return fail(ErrorCode::kTimeout, "interrupted");
+// The middle of some runs, not the fastest: that would be the one in which the others paused.
+Expected<Sample> sample_loaded(const Workbench& bench, LoadedChase& chase,
+                               std::span<Companion* const> who, std::span<Flood* const> what,
+                               MemoryLoad& load) {
+  Noise noise;
+  for (int attempt = 0; attempt < kBusyTries; ++attempt) {
+    Flooding others(who, what);
+    const std::vector<double> ticks =
+        SKIDPROOF_TRY(run_beside(bench, others, kLookedChunks, noise,
+                                 [&] { return chase_on(bench, chase, chase.iterations); }));
+    const double rate = rate_of(what, noise);
+    if (ticks.empty() || (rate == 0 && !what.empty())) continue;
+    load.rates.push_back(rate);
+    const double ns = stats::median(ticks) / bench.tsc_hz() * 1e9;
+    const double ratio = SKIDPROOF_TRY(bench.core_cycles_per_tick());
+    return Sample{ns, stats::median(ticks) * ratio, noise}.per(
+        static_cast<double>(chase.iterations * kLoadedUnroll));
   }
-  others.look();
-  const auto sample = bench.sample(4, [&] { return chase_on(bench, chase, chase.iterations); });
-  const bool seen = others.wait_for(bench, 2);
-  SKIDPROOF_CHECK(others.end());
-  SKIDPROOF_CHECK(sample);
-  if (!seen) return fail(ErrorCode::kTimeout, "interrupted");
-  double rate = 0;
-  for (const Flood* flood : what) rate += flood->rate;
-  load.rates.push_back(rate);
-  return sample->per(static_cast<double>(chase.iterations * kLoadedUnroll));
+  return too_busy();
 }
 
 // A companion's floods, one for each delay, over one window.
@@ -496,13 +545,15 @@ Expected<void> make_loads(Workbench& bench, const std::vector<uint64_t>& delays,
   for (uint64_t delay : delays) {
     auto flood = std::make_shared<Flood>();
     SKIDPROOF_CHECK(prepare_flood(bench, *flood, "paced_stream",
-                                  fmt::format("lines=8,pause={}", delay), bytes, std::min(bytes, kSlice), memory));
+                                  fmt::format("lines=8,pause={}", delay), bytes,
+                                  std::min(bytes, kSlice), memory));
     made.push_back(std::move(flood));
   }
   return {};
 }
 
-Expected<void> measure_loaded(Workbench& bench, const Companions& others, double seconds, double from) {
+Expected<void> measure_loaded(Workbench& bench, const Companions& others, double seconds,
+                              double from) {
   const uint64_t room = available_memory() / 4 / (others.size() + 1);
   uint64_t bytes = uint64_t{bench.effort() == Effort::kQuick ? 32u : 128u} << 20;
   while (bytes > room && bytes > (1 << 20)) bytes /= 2;
@@ -510,13 +561,15 @@ Expected<void> measure_loaded(Workbench& bench, const Companions& others, double
   std::vector<MemoryLoad> loads = loads_of(others.size(), bench.effort());
   std::vector<uint64_t> delays;
   for (const MemoryLoad& load : loads) {
-    if (std::find(delays.begin(), delays.end(), load.delay) == delays.end()) delays.push_back(load.delay);
+    if (std::find(delays.begin(), delays.end(), load.delay) == delays.end())
+      delays.push_back(load.delay);
   }
   std::vector<std::vector<std::shared_ptr<Flood>>> floods(others.size());
   for (size_t i = 0; i < others.size(); ++i) {
-    others[i]->begin([&made = floods[i], &delays, window](Workbench& own, const std::atomic<bool>&) {
-      return make_loads(own, delays, window, made);
-    });
+    others[i]->begin(
+        [&made = floods[i], &delays, window](Workbench& own, const std::atomic<bool>&) {
+          return make_loads(own, delays, window, made);
+        });
   }
   const auto chase = make_chase(bench, bytes);
   Expected<void> ready;
@@ -530,7 +583,8 @@ Expected<void> measure_loaded(Workbench& bench, const Companions& others, double
   for (const auto& other : others) who.push_back(other.get());
   std::vector<Point> points;
   for (size_t i = 0; i < loads.size(); ++i) {
-    const auto place = static_cast<size_t>(std::find(delays.begin(), delays.end(), loads[i].delay) - delays.begin());
+    const auto place = static_cast<size_t>(std::find(delays.begin(), delays.end(), loads[i].delay) -
+                                           delays.begin());
     std::vector<Flood*> what;
     for (size_t n = 0; n < loads[i].streams; ++n) what.push_back(floods[n][place].get());
     Point point;
@@ -562,18 +616,20 @@ Expected<void> measure_loaded(Workbench& bench, const Companions& others, double
 Expected<void> characterize_cores(Workbench& bench) {
   const auto* native = dynamic_cast<const NativeMachine*>(&bench.machine());
   if (native == nullptr) {
-    return fail(ErrorCode::kUnsupported, "other CPUs work only beside the native machine", "use --machine native");
+    return fail(ErrorCode::kUnsupported, "other CPUs work only beside the native machine",
+                "use --machine native");
   }
   const std::vector<int> order =
       order_of_help(native->allowed(), native->cpu(), [](int cpu) { return sibling_of(cpu); });
   Companions others;
-  for (auto& companion : Companion::start_all(std::span(order).subspan(1), native->allowed(), bench.options().seed)) {
+  for (auto& companion :
+       Companion::start_all(std::span(order).subspan(1), native->allowed(), bench.options().seed)) {
     companion ? others.push_back(std::move(*companion)) : bench.problem(companion.error());
   }
   if (bench.cancelled()) return {};
   const double seconds = bench.seconds_of_part();
   if (others.empty()) {
-    for (const char* name : {"core.transfer", "memory.loaded_latency"}) {
+    for (const char* name : {"shape.core.transfer", "shape.memory.loaded_latency"}) {
       bench.unclear(name, fmt::format("this process may use CPU {} alone", native->cpu()));
     }
     return measure_scaling(bench, others, seconds, 0, 1);
@@ -581,15 +637,19 @@ Expected<void> characterize_cores(Workbench& bench) {
   {
     // Ours too has a thread of its own; this one sleeps meanwhile.
     Companions all;
-    all.push_back(SKIDPROOF_TRY(Companion::start(native->cpu(), native->allowed(), bench.options().seed)));
+    all.push_back(
+        SKIDPROOF_TRY(Companion::start(native->cpu(), native->allowed(), bench.options().seed)));
     std::move(others.begin(), others.end(), std::back_inserter(all));
-    const Expected<void> measured = measure_transfer(bench, all, kTransferShare * seconds, kTransferShare);
+    const Expected<void> measured =
+        measure_transfer(bench, all, kTransferShare * seconds, kTransferShare);
     others.assign(std::make_move_iterator(all.begin() + 1), std::make_move_iterator(all.end()));
     if (!measured) bench.problem(measured.error());
   }
   if (bench.cancelled()) return {};
   const double before = kTransferShare + kScalingShare;
-  if (auto measured = measure_scaling(bench, others, kScalingShare * seconds, kTransferShare, before); !measured) {
+  if (auto measured =
+          measure_scaling(bench, others, kScalingShare * seconds, kTransferShare, before);
+      !measured) {
     bench.problem(measured.error());
   }
   if (bench.cancelled()) return {};

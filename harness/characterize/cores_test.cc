@@ -24,7 +24,8 @@ TEST(OrderOfHelp, TakesOneOfEachCoreFirst) {
   const auto alone = [](int) { return -1; };
   EXPECT_THAT(order_of_help(std::vector{0, 1, 2, 3}, 3, alone), ElementsAre(3, 0, 1, 2));
   const auto neighbours = [](int cpu) { return cpu ^ 1; };
-  EXPECT_THAT(order_of_help(std::vector{0, 1, 2, 3, 4, 5}, 2, neighbours), ElementsAre(2, 0, 4, 1, 3, 5));
+  EXPECT_THAT(order_of_help(std::vector{0, 1, 2, 3, 4, 5}, 2, neighbours),
+              ElementsAre(2, 0, 4, 1, 3, 5));
   const auto halves = [](int cpu) { return (cpu + 2) % 4; };
   EXPECT_THAT(order_of_help(std::vector{0, 1, 2, 3}, 0, halves), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(order_of_help(std::vector{7}, 7, alone), ElementsAre(7));
@@ -105,7 +106,8 @@ TEST_F(CoresTest, AllCpusAreMeasuredAndALineTakesLongerThanAHit) {
   options_.parts = {"latency"};
   options_.latency_bytes = {4096};
   const Characterization out = measure();
-  EXPECT_TRUE(out.problems.empty() || out.problems.front().message.find("2 MiB pages") != std::string::npos)
+  EXPECT_TRUE(out.problems.empty() ||
+              out.problems.front().message.find("2 MiB pages") != std::string::npos)
       << out.problems.front().text();
   const uint64_t cpus = machine_->allowed().size();
   double hit = INFINITY, transfer = INFINITY;
@@ -137,7 +139,8 @@ TEST_F(CoresTest, AllCpusAreMeasuredAndALineTakesLongerThanAHit) {
   EXPECT_FALSE(pairs.empty());
   EXPECT_EQ(loaded, 2u);
   EXPECT_GT(transfer, hit);
-  EXPECT_EQ(pairs.size() < cpus * (cpus - 1) / 2, !out.unclear.empty()) << "pairs left out are told";
+  EXPECT_EQ(pairs.size() < cpus * (cpus - 1) / 2, !out.unclear.empty())
+      << "pairs left out are told";
 }
 
 TEST_F(CoresTest, OneCpuAloneIsSaid) {
@@ -160,7 +163,7 @@ TEST_F(CoresTest, OneCpuAloneIsSaid) {
     EXPECT_THAT(u.reason, HasSubstr("alone"));
   }
   EXPECT_THAT(names, ElementsAre("scaling.copy", "scaling.load", "scaling.store"));
-  EXPECT_THAT(unclear, ElementsAre("core.transfer", "memory.loaded_latency"));
+  EXPECT_THAT(unclear, ElementsAre("shape.core.transfer", "shape.memory.loaded_latency"));
 }
 
 TEST_F(CoresTest, StopsInTheMiddleOfEachThing) {

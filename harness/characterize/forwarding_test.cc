@@ -64,12 +64,15 @@ std::vector<ForwardingCost> played(double forwarded, double blocked, double half
 
 TEST(ForwardingVerdict, FollowsTheMeasuredLevels) {
   const auto contained = [](const ForwardingCase& c) { return c.contained(); };
-  for (const auto& [forwarded, blocked] : {std::pair{5.0, 13.0}, {4.2, 19.0}, {0.4, 12.0}, {14.0, 60.0}}) {
+  for (const auto& [forwarded, blocked] :
+       {std::pair{5.0, 13.0}, {4.2, 19.0}, {0.4, 12.0}, {14.0, 60.0}}) {
     const auto costs = played(forwarded, blocked, 0.1, contained);
     const auto verdicts = judge_forwarding(costs);
     for (size_t i = 0; i < costs.size(); ++i) {
       const ForwardingCase& c = costs[i].at;
-      EXPECT_EQ(verdicts[i], !c.overlaps() ? "apart" : c.contained() ? "forwarded" : "blocked")
+      EXPECT_EQ(verdicts[i], !c.overlaps()   ? "apart"
+                             : c.contained() ? "forwarded"
+                                             : "blocked")
           << c.store_bytes << " " << c.load_bytes << " " << c.offset;
     }
   }
@@ -77,7 +80,9 @@ TEST(ForwardingVerdict, FollowsTheMeasuredLevels) {
 
 TEST(ForwardingVerdict, SeesContainedLoadsThatAreBlocked) {
   // Only from the first byte, and never across lines: as older processors do.
-  const auto first = [](const ForwardingCase& c) { return c.contained() && c.offset == 0 && !c.across; };
+  const auto first = [](const ForwardingCase& c) {
+    return c.contained() && c.offset == 0 && !c.across;
+  };
   const auto costs = played(5, 15, 0.1, first);
   const auto verdicts = judge_forwarding(costs);
   for (size_t i = 0; i < costs.size(); ++i) {
@@ -88,12 +93,14 @@ TEST(ForwardingVerdict, SeesContainedLoadsThatAreBlocked) {
 }
 
 TEST(ForwardingVerdict, SaysNothingWhereLevelsDoNotLieApart) {
-  for (const auto& costs : {played(5, 6, 0.1, [](const ForwardingCase& c) { return c.contained(); }),
-                            played(5, 15, 0.1, [](const ForwardingCase&) { return true; }),
-                            played(15, 15, 0.1, [](const ForwardingCase&) { return false; }),
-                            played(5, 15, 8, [](const ForwardingCase& c) { return c.contained(); })}) {
+  for (const auto& costs :
+       {played(5, 6, 0.1, [](const ForwardingCase& c) { return c.contained(); }),
+        played(5, 15, 0.1, [](const ForwardingCase&) { return true; }),
+        played(15, 15, 0.1, [](const ForwardingCase&) { return false; }),
+        played(5, 15, 8, [](const ForwardingCase& c) { return c.contained(); })}) {
     const auto verdicts = judge_forwarding(costs);
-    for (size_t i = 0; i < costs.size(); ++i) EXPECT_EQ(verdicts[i], costs[i].at.overlaps() ? "unclear" : "apart");
+    for (size_t i = 0; i < costs.size(); ++i)
+      EXPECT_EQ(verdicts[i], costs[i].at.overlaps() ? "unclear" : "apart");
   }
   EXPECT_TRUE(judge_forwarding({}).empty());
 }
@@ -146,7 +153,8 @@ TEST_F(ForwardingTest, IsDearerThanNothingAndCheaperThanABlockedLoad) {
     const std::pair widths = std::minmax(std::get<uint64_t>(m.parameters.at("store_bytes")),
                                          std::get<uint64_t>(m.parameters.at("load_bytes")));
     const std::string verdict = word_at(m, "verdict");
-    if (verdict == "forwarded") dearest_forwarded[widths] = std::max(dearest_forwarded[widths], m.value);
+    if (verdict == "forwarded")
+      dearest_forwarded[widths] = std::max(dearest_forwarded[widths], m.value);
     if (verdict == "blocked") {
       auto& least = cheapest_blocked[widths];
       least = least == 0 ? m.value : std::min(least, m.value);
@@ -156,7 +164,8 @@ TEST_F(ForwardingTest, IsDearerThanNothingAndCheaperThanABlockedLoad) {
   EXPECT_GE(names["store.alias_4k"], 8);
   EXPECT_GE(names["split.load"], 6);
   EXPECT_EQ(names["split.load"], names["split.store"]);
-  for (const auto& [widths, blocked] : cheapest_blocked) EXPECT_LT(dearest_forwarded[widths], blocked);
+  for (const auto& [widths, blocked] : cheapest_blocked)
+    EXPECT_LT(dearest_forwarded[widths], blocked);
 }
 
 TEST_F(ForwardingTest, StopsWhenCancelled) {

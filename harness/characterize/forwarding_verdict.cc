@@ -54,12 +54,15 @@ struct Levels {
 
 Levels levels_of(std::span<const ForwardingCost> costs, const ForwardingCase& like) {
   Levels levels;
-  std::vector<double> of_kind;  // a single byte has no part, and 64 of them no neighbours in their line
+  std::vector<double>
+      of_kind;  // a single byte has no part, and 64 of them no neighbours in their line
   for (const ForwardingCost& cost : costs) {
     const ForwardingCase& c = cost.at;
-    if (same_widths(c, like) && c.offset == 0 && c.contained() && !c.across) levels.forwarded = &cost;
+    if (same_widths(c, like) && c.offset == 0 && c.contained() && !c.across)
+      levels.forwarded = &cost;
     if (!c.overlaps() || c.contained()) continue;
-    if (c.store_bytes == like.store_bytes && c.load_bytes == like.load_bytes) levels.blocked.push_back(cost.cycles);
+    if (c.store_bytes == like.store_bytes && c.load_bytes == like.load_bytes)
+      levels.blocked.push_back(cost.cycles);
     if (same_kinds(c, like)) of_kind.push_back(cost.cycles);
   }
   if (levels.blocked.empty()) levels.blocked = of_kind;
@@ -101,7 +104,8 @@ std::vector<ForwardingCase> forwarding_cases(std::span<const int> widths, bool a
 std::vector<std::string> judge_forwarding(std::span<const ForwardingCost> costs) {
   std::vector<std::string> verdicts;
   verdicts.reserve(costs.size());
-  for (const ForwardingCost& cost : costs) verdicts.push_back(verdict_of(cost, levels_of(costs, cost.at)));
+  for (const ForwardingCost& cost : costs)
+    verdicts.push_back(verdict_of(cost, levels_of(costs, cost.at)));
   return verdicts;
 }
 

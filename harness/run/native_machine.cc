@@ -133,7 +133,10 @@ Expected<std::unique_ptr<NativeMachine>> NativeMachine::create(const NativeOptio
 }
 
 NativeMachine::NativeMachine(int cpu, std::vector<int> allowed, Identity identity)
-    : cpu_(cpu), allowed_(std::move(allowed)), identity_(std::move(identity)), blocks_(std::make_shared<Blocks>()) {}
+    : cpu_(cpu),
+      allowed_(std::move(allowed)),
+      identity_(std::move(identity)),
+      blocks_(std::make_shared<Blocks>()) {}
 
 NativeMachine::~NativeMachine() = default;
 

@@ -41,9 +41,10 @@ Expected<void> allow_cpus(std::span<const int> cpus) {
     if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
   }
   if (sched_setaffinity(0, sizeof set, &set) == 0) return {};
-  return fail(ErrorCode::kPermission,
-              fmt::format("cannot run on the CPUs {}: {}", fmt::join(cpus, ", "), std::strerror(errno)),
-              "a cpuset that changed, or a sandbox, forbids them");
+  return fail(
+      ErrorCode::kPermission,
+      fmt::format("cannot run on the CPUs {}: {}", fmt::join(cpus, ", "), std::strerror(errno)),
+      "a cpuset that changed, or a sandbox, forbids them");
 }
 
 Expected<PinGuard> PinGuard::pin(int cpu) {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cmath>
 #include <future>
+#include <thread>
 
 #include "harness/run/clock.h"
 #include "harness/run/native_identity.h"
@@ -31,6 +32,20 @@ TEST(PinGuard, PinsAndRestores) {
     EXPECT_THAT(*allowed_cpus(), testing::ElementsAre(allowed->front()));
   }
   EXPECT_EQ(*allowed_cpus(), *allowed);
+}
+
+TEST(AllowCpus, WidensWhatAPinLeft) {
+  const auto allowed = allowed_cpus();
+  ASSERT_TRUE(allowed);
+  std::thread([&allowed] {
+    auto guard = PinGuard::pin(allowed->front());
+    ASSERT_TRUE(guard) << guard.error().text();
+    EXPECT_EQ(allowed_cpus()->size(), 1u);
+    EXPECT_TRUE(allow_cpus(*allowed));
+    EXPECT_EQ(*allowed_cpus(), *allowed);
+  }).join();
+  EXPECT_EQ(allow_cpus({}).error().code, ErrorCode::kPermission);
+  EXPECT_EQ(allow_cpus(std::vector{-1, CPU_SETSIZE}).error().code, ErrorCode::kPermission);
 }
 
 TEST(PinGuard, NamesTheCpusItCouldTake) {

@@ -401,7 +401,8 @@ TEST(Interpreter, ARepeatedMoveIsOneInstructionAndReadsWhatItWrote) {
       EXPECT_EQ(guest.gpr(arch::Gpr::kRcx), 0u);
       EXPECT_EQ(guest.gpr(arch::Gpr::kRsi), guest.data.address + 1000);
       EXPECT_EQ(guest.gpr(arch::Gpr::kRdi), guest.data.address + distance + 1000);
-      for (size_t i = 0; i < 1000; ++i) ASSERT_EQ(guest.data.host[distance + i], before[i % distance]) << i;
+      for (size_t i = 0; i < 1000; ++i)
+        ASSERT_EQ(guest.data.host[distance + i], before[i % distance]) << i;
     }
   }
 }

@@ -344,7 +344,8 @@ std::vector<std::string> variants(const Kernel& kernel) {
 
 // What both sides can execute of the extensions: the interpreter has no AVX-512.
 bool known(const std::vector<Isa>& needs) {
-  return std::all_of(needs.begin(), needs.end(), [](Isa isa) { return isa != Isa::kAvx512 && cpu_has_avx2(); });
+  return std::all_of(needs.begin(), needs.end(),
+                     [](Isa isa) { return isa != Isa::kAvx512 && cpu_has_avx2(); });
 }
 
 void Oracle::agree_over_kernels() {

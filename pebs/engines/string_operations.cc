@@ -6,10 +6,12 @@
 namespace skidproof::engines {
 namespace {
 
-constexpr uint16_t kRax = 0, kRcx = 1 * sizeof(uint64_t), kRsi = 6 * sizeof(uint64_t), kRdi = 7 * sizeof(uint64_t);
+constexpr uint16_t kRax = 0, kRcx = 1 * sizeof(uint64_t), kRsi = 6 * sizeof(uint64_t),
+                   kRdi = 7 * sizeof(uint64_t);
 
 // Whether the `count` elements from here on may be accessed so, page by page; else a fault at the first that may not.
-bool accessible(State& s, const Operation* op, Fault fault, uint64_t address, uint64_t count, uint64_t size, uint64_t now) {
+bool accessible(State& s, const Operation* op, Fault fault, uint64_t address, uint64_t count,
+                uint64_t size, uint64_t now) {
   const auto allowed = [&](uint64_t at) {
     return fault == Fault::kStore ? s.memory->writable(at, size) : s.memory->mapped(at, size);
   };
@@ -63,7 +65,8 @@ void move_string(State& s, const Operation* op, uint64_t clock, uint64_t remaini
       clock += stall;
     }
   }
-  for (uint64_t i = 0; i < count; ++i, from += sizeof(T), to += sizeof(T)) s.store<T>(to, s.load<T>(from));
+  for (uint64_t i = 0; i < count; ++i, from += sizeof(T), to += sizeof(T))
+    s.store<T>(to, s.load<T>(from));
   s.write<uint64_t>(kRsi, from);
   s.write<uint64_t>(kRdi, to);
   if constexpr (kRepeated) s.write<uint64_t>(kRcx, 0);
@@ -96,7 +99,8 @@ bool is_move(const model::Decoded& d) {
 }
 
 bool overrides_segment(const model::Decoded& d) {
-  return (d.instruction.attributes & (ZYDIS_ATTRIB_HAS_SEGMENT_FS | ZYDIS_ATTRIB_HAS_SEGMENT_GS)) != 0;
+  return (d.instruction.attributes & (ZYDIS_ATTRIB_HAS_SEGMENT_FS | ZYDIS_ATTRIB_HAS_SEGMENT_GS)) !=
+         0;
 }
 
 }  // namespace

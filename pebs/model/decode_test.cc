@@ -154,7 +154,8 @@ TEST(Decode, AStringMoveLoadsFromOnePlaceAndStoresToAnother) {
     EXPECT_EQ(f.loads, 1);
     EXPECT_EQ(f.stores, 1);
   }
-  for (const Bytes& bytes : {Bytes{0xAA}, {0xAC}, {0x48, 0x89, 0x06}, {0xFF, 0x36}}) {  // stosb, lodsb, mov, push
+  for (const Bytes& bytes :
+       {Bytes{0xAA}, {0xAC}, {0x48, 0x89, 0x06}, {0xFF, 0x36}}) {  // stosb, lodsb, mov, push
     EXPECT_FALSE(decoded(bytes).facts.string_store);
   }
 }
