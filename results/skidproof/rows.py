@@ -85,6 +85,7 @@ class Source:
     runs: list = dataclasses.field(default_factory=list)
     problems: list = dataclasses.field(default_factory=list)
     readable: bool = False  # it has at least one row
+    other_schema: object = None  # that of a run which this package does not read
 
 
 def provenance(name, machine_row):
@@ -175,8 +176,9 @@ def add_row(source, row):
         run.end = row
 
 
-# Parameters that are results themselves: with them, no figure would meet itself again on another night.
-MEASURED_PARAMETERS = {"bandwidth", "slot_cycles", "verdict"}
+# Parameters that are results themselves, or stand beside one: with them, no figure would meet itself again on another night, or
+# beside another machine.
+MEASURED_PARAMETERS = {"slot_cycles", "verdict", "bandwidth", "told", "published", "source"}
 
 
 def figure_parameters(row):
@@ -189,6 +191,12 @@ def figure_parameters(row):
 
 def key_of(row):
     return (row["machine"], row["id"], row.get("repetition", 0))
+
+
+def note_schema(source, row):
+    """Of a row with a problem: whether it begins a run of another schema."""
+    if isinstance(row, dict) and row.get("type") == "run" and "schema" in row and (type(row["schema"]) is not int or row["schema"] != 1):
+        source.other_schema = row["schema"]
 
 
 def read_stream(source, stream):
@@ -205,6 +213,7 @@ def read_stream(source, stream):
         problem = row_problem(row)
         if problem:
             source.problems.append(f"line {number}: {problem}")
+            note_schema(source, row)
             continue
         source.readable = True
         add_row(source, row)
@@ -234,6 +243,7 @@ def source_of(name, found):
         problem = row_problem(row)
         if problem:
             source.problems.append(problem)
+            note_schema(source, row)
         else:
             source.readable = True
             add_row(source, row)

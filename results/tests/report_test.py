@@ -3,6 +3,7 @@
 import html.parser
 import json
 import pathlib
+import random
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ RESULTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(RESULTS))
 
 from skidproof import rows as skidproof_rows  # noqa: E402
-from skidproof.report import comparison, fleet, history, spark, tests  # noqa: E402
+from skidproof.report import comparison, curves, fleet, history, spark, tests  # noqa: E402
 
 MODEL_PLOTS = {"tests", "skid", "pdir", "pmi-lateness"}
 NATIVE_PLOTS = {"memory-latency", "store-bandwidth", "fusion-gain", "misprediction"}
@@ -66,6 +67,62 @@ class ReportTest(unittest.TestCase):
 
     def stems(self, suffix):
         return {path.stem for path in self.out.glob(f"*{suffix}")}
+
+
+class Characterization(ReportTest):
+    """The page of a whole characterization, made once."""
+
+    PLOTS = {"memory-latency", "memory-latency-2", "load-bandwidth", "store-bandwidth", "copy-bandwidth", "stride-latency", "translation",
+             "conflicts", "scaling", "loaded-latency", "core-to-core", "core-to-core-2", "store-forwarding", "alias-4k", "splits",
+             "branch-reach", "windows", "code-footprint", "misprediction", "misprediction-2"}
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.shared = pathlib.Path(folder.name)
+        sample_runs.write(cls.shared / "m.jsonl", sample_runs.shape_run(3, "model:skylake"))
+        command = [sys.executable, "-B", RESULTS / "skidproof", "report", "--out", cls.shared / "out", cls.shared / "m.jsonl"]
+        cls.done = subprocess.run(command, capture_output=True, text=True)
+
+    def setUp(self):
+        self.assertEqual((self.done.returncode, self.done.stderr), (0, ""))
+        self.out = self.shared / "out"
+        self.page = (self.out / "report.html").read_text()
+
+    def test_every_kind_of_row_is_drawn(self):
+        self.assertEqual(self.stems(".svg"), {f"model-skylake-{plot}" for plot in self.PLOTS})
+
+    def test_the_shape_stands_before_the_figures_and_is_well_formed(self):
+        parser = WellFormed()
+        parser.feed(self.page)
+        self.assertEqual((parser.open, parser.fetched), ([], []))
+        places = [self.page.index(words) for words in (">Shape of the machine</h3>", ">Figures</h3>", ">Instructions</h3>", ">All rows</h3>")]
+        self.assertEqual(places, sorted(places))
+
+    def test_the_shape_says_what_was_inferred_told_published_and_not_clear(self):
+        table = self.page[self.page.index("<caption>Shape of model:skylake"):self.page.index("<caption>In figures")]
+        for words in ("48 KiB", "CPUID says", "agrees", "differs", "510 and 514 entries", "measured by others", "not clear",
+                      "the rise does not stay: 2.1 cycles at 512, 1.9 at 640 &lt;script&gt;"):
+            self.assertIn(words, table)
+
+    def test_what_was_inferred_is_marked_on_the_curves(self):
+        for plot, words in (("memory-latency", "L2 2 MiB"), ("translation", "data TLB 96"), ("windows", "reorder buffer 510"),
+                            ("branch-reach", "depth 24"), ("code-footprint", "uop cache 40 KiB")):
+            self.assertIn(words, (self.out / f"model-skylake-{plot}.svg").read_text(), plot)
+
+    def test_no_plot_of_a_model_looks_like_silicons(self):
+        for path in self.out.glob("*.svg"):
+            self.assertIn("MODEL — not silicon", path.read_text(), path.name)
+
+    def test_labels_of_marks_do_not_lie_on_one_another(self):
+        rng = random.Random(3)
+        for _ in range(200):
+            spans = sorted((left, left + rng.uniform(0.01, 0.4)) for left in (rng.random() for _ in range(12)))
+            rows = curves.rows_of(spans)
+            for i, (a, row) in enumerate(zip(spans, rows)):
+                for b, other in list(zip(spans, rows))[:i]:
+                    self.assertFalse(row == other and b[1] > a[0], (a, b))
 
 
 class TwoRuns(ReportTest):

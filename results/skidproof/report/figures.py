@@ -1,12 +1,11 @@
 """Draws the plots of one machine's rows, and of several runs together. Every plot carries the machine's name and provenance."""
 
-from skidproof.report import measured_figures, proof_figures, test_figures
+from skidproof.report import measured_figures, proof_figures, shape_figures, test_figures
 from skidproof.report.drawing import Everybody, Subject
 
 OF_A_MACHINE = (test_figures.draw_clauses, test_figures.draw_skid, test_figures.draw_pdir, test_figures.draw_lateness,
                 proof_figures.draw_limits,
-                proof_figures.draw_defects, measured_figures.draw_latency, measured_figures.draw_bandwidth, measured_figures.draw_fusion,
-                measured_figures.draw_misprediction)
+                proof_figures.draw_defects, *shape_figures.OF_A_MACHINE, measured_figures.draw_fusion, measured_figures.draw_misprediction)
 OF_ALL = (proof_figures.draw_machines, proof_figures.draw_catches, proof_figures.draw_errata)
 
 

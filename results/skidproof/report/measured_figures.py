@@ -1,15 +1,13 @@
-"""Plots of measurements: the latency staircase, bandwidth, macro-fusion, misprediction."""
+"""What plots of measurements share; macro-fusion and misprediction."""
 
 import math
 import re
 
-from matplotlib import ticker
 from matplotlib.patches import Rectangle
 
-from skidproof import rows
+from skidproof import rows, shape
 from skidproof.report import parts
-from skidproof.report.drawing import (BLUE, CYCLE, INK, MARKERS, VERMILLION, bytes_text, finish, new_figure, plain, plain_log_ticks,
-                                      shorten)
+from skidproof.report.drawing import BLUE, INK, VERMILLION, finish, new_figure, plain, shorten
 
 MOST_BARS = 60
 
@@ -24,12 +22,7 @@ def data_of(items):
 
 
 def measured(subject, name):
-    return [m for m in subject.measurements if m["name"] == name]
-
-
-def number(row, field):
-    value = row.get("parameters", {}).get(field)
-    return value if rows.is_a(value, (int, float)) and value > 0 else None
+    return [m for m in subject.measurements if m["name"] == name and shape.is_drawable(m["value"])]
 
 
 def spread(row):
@@ -37,57 +30,6 @@ def spread(row):
     low, high = row.get("low"), row.get("high")
     ok = rows.is_a(low, (int, float)) and rows.is_a(high, (int, float))
     return (low, high) if ok else (row["value"], row["value"])
-
-
-def draw_curves(subject, name, parameter, words):
-    """Value over parameters.bytes, a line for each value of the other parameters, a figure for each unit."""
-    plots = []
-    found = [m for m in measured(subject, name) if number(m, "bytes")]
-    for index, unit in enumerate(dict.fromkeys(m["unit"] for m in found)):
-        items = [m for m in found if m["unit"] == unit]
-        figure = new_figure(3.4)
-        axes = figure.subplots()
-        lines = {}
-        for row in items:
-            lines.setdefault(line_label(row, parameter), []).append(row)
-        for place, (label, points) in enumerate(lines.items()):
-            draw_line(axes, label, points, place)
-        draw_bytes_axis(axes, items)
-        axes.set_xlabel(words["x"])
-        axes.set_ylabel(f"{words['y']} ({unit})")
-        axes.set_title(f"{statistics_of(items)}")
-        axes.legend(loc=words["legend"], ncol=2 if len(lines) > 4 else 1)
-        plots.append(finish(figure, subject, words["file"] + (f"-{index + 1}" if index else ""), words["title"], words["caption"],
-                            data_of(items)))
-    return plots
-
-
-def line_label(row, parameter):
-    others = {k: v for k, v in row.get("parameters", {}).items() if k not in ("bytes", parameter)}
-    head = str(row.get("parameters", {}).get(parameter, "")) or "all"
-    return plain(", ".join([head, *(f"{k} {v}" for k, v in others.items() if not isinstance(v, (dict, list)))]))
-
-
-def draw_line(axes, label, points, place):
-    points = sorted(points, key=lambda m: number(m, "bytes"))
-    sizes = [number(m, "bytes") for m in points]
-    colour = CYCLE[place % len(CYCLE)]
-    axes.fill_between(sizes, [spread(m)[0] for m in points], [spread(m)[1] for m in points], color=colour, alpha=0.2, linewidth=0)
-    axes.plot(sizes, [m["value"] for m in points], color=colour, marker=MARKERS[place % len(MARKERS)],
-              markersize=3.5, linewidth=1.4, label=label)
-
-
-def draw_bytes_axis(axes, items):
-    axes.set_xscale("log", base=2)
-    if all(m["value"] > 0 for m in items):
-        axes.set_yscale("log")
-        plain_log_ticks(axes.yaxis)
-    sizes = [number(m, "bytes") for m in items]
-    low, high = math.floor(math.log2(min(sizes))), math.ceil(math.log2(max(sizes)))
-    step = max(1, math.ceil((high - low) / 10))
-    ticks = [2.0 ** exponent for exponent in range(low, high + 1, step)]
-    axes.set_xticks(ticks, [bytes_text(t) for t in ticks])
-    axes.xaxis.set_minor_locator(ticker.NullLocator())
 
 
 def statistics_of(items):
@@ -101,23 +43,6 @@ def statistics_of(items):
     if counts:
         parts.append(f"n {min(counts)}" + (f" … {max(counts)}" if min(counts) != max(counts) else ""))
     return plain(", ".join(parts))
-
-
-def draw_latency(subject):
-    return draw_curves(subject, "memory.latency", "page", {
-        "x": "working set", "y": "latency per load", "file": "memory-latency", "title": "Memory latency",
-        "caption": "Dependent loads through a random cycle; each step is a level of the memory hierarchy.",
-        "legend": "upper left"})
-
-
-def draw_bandwidth(subject):
-    plots = []
-    for what, caption in (("load", "Streams of loads over a buffer."),
-                          ("store", "Streams of stores over a buffer, regular and non-temporal.")):
-        plots += draw_curves(subject, f"{what}.bandwidth", "kind", {
-            "x": "buffer", "y": f"{what} bandwidth", "file": f"{what}-bandwidth", "title": f"{what.capitalize()} bandwidth",
-            "caption": caption, "legend": "upper right"})
-    return plots
 
 
 def draw_bars(subject, found, name, title, caption, label, x_label):

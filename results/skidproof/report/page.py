@@ -3,7 +3,7 @@
 import re
 
 from skidproof import rows
-from skidproof.report import facts, tests
+from skidproof.report import facts, machine_parts, tests
 from skidproof.report.parts import (MEANINGS, REAL, SHOWN_STATUSES, Cell, Ids, badge, bullets, card, cards, clipped, code, contents,
                                     details,
                                     document, figure, machines_of, number, plural, provenance_kind, section, status_cell, table, text,
@@ -304,12 +304,15 @@ def run_parts(run, plots, ids):
             entries.append((name, words))
             parts.append(section(name, text(words), body, 3))
 
+    measured = [name for name in machines_of(run) if any(m["machine"] == name for m in run.measurements)]
+    add("Shape of the machine", "".join(machine_parts.of_machine(run, name) for name in measured))
     add("Tests that did not hold", tests.failures(run, ids))
     add("Explained, disturbed, observed", tests.explained(run, ids) + tests.observed(run))
     add("Errata", facts.errata(run))
     add("Qualification", facts.qualification(run))
     add("Fuzzing", facts.fuzz(run))
     add("Figures", "".join(figure(p.inline_svg(), p.title, p.caption, p.data, ids) for p in plots))
+    add("Instructions", "".join(machine_parts.instructions(run, name) for name in measured))
     add("Clauses", tests.clause_table(run))
     add("Skipped", tests.skips(run))
     add("All rows", facts.metadata(run) + tests.all_tests(run) + facts.measurements(run))

@@ -138,10 +138,11 @@ def line_html(line, numeric, row_head):
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def table(caption, heads, lines, numeric=(), row_head=0, tools=None, sortable=True, first=FIRST_LINES, wide=False):
+def table(caption, heads, lines, numeric=(), row_head=0, tools=None, sortable=True, first=FIRST_LINES, wide=False,
+          whole=False):
     """HTML of a table in a region of its own that scrolls. `caption` and `heads` are text, cells are HTML or Cell; `row_head`
     is the column that names the line; a line may also be its HTML. From a dozen lines on it has a filter (`tools` decides
-    otherwise). Lines beyond `first` wait in a template until they are asked for."""
+    otherwise). Lines beyond `first` wait in a template until they are asked for. `whole`: it does not scroll downwards."""
     numeric = set(numeric)
     lines = list(lines)
     tools = len(lines) > 11 if tools is None else tools
@@ -151,7 +152,7 @@ def table(caption, heads, lines, numeric=(), row_head=0, tools=None, sortable=Tr
         + (f'<button type="button">{text(h)}</button>' if sortable and h else text(h) or '<span class="away">more</span>') + "</th>"
         for i, h in enumerate(heads))
     body = "".join(line_html(line, numeric, row_head) for line in lines[:first])
-    parts = [f'<div class="sheet{" wide" if wide else ""}">']
+    parts = [f'<div class="sheet{" wide" if wide else ""}{" whole" if whole else ""}">']
     if tools:
         parts.append(f'<p class="tools"><label>Filter <span class="away">{text(caption)}</span> <input type="search" autocomplete="off">'
                      f'</label> '
