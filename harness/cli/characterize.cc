@@ -14,6 +14,7 @@
 
 #include "harness/cli/characterize_text.h"
 #include "harness/cli/machines.h"
+#include "harness/cli/python.h"
 #include "harness/cli/result_files.h"
 #include "harness/cli/supervisor.h"
 #include "harness/cli/text.h"
@@ -31,6 +32,8 @@ struct CharacterizeCommand {
   std::vector<std::string> sizes;
   std::optional<int> cpu;
   std::vector<std::string> only;
+  std::vector<std::string> compare;  // measured before: machines side by side, nothing is measured
+  std::string store;
   unsigned repetitions = 0;
   uint64_t seed = 1;
 };
@@ -168,7 +171,20 @@ Expected<std::unique_ptr<ResultFiles>> open_results(const CharacterizeCommand& o
   return files;
 }
 
+int compare_machines(const CharacterizeCommand& options) {
+  std::vector<std::string> arguments = {"--compare"};
+  arguments.insert(arguments.end(), options.compare.begin(), options.compare.end());
+  const std::pair<const char*, const std::string&> others[] = {{"--out", options.destination.out},
+                                                               {"--json", options.destination.json},
+                                                               {"--store", options.store}};
+  for (const auto& [name, value] : others) {
+    if (!value.empty()) arguments.insert(arguments.end(), {name, value});
+  }
+  return become_python("characterize", arguments);
+}
+
 int characterize_verb(const CharacterizeCommand& options, const Invocation& invocation) {
+  if (!options.compare.empty()) return compare_machines(options);
   const auto parts = characterization_parts();
   for (const std::string& part : options.only) {
     if (std::find(parts.begin(), parts.end(), part) != parts.end()) continue;
@@ -201,7 +217,8 @@ void add_characterize(Command program, Invocation& invocation) {
   verb.epilogue(
       "Examples:\n"
       "  skidproof characterize --quick\n"
-      "  skidproof characterize --only latency --cpu 3 --json latency.jsonl");
+      "  skidproof characterize --only latency --cpu 3 --json latency.jsonl\n"
+      "  skidproof characterize --compare lab7/measurements.jsonl lab8/measurements.jsonl");
   verb.flag("--quick", options->quick, "fewer sizes and wider intervals: under 10 s instead of a minute");
   verb.flag("--thorough", options->thorough, "narrower intervals: some minutes");
   verb.flag("--verbose", options->verbose, "tables of all measurements instead of the sheet");
@@ -226,6 +243,16 @@ void add_characterize(Command program, Invocation& invocation) {
               "folder for measurements.jsonl (default: skidproof-out/<run id>, unless --json FILE)")
       .named("DIR");
   add_json(verb, options->destination.json);
+  const Option compare = verb.option("--compare", options->compare,
+                                     "lay machines side by side: results, folders of them or "
+                                     "run:ID of a store; nothing is measured")
+                             .named("FILE")
+                             .many();
+  verb.option("--store", options->store,
+              "where run:ID is looked up (default: $SKIDPROOF_STORE, then skidproof.db)")
+      .named("STORE")
+      .needs(compare);
+  verb.excludes_all_but(compare, {"--out", "--json", "--store"});
   verb.when_named([options, &invocation] {
     invocation.action = [options, &invocation] { return characterize_verb(*options, invocation); };
   });

@@ -1591,6 +1591,17 @@ class Characterize(CliTest):
         self.assertEqual(rows[1]["provenance"], "silicon")
 
 
+    def test_machines_side_by_side(self):
+        for name in ("a", "b"):
+            self.skidproof("characterize", "--quick", "--only", "clock", "--repetitions", "3", "--json", f"{name}.jsonl")
+        done = self.skidproof("characterize", "--compare", "a.jsonl", "b.jsonl")
+        self.assertEqual(done.exit, 0, done.err)
+        self.assertIn("core clock (GHz)", done.out)
+        self.assert_refused(self.skidproof("characterize", "--compare", "gone.jsonl"), 64, "gone.jsonl")
+        self.assert_refused(self.skidproof("characterize", "--compare", "a.jsonl", "--quick"), 64, "--compare")
+        self.assert_refused(self.skidproof("characterize", "--store", "s.db"), 64, "--compare")
+
+
 class Report(CliTest):
     def test_without_results(self):
         done = self.skidproof("report")

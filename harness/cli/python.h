@@ -1,4 +1,4 @@
-// The Python interpreter that draws reports, and running programs.
+// The Python interpreter that draws reports, verbs that Python carries out, and running programs.
 #ifndef SKIDPROOF_HARNESS_CLI_PYTHON_H_
 #define SKIDPROOF_HARNESS_CLI_PYTHON_H_
 
@@ -17,6 +17,10 @@ Expected<std::string> find_python(const std::string& module);
 // its standard error). The value is its exit code. Errors: kIo when it cannot start, kExecution when a
 // signal ended it.
 Expected<int> run_program(const std::vector<std::string>& command, int output);
+
+// Becomes the Python package that reads results, with this verb of it and these arguments. Comes back only when it cannot
+// begin, with the exit code.
+int become_python(const std::string& verb, const std::vector<std::string>& arguments);
 
 }  // namespace skidproof::cli
 

@@ -33,7 +33,8 @@ constexpr PythonVerb kVerbs[] = {
     {"completion", "what a shell completes this program's command line with"},
 };
 
-// Does not come back, unless it cannot begin.
+}  // namespace
+
 int become_python(const std::string& verb, const std::vector<std::string>& arguments) {
   const std::string package = shipped("results/skidproof");
   if (package.empty()) {
@@ -56,8 +57,6 @@ int become_python(const std::string& verb, const std::vector<std::string>& argum
   return complain(kExitHarnessFailed,
                   fmt::format("cannot run {}: {}", words.front(), std::strerror(errno)));
 }
-
-}  // namespace
 
 void add_python_verbs(Command program, Invocation& invocation) {
   for (const PythonVerb& one : kVerbs) {

@@ -16,6 +16,7 @@ OUTPUTS = "skidproof-out"
 
 # Each is a module with main(arguments) -> exit code, and the Debian packages that it cannot do without.
 VERBS = {
+    "characterize": "skidproof.characterize",
     "compare": "skidproof.compare",
     "completion": "skidproof.commands",
     "export": "skidproof.export",

@@ -161,11 +161,26 @@ def report(folder, name, *runs):
         (folder / f"{name}.html").write_text((pathlib.Path(scratch) / "out" / "report.html").read_text(encoding="utf-8"), encoding="utf-8")
 
 
+def side_by_side(folder):
+    """The page of machines that are compared: two of silicon, a model."""
+    others = sample_runs.shape_run(2, run_id="sample-other", faster=1.2, l1=32 << 10, l2=1 << 20, l3=0)
+    with tempfile.TemporaryDirectory() as scratch:
+        files = []
+        for index, rows in enumerate((sample_runs.shape_run(), others, sample_runs.shape_run(3, "model:skylake", "sample-model"))):
+            files.append(pathlib.Path(scratch) / f"{index}.jsonl")
+            sample_runs.write(files[-1], rows)
+        subprocess.run([sys.executable, "-B", RESULTS / "skidproof", "characterize", "--compare", *files, "--out", scratch], check=True,
+                       stdout=subprocess.DEVNULL)
+        (folder / "machines.html").write_text((pathlib.Path(scratch) / "comparison.html").read_text(encoding="utf-8"), encoding="utf-8")
+
+
 def write_all(folder):
     from skidproof.report import comparison as compared, fleet, history
     folder.mkdir(parents=True, exist_ok=True)
     report(folder, "run", sample_runs.model_run())
     report(folder, "characterize", sample_runs.native_run())
+    report(folder, "shape", sample_runs.shape_run())
+    side_by_side(folder)
     report(folder, "qualification", qualification(600))
     report(folder, "several", sample_runs.model_run(), errata_run(), errata_run("model:broadwell"), sample_runs.small_model_run())
     (folder / "history.html").write_text(history.page_of(*history_frames(), written=WRITTEN), encoding="utf-8")
