@@ -15,7 +15,9 @@ uint64_t width_bytes(const Params& p) { return uint64_t{8} << p["width"]; }
 uint64_t step(const Params& p) { return p["stride"] == 0 ? width_bytes(p) : p["stride"]; }
 uint64_t chunk(const Params& p) { return p["unroll"] * step(p); }
 bool copies(const Params& p) { return p["kind"] == kCopy || p["kind"] == kCopyNonTemporal; }
-bool non_temporal(const Params& p) { return p["kind"] == kStoreNonTemporal || p["kind"] == kCopyNonTemporal; }
+bool non_temporal(const Params& p) {
+  return p["kind"] == kStoreNonTemporal || p["kind"] == kCopyNonTemporal;
+}
 // A copy's second half begins half a page further, so that no store has the low address bits of a load nearby.
 uint64_t target_offset(const Params& p) { return (p["window"] + 4095) / 4096 * 4096 + 2048; }
 
@@ -67,7 +69,8 @@ SKIDPROOF_KERNEL(memory_stream){
     .brief = "loads, stores or copies straight through a window: what bandwidth is measured with",
     .parameters =
         {{.name = "kind",
-          .brief = "of the accesses; a copy reads the window and writes another of its size behind it",
+          .brief =
+              "of the accesses; a copy reads the window and writes another of its size behind it",
           .words = {"load", "store", "store-nontemporal", "copy", "copy-nontemporal"}},
          {.name = "width",
           .brief = "bytes an access; 32 needs AVX, 64 AVX-512",

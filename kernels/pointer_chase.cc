@@ -71,8 +71,10 @@ SKIDPROOF_KERNEL(pointer_chase){
                     "granularity is not a multiple of 8, or of 64 with stagger",
                     "a pointer that crosses a line is split_access's subject");
       }
-      if (p["shift"] % 8 != 0 || p["shift"] + 8 > p["granularity"] || (p["shift"] != 0 && p["stagger"] != 0)) {
-        return fail(ErrorCode::kInvalidArgument, "shift is no multiple of 8 within granularity, or beside stagger",
+      if (p["shift"] % 8 != 0 || p["shift"] + 8 > p["granularity"] ||
+          (p["shift"] != 0 && p["stagger"] != 0)) {
+        return fail(ErrorCode::kInvalidArgument,
+                    "shift is no multiple of 8 within granularity, or beside stagger",
                     "one displacement at a time");
       }
       if (slots(p) == 0) return fail(ErrorCode::kInvalidArgument, "bytes is less than granularity");

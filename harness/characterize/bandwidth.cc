@@ -17,8 +17,8 @@ constexpr uint64_t kPrivateWindow = uint64_t{2} << 20;
 
 struct Stream {
   const char* measurement;
-  const char* name;  // parameters.kind, before the width
-  const char* kind;  // of the kernel
+  const char* name;       // parameters.kind, before the width
+  const char* kind;       // of the kernel
   bool repeated = false;  // one string instruction, which has no width
 };
 
@@ -49,28 +49,33 @@ std::vector<uint64_t> default_windows(Effort effort) {
 }
 
 std::string kind_of(const Flow& flow) {
-  return flow.stream->repeated ? flow.stream->name : fmt::format("{}-{}", flow.stream->name, flow.width);
+  return flow.stream->repeated ? flow.stream->name
+                               : fmt::format("{}-{}", flow.stream->name, flow.width);
 }
 
 bool missing(const Error& error) { return error.code == ErrorCode::kUnsupported; }
 
-Expected<std::shared_ptr<Flow>> make_flow(const Workbench& bench, const Stream& stream, uint64_t width,
-                                          uint64_t window, const Memory& memory) {
-  auto flow = std::make_shared<Flow>(Flow{.stream = &stream, .width = width, .window = window, .huge = memory.huge_pages});
+Expected<std::shared_ptr<Flow>> make_flow(const Workbench& bench, const Stream& stream,
+                                          uint64_t width, uint64_t window, const Memory& memory) {
+  auto flow = std::make_shared<Flow>(
+      Flow{.stream = &stream, .width = width, .window = window, .huge = memory.huge_pages});
   if (stream.repeated) {
-    flow->piece = SKIDPROOF_TRY(bench.prepare("rep_string", fmt::format("kind={},bytes={}", stream.kind, window), memory));
+    flow->piece = SKIDPROOF_TRY(
+        bench.prepare("rep_string", fmt::format("kind={},bytes={}", stream.kind, window), memory));
   } else {
-    flow->piece = SKIDPROOF_TRY(bench.prepare(
-      "memory_stream", fmt::format("kind={},width={},window={},unroll={}", stream.kind, width, window,
-                                   std::min<uint64_t>(64, 2048 / width)),
-      memory));
+    flow->piece = SKIDPROOF_TRY(
+        bench.prepare("memory_stream",
+                      fmt::format("kind={},width={},window={},unroll={}", stream.kind, width,
+                                  window, std::min<uint64_t>(64, 2048 / width)),
+                      memory));
   }
   flow->iterations = SKIDPROOF_TRY(bench.iterations_for(kPassNs, flow->piece));
   return flow;
 }
 
 // All streams of each window by turns; the windows of one size share their memory.
-Expected<void> measure_window(Workbench& bench, uint64_t window, double from, double to, double seconds) {
+Expected<void> measure_window(Workbench& bench, uint64_t window, double from, double to,
+                              double seconds) {
   const Memory memory = SKIDPROOF_TRY(bench.allocate(2 * window + 8192, true));
   std::vector<Point> points;
   std::vector<std::shared_ptr<Flow>> flows;
@@ -80,7 +85,8 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
       if (stream.repeated && width != kWidths[0]) continue;
       auto made = make_flow(bench, stream, width, window, memory);
       if (!made) {
-        if (!missing(made.error())) bench.problem(made.error());  // what this CPU has not is no problem
+        if (!missing(made.error()))
+          bench.problem(made.error());  // what this CPU has not is no problem
         continue;
       }
       Point point;
@@ -91,7 +97,9 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
         // Once to bring the window where it will stay: another stream has had a core's own caches since. Those beyond hold
         // what they held, since all streams walk the same memory, and a pass over them is long.
         if (flow->window <= kPrivateWindow) SKIDPROOF_CHECK(bench.run(flow->piece, 1));
-        const unsigned tries = flow->window <= kPrivateWindow ? 6 : flow->window <= (16 << 20) ? 3 : 1;
+        const unsigned tries = flow->window <= kPrivateWindow ? 6
+                               : flow->window <= (16 << 20)   ? 3
+                                                              : 1;
         const Sample sample = SKIDPROOF_TRY(bench.sample(tries, flow->piece, flow->iterations));
         return sample.per(static_cast<double>(flow->iterations * flow->window));
       };
@@ -104,11 +112,10 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
     const Flow& flow = *flows[point.tag];
     std::vector<double> gigabytes;  // per second: bytes in a nanosecond
     for (double ns : point.ns) gigabytes.push_back(1 / ns);
-    bench.emit(median_measurement(flow.stream->measurement, "GB/s", gigabytes,
-                                  {{"bytes", window},
-                                   {"kind", kind_of(flow)},
-                                   {"page", flow.huge ? "2MiB" : "4KiB"}},
-                                  point.noise));
+    bench.emit(median_measurement(
+        flow.stream->measurement, "GB/s", gigabytes,
+        {{"bytes", window}, {"kind", kind_of(flow)}, {"page", flow.huge ? "2MiB" : "4KiB"}},
+        point.noise));
   }
   return {};
 }
@@ -121,7 +128,8 @@ Expected<void> characterize_bandwidth(Workbench& bench) {
   const auto count = static_cast<double>(sizes.size());
   for (size_t i = 0; i < sizes.size() && !bench.cancelled(); ++i) {
     const double from = static_cast<double>(i) / count;
-    const double seconds = std::max(0.0, bench.seconds_left()) / static_cast<double>(sizes.size() - i);
+    const double seconds =
+        std::max(0.0, bench.seconds_left()) / static_cast<double>(sizes.size() - i);
     const auto measured = measure_window(bench, sizes[i], from, from + 1 / count, seconds);
     if (!measured) bench.problem(measured.error());
   }

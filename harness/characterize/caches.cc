@@ -22,8 +22,8 @@
 namespace skidproof {
 namespace {
 
-constexpr uint64_t kSmallest = 512;            // stride that is looked at
-constexpr uint64_t kMostWays = 48;             // of any cache that was ever built, with room
+constexpr uint64_t kSmallest = 512;  // stride that is looked at
+constexpr uint64_t kMostWays = 48;   // of any cache that was ever built, with room
 constexpr double kRunNs = 2e4;
 constexpr unsigned kTriesEach = 6;
 constexpr uint64_t kUnrolled = 16;
@@ -40,11 +40,13 @@ Expected<Workpiece> chase_of(const Workbench& bench, const Conflict& c) {
   const Memory memory = SKIDPROOF_TRY(bench.allocate(bytes, c.huge));
   if (c.huge && !memory.huge_pages) {
     return fail(ErrorCode::kNotAvailable, "the kernel gave no 2 MiB pages",
-                "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled; echo 1 > /proc/sys/vm/compact_memory");
+                "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled; echo 1 > "
+                "/proc/sys/vm/compact_memory");
   }
   return bench.prepare("pointer_chase",
-                       fmt::format("bytes={},granularity={},shift={},stagger={},unroll={}", bytes, c.stride, c.shift,
-                                   c.apart ? 1 : 0, kUnrolled), memory);
+                       fmt::format("bytes={},granularity={},shift={},stagger={},unroll={}", bytes,
+                                   c.stride, c.shift, c.apart ? 1 : 0, kUnrolled),
+                       memory);
 }
 
 // Cycles a load. `floor`: what a nearer level costs counts as no more than this.
@@ -57,7 +59,8 @@ Expected<Point> conflict_point(const Workbench& bench, const Conflict& c, double
   const uint64_t iterations = SKIDPROOF_TRY(bench.iterations_for(kRunNs, piece));
   point.sample = [=, &bench]() -> Expected<Sample> {
     SKIDPROOF_CHECK(bench.run(piece, twice));
-    Sample sample = SKIDPROOF_TRY(bench.sample(kTriesEach, piece, iterations)).per(static_cast<double>(iterations) * kUnrolled);
+    Sample sample = SKIDPROOF_TRY(bench.sample(kTriesEach, piece, iterations))
+                        .per(static_cast<double>(iterations) * kUnrolled);
     sample.cycles = std::max(sample.cycles, floor);
     return sample;
   };
@@ -80,7 +83,8 @@ struct Level {
   bool huge = false;
 };
 
-void emit_conflicts(const Workbench& bench, const Level& level, uint64_t stride, const std::vector<CurvePoint>& curve) {
+void emit_conflicts(const Workbench& bench, const Level& level, uint64_t stride,
+                    const std::vector<CurvePoint>& curve) {
   for (const CurvePoint& point : curve) {
     Measurement row;
     row.name = "cache.conflict";
@@ -96,8 +100,8 @@ void emit_conflicts(const Workbench& bench, const Level& level, uint64_t stride,
   }
 }
 
-void emit_inferred(const Workbench& bench, const std::string& name, uint64_t value, const std::string& unit,
-                   MeasurementParameters parameters) {
+void emit_inferred(const Workbench& bench, const std::string& name, uint64_t value,
+                   const std::string& unit, MeasurementParameters parameters) {
   Measurement row;
   row.name = "shape." + name;
   row.value = row.low = row.high = static_cast<double>(value);
@@ -117,11 +121,12 @@ MeasurementParameters told_as(std::optional<ToldCache> told, uint64_t ToldCache:
 struct Geometry {
   uint64_t ways = 0, way_bytes = 0;
   double within = 0;  // cycles of a load while lines fit
-  std::string why;     // where it is not clear
+  std::string why;    // where it is not clear
 };
 
 // How many lines fit that certainly share a set.
-Expected<void> find_ways(const Workbench& bench, const Level& level, uint64_t stride, double seconds, Geometry& found) {
+Expected<void> find_ways(const Workbench& bench, const Level& level, uint64_t stride,
+                         double seconds, Geometry& found) {
   ReachQuestion question;
   question.what = level.name;
   question.from = 2;
@@ -129,7 +134,8 @@ Expected<void> find_ways(const Workbench& bench, const Level& level, uint64_t st
   question.growth = 1.2;
   question.least_rise = level.least_rise;
   question.point = [&](uint64_t lines) {
-    return conflict_point(bench, {.stride = stride, .lines = lines, .huge = level.huge}, level.floor);
+    return conflict_point(bench, {.stride = stride, .lines = lines, .huge = level.huge},
+                          level.floor);
   };
   const Reach reach = SKIDPROOF_TRY(find_reach(bench, question, seconds));
   emit_conflicts(bench, level, stride, reach.curve);
@@ -146,12 +152,13 @@ enum class Fit : uint8_t { kAsManyAsWays, kTwiceAsMany, kUnclear };
 
 // Whether as many lines of this stride fit as there are ways, and not one more, or twice as many, and not one more in
 // each of two sets.
-Expected<Fit> fit_at(const Workbench& bench, const Level& level, uint64_t stride, double seconds, Geometry& found) {
+Expected<Fit> fit_at(const Workbench& bench, const Level& level, uint64_t stride, double seconds,
+                     Geometry& found) {
   const uint64_t ways = found.ways;
   std::vector<Point> points;
   for (uint64_t lines : {ways, ways + 1, 2 * ways, 2 * ways + 2}) {
-    points.push_back(SKIDPROOF_TRY(
-        conflict_point(bench, {.stride = stride, .lines = lines, .huge = level.huge}, level.floor)));
+    points.push_back(SKIDPROOF_TRY(conflict_point(
+        bench, {.stride = stride, .lines = lines, .huge = level.huge}, level.floor)));
     points.back().tag = lines;
   }
   SKIDPROOF_CHECK(take_by_turns(bench, points, {.seconds = seconds}));
@@ -165,27 +172,36 @@ Expected<Fit> fit_at(const Workbench& bench, const Level& level, uint64_t stride
     over[point.tag] = at.least > border;
   }
   emit_conflicts(bench, level, stride, curve);
-  if (fits[ways] && over[ways + 1] && over[2 * ways] && over[2 * ways + 2]) return Fit::kAsManyAsWays;
-  if (fits[ways] && fits[ways + 1] && fits[2 * ways] && over[2 * ways + 2]) return Fit::kTwiceAsMany;
-  found.why = fmt::format("lines {} bytes apart: {} and {} of them cost {:.4g} and {:.4g} cycles each, {} and {} cost {:.4g} "
-                          "and {:.4g}: neither a way's multiple nor its half",
-                          stride, ways, ways + 1, curve[0].least, curve[1].least, 2 * ways, 2 * ways + 2, curve[2].least,
-                          curve[3].least);
+  if (fits[ways] && over[ways + 1] && over[2 * ways] && over[2 * ways + 2])
+    return Fit::kAsManyAsWays;
+  if (fits[ways] && fits[ways + 1] && fits[2 * ways] && over[2 * ways + 2])
+    return Fit::kTwiceAsMany;
+  found.why = fmt::format(
+      "lines {} bytes apart: {} and {} of them cost {:.4g} and {:.4g} cycles each, {} and {} cost "
+      "{:.4g} "
+      "and {:.4g}: neither a way's multiple nor its half",
+      stride, ways, ways + 1, curve[0].least, curve[1].least, 2 * ways, 2 * ways + 2,
+      curve[2].least, curve[3].least);
   return Fit::kUnclear;
 }
 
 // Strides from the largest down: only as many lines fit as there are ways while every stride is a multiple of the way's
 // size, and twice as many with the first that is not.
-Expected<Geometry> geometry_of_level(Workbench& bench, const Level& level, uint64_t largest, uint64_t smallest) {
+Expected<Geometry> geometry_of_level(Workbench& bench, const Level& level, uint64_t largest,
+                                     uint64_t smallest) {
   Geometry found;
   const double seconds = bench.seconds_of_part() / 8;
   // Translation has sets as well. Lines in the same pages that share no set of a cache must cost what few do; where a
   // hypervisor backs large pages with small ones, they do not, and nobody knows where lines stand.
-  const double few = SKIDPROOF_TRY(cost_of(bench, {.stride = largest, .lines = 2, .huge = level.huge, .apart = true}));
-  const double many = SKIDPROOF_TRY(cost_of(bench, {.stride = largest, .lines = kMostWays / 2, .huge = level.huge, .apart = true}));
+  const double few = SKIDPROOF_TRY(
+      cost_of(bench, {.stride = largest, .lines = 2, .huge = level.huge, .apart = true}));
+  const double many = SKIDPROOF_TRY(cost_of(
+      bench, {.stride = largest, .lines = kMostWays / 2, .huge = level.huge, .apart = true}));
   if (many > few + Level{}.least_rise / 2) {
-    found.why = fmt::format("translation of {} lines {} bytes apart costs {:.3g} cycles more than that of 2{}", kMostWays / 2,
-                            largest, many - few, level.huge ? ": 2 MiB pages are small ones beneath" : "");
+    found.why = fmt::format(
+        "translation of {} lines {} bytes apart costs {:.3g} cycles more than that of 2{}",
+        kMostWays / 2, largest, many - few,
+        level.huge ? ": 2 MiB pages are small ones beneath" : "");
     return found;
   }
   SKIDPROOF_CHECK(find_ways(bench, level, largest, seconds, found));
@@ -206,23 +222,27 @@ Expected<Geometry> geometry_of_level(Workbench& bench, const Level& level, uint6
     }
     return found;
   }
-  if (found.why.empty()) found.why = fmt::format("{} lines fit at every stride down to {}", found.ways, smallest);
+  if (found.why.empty())
+    found.why = fmt::format("{} lines fit at every stride down to {}", found.ways, smallest);
   return found;
 }
 
 // The line: ways + 1 lines of one set, half of them displaced, fit as soon as the displacement reaches another set.
-Expected<std::optional<uint64_t>> line_of(const Workbench& bench, const Geometry& l1, double hit, std::string& why) {
+Expected<std::optional<uint64_t>> line_of(const Workbench& bench, const Geometry& l1, double hit,
+                                          std::string& why) {
   const uint64_t lines = l1.ways + (l1.ways % 2 == 0 ? 2 : 1);  // half of them fit
   std::map<uint64_t, double> cost;
   for (uint64_t shift = 8; shift <= 1024; shift *= 2) {
-    cost[shift] = SKIDPROOF_TRY(cost_of(bench, {.stride = l1.way_bytes, .lines = lines, .shift = shift}));
+    cost[shift] =
+        SKIDPROOF_TRY(cost_of(bench, {.stride = l1.way_bytes, .lines = lines, .shift = shift}));
   }
   std::optional<uint64_t> line;
   for (const auto& [shift, cycles] : cost) {
     const bool fits_now = cycles < hit + Level{}.least_rise / 2;
     if (fits_now && !line) line = shift;
     if (!fits_now && line) {
-      why = fmt::format("{} lines fit when half of them are displaced by {} bytes, but not by {}", lines, *line, shift);
+      why = fmt::format("{} lines fit when half of them are displaced by {} bytes, but not by {}",
+                        lines, *line, shift);
       return std::optional<uint64_t>{};
     }
   }
@@ -237,7 +257,8 @@ void emit_geometry(const Workbench& bench, const Level& level, const Geometry& g
     bench.unclear("shape." + level.name + ".ways", g.why);
     return;
   }
-  emit_inferred(bench, level.name + ".size", g.ways * g.way_bytes, "bytes", told_as(told, &ToldCache::bytes));
+  emit_inferred(bench, level.name + ".size", g.ways * g.way_bytes, "bytes",
+                told_as(told, &ToldCache::bytes));
   emit_inferred(bench, level.name + ".ways", g.ways, "ways", told_as(told, &ToldCache::ways));
 }
 
@@ -245,9 +266,10 @@ void emit_geometry(const Workbench& bench, const Level& level, const Geometry& g
 // side.
 Expected<Point> pages_point(const Workbench& bench, uint64_t pages, double floor) {
   const Workpiece apart = SKIDPROOF_TRY(bench.prepare(
-      "pointer_chase", fmt::format("bytes={},granularity=4096,stagger=1,unroll={}", pages * 4096, kUnrolled)));
-  const Workpiece beside = SKIDPROOF_TRY(
-      bench.prepare("pointer_chase", fmt::format("bytes={},granularity=64,unroll={}", pages * 64, kUnrolled)));
+      "pointer_chase",
+      fmt::format("bytes={},granularity=4096,stagger=1,unroll={}", pages * 4096, kUnrolled)));
+  const Workpiece beside = SKIDPROOF_TRY(bench.prepare(
+      "pointer_chase", fmt::format("bytes={},granularity=64,unroll={}", pages * 64, kUnrolled)));
   Point point;
   point.what = fmt::format("translation, {} pages", pages);
   // Every page once in each run, twice before it.
@@ -335,14 +357,19 @@ Expected<void> characterize_caches(Workbench& bench) {
   const double hit = SKIDPROOF_TRY(cost_of(bench, {.stride = l1.way_bytes, .lines = l1.ways}));
   const auto line = SKIDPROOF_TRY(line_of(bench, l1, hit, why));
   if (line) {
-    emit_inferred(bench, "line", *line, "bytes", told_as(told_cache(bench.machine(), 1), &ToldCache::line));
+    emit_inferred(bench, "line", *line, "bytes",
+                  told_as(told_cache(bench.machine(), 1), &ToldCache::line));
   } else {
     bench.unclear("shape.line", why);
   }
   // Lines of one set of the first level, but of many of the second: what it costs to hit that.
-  const double next = SKIDPROOF_TRY(cost_of(bench, {.stride = l1.way_bytes, .lines = 2 * l1.ways + 2}));
-  const Level second = {
-      .number = 2, .name = "l2", .floor = next * 1.1, .least_rise = std::max(2.0, next / 4), .huge = true};
+  const double next =
+      SKIDPROOF_TRY(cost_of(bench, {.stride = l1.way_bytes, .lines = 2 * l1.ways + 2}));
+  const Level second = {.number = 2,
+                        .name = "l2",
+                        .floor = next * 1.1,
+                        .least_rise = std::max(2.0, next / 4),
+                        .huge = true};
   const auto l2 = geometry_of_level(bench, second, 512 << 10, 2 * l1.way_bytes);
   if (!l2) {
     bench.unclear("shape.l2.size", l2.error().message);

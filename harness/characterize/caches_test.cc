@@ -52,17 +52,20 @@ TEST_P(CachesOfModels, AreRightOrNotClear) {
   const int machines = std::string_view(GetParam()) == "sandy-bridge" ? 10 : 1;
   for (int seed = 0; seed <= machines; ++seed) {
     const std::string text = seed == 0 ? "" : fmt::format("{}", seed);
-    const model::Rough rough = seed == 0 ? model::Rough{} : model::draw_rough(*microarch, static_cast<uint64_t>(seed));
+    const model::Rough rough =
+        seed == 0 ? model::Rough{} : model::draw_rough(*microarch, static_cast<uint64_t>(seed));
     const arch::CacheGeometry g = model::geometry_of(*microarch, rough);
     const std::map<std::string, uint64_t> truth = {
-        {"shape.l1d.size", g.l1_bytes},   {"shape.l1d.ways", g.l1_ways},  {"shape.line", g.line_bytes},
-        {"shape.l2.size", g.l2_bytes},    {"shape.l2.ways", g.l2_ways},   {"shape.dtlb.reach", g.dtlb_entries},
+        {"shape.l1d.size", g.l1_bytes},      {"shape.l1d.ways", g.l1_ways},
+        {"shape.line", g.line_bytes},        {"shape.l2.size", g.l2_bytes},
+        {"shape.l2.ways", g.l2_ways},        {"shape.dtlb.reach", g.dtlb_entries},
         {"shape.stlb.reach", g.stlb_entries}};
     const Inferred inferred = infer_on(*microarch, text);
     for (const auto& [name, value] : truth) {
       const auto found = inferred.clear.find(name);
       if (found == inferred.clear.end()) {
-        ASSERT_TRUE(inferred.unclear.contains(name)) << name << ", rough " << text << ": neither a number nor a reason";
+        ASSERT_TRUE(inferred.unclear.contains(name))
+            << name << ", rough " << text << ": neither a number nor a reason";
         // Not clear, and said so.
         continue;
       }
@@ -71,10 +74,12 @@ TEST_P(CachesOfModels, AreRightOrNotClear) {
     }
   }
   // What the first levels are shows on nearly every machine.
-  for (const char* name : {"shape.l1d.size", "shape.l1d.ways", "shape.line", "shape.dtlb.reach"}) EXPECT_GE(clear[name], machines - 1) << name;
+  for (const char* name : {"shape.l1d.size", "shape.l1d.ways", "shape.line", "shape.dtlb.reach"})
+    EXPECT_GE(clear[name], machines - 1) << name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, CachesOfModels, testing::Values("core2", "sandy-bridge", "ice-lake"));
+INSTANTIATE_TEST_SUITE_P(Each, CachesOfModels,
+                         testing::Values("core2", "sandy-bridge", "ice-lake"));
 
 }  // namespace
 }  // namespace skidproof

@@ -90,7 +90,8 @@ Expected<Characterization> characterize(Machine& machine, const CharacterizeOpti
   for (const Part* part : parts) total += part->seconds;
   double done = 0;
   for (const Part* part : parts) {
-    bench.begin_part(done / total, (done + part->seconds) / total, part->seconds * factor_of(options.effort));
+    bench.begin_part(done / total, (done + part->seconds) / total,
+                     part->seconds * factor_of(options.effort));
     const Expected<void> measured = part->measure(bench);
     if (!measured) {
       Error error = measured.error();

@@ -40,7 +40,7 @@ struct CharacterizeOptions {
   std::vector<uint64_t> bandwidth_bytes;
   // Samples behind each median; 0: until its interval is narrow or the time is over. Below 6 no 95 % interval exists.
   unsigned repetitions = 0;
-  uint64_t seed = 1;         // of the random cycles, directions and orders
+  uint64_t seed = 1;  // of the random cycles, directions and orders
   std::function<void(const Measurement&)> on_measurement;  // as soon as each is there
   std::function<void(const Unclear&)> on_unclear;
   // Overall progress from 0 to 1 and what is being measured.

@@ -95,8 +95,10 @@ TEST_F(CharacterizeTest, BandwidthHasEveryStream) {
     ++kinds[m.name + " " + text(m, "kind")];
   }
   EXPECT_TRUE(out.problems.empty());
-  const size_t widths = 2 + (host_supports(Isa::kAvx) ? 1 : 0) + (host_supports(Isa::kAvx512) ? 1 : 0);
-  EXPECT_EQ(kinds.size(), 5 * widths + 2) << "loads; stores and copies, regular and non-temporal, and repeated strings";
+  const size_t widths =
+      2 + (host_supports(Isa::kAvx) ? 1 : 0) + (host_supports(Isa::kAvx512) ? 1 : 0);
+  EXPECT_EQ(kinds.size(), 5 * widths + 2)
+      << "loads; stores and copies, regular and non-temporal, and repeated strings";
   EXPECT_EQ(kinds["store.bandwidth rep-stosb"], 1);
   EXPECT_EQ(kinds["copy.bandwidth rep-movsb"], 1);
   EXPECT_EQ(kinds["store.bandwidth regular-8"], 1);

@@ -103,11 +103,12 @@ Expected<std::shared_ptr<Trial>> make_trial(const Workbench& bench, const Pair& 
 }
 
 Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
-  const auto both = SKIDPROOF_TRY(
-      bench.sample_both(kPairTries, [&] { return bench.run(trial.together, trial.iterations); },
-                        [&] { return bench.run(trial.apart, trial.iterations); }));
+  const auto both = SKIDPROOF_TRY(bench.sample_both(
+      kPairTries, [&] { return bench.run(trial.together, trial.iterations); },
+      [&] { return bench.run(trial.apart, trial.iterations); }));
   const auto pairs = static_cast<double>(trial.iterations * kPairs);
-  const auto instructions = static_cast<double>(trial.apart.program.per_iteration.instructions) / kPairs;
+  const auto instructions =
+      static_cast<double>(trial.apart.program.per_iteration.instructions) / kPairs;
   trial.slot.push_back(both.second.cycles / pairs / instructions);
   return (both.second - both.first).per(pairs);
 }

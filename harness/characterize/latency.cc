@@ -44,7 +44,8 @@ std::vector<uint64_t> default_footprints(const Workbench& bench) {
   const bool quick = bench.effort() == Effort::kQuick;
   const auto last = told_cache(bench.machine(), 3);
   uint64_t largest = uint64_t{quick ? 64u : 256u} << 20;
-  while (!quick && last && largest < last->bytes + last->bytes / 2 && largest < kLargest) largest *= 2;
+  while (!quick && last && largest < last->bytes + last->bytes / 2 && largest < kLargest)
+    largest *= 2;
   for (uint64_t bytes = 4096; bytes <= largest; bytes *= 2) {
     sizes.push_back(bytes);
     if (!quick && bytes < kFineBelow) sizes.push_back(bytes + bytes / 2);
@@ -70,7 +71,8 @@ Expected<void> warm(const Workbench& bench, Footprint& point) {
   return {};
 }
 
-Expected<std::shared_ptr<Footprint>> make_footprint(const Workbench& bench, uint64_t bytes, bool huge) {
+Expected<std::shared_ptr<Footprint>> make_footprint(const Workbench& bench, uint64_t bytes,
+                                                    bool huge) {
   const Memory memory = SKIDPROOF_TRY(bench.allocate(bytes, huge));
   if (huge && !memory.huge_pages) {
     return fail(ErrorCode::kNotAvailable,
@@ -83,15 +85,16 @@ Expected<std::shared_ptr<Footprint>> make_footprint(const Workbench& bench, uint
   point->huge = huge;
   if (bytes > kChasedWarm) {
     point->stream = SKIDPROOF_TRY(bench.prepare(
-        "memory_stream", fmt::format("kind=load,width=8,stride={},unroll=16,window={}", kLine, bytes), memory));
+        "memory_stream",
+        fmt::format("kind=load,width=8,stride={},unroll=16,window={}", kLine, bytes), memory));
   }
   point->chase = SKIDPROOF_TRY(bench.prepare(
       "pointer_chase", fmt::format("bytes={},granularity={},unroll={}", bytes, kLine, kChaseUnroll),
       memory));
   SKIDPROOF_CHECK(warm(bench, *point));
   const double ns = bytes <= kPrivate ? 5e4 : 3e5;
-  point->iterations = SKIDPROOF_TRY(
-      bench.iterations_for(ns, [&](uint64_t iterations) { return walk(bench, *point, iterations); }));
+  point->iterations = SKIDPROOF_TRY(bench.iterations_for(
+      ns, [&](uint64_t iterations) { return walk(bench, *point, iterations); }));
   return point;
 }
 
@@ -101,8 +104,8 @@ Point chase_point(const Workbench& bench, const std::shared_ptr<Footprint>& at) 
   point.by_time = at->bytes > kPrivate;
   point.sample = [&bench, at]() -> Expected<Sample> {
     SKIDPROOF_CHECK(warm(bench, *at));
-    const Sample sample = SKIDPROOF_TRY(
-        bench.sample(at->bytes <= kPrivate ? 10 : 4, [&] { return walk(bench, *at, at->iterations); }));
+    const Sample sample = SKIDPROOF_TRY(bench.sample(
+        at->bytes <= kPrivate ? 10 : 4, [&] { return walk(bench, *at, at->iterations); }));
     return sample.per(static_cast<double>(at->iterations * kChaseUnroll));
   };
   return point;
@@ -130,7 +133,8 @@ Expected<void> measure_together(Workbench& bench, const std::vector<uint64_t>& s
   // The time that is left, by what remains to be done.
   const double seconds = std::max(0.0, bench.seconds_left()) * (to - from) / (1 - from);
   SKIDPROOF_CHECK(take_by_turns(bench, points, {.seconds = seconds}, from, to));
-  for (const Point& point : points) emit_point(bench, point, "memory.latency", parameters[point.tag]);
+  for (const Point& point : points)
+    emit_point(bench, point, "memory.latency", parameters[point.tag]);
   return {};
 }
 

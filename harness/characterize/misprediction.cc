@@ -30,7 +30,8 @@ Expected<void> characterize_misprediction(Workbench& bench) {
   std::vector<Point> points(1);
   points[0].what = "misprediction";
   points[0].sample = [&]() -> Expected<Sample> {
-    const auto both = SKIDPROOF_TRY(bench.sample_both(kPassTries, surprise, [&] { return bench.run(learned, 1); }));
+    const auto both = SKIDPROOF_TRY(
+        bench.sample_both(kPassTries, surprise, [&] { return bench.run(learned, 1); }));
     // Half of the directions are taken, in an order that no history tells: every predictor is wrong
     // on half of them. Both patterns take the same number of jumps, so nothing else differs.
     return (both.first - both.second).per(static_cast<double>(kDirections) / 2);

@@ -44,7 +44,9 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
   const unsigned fixed = bench.options().repetitions;
   const unsigned least = fixed != 0 ? fixed : std::max(goal.least, 1u);
   const unsigned most = fixed != 0 ? fixed : std::max(goal.most, least);
-  const double seconds = fixed != 0 ? INFINITY : goal.seconds != 0 ? goal.seconds : std::max(0.0, bench.seconds_left());
+  const double seconds = fixed != 0          ? INFINITY
+                         : goal.seconds != 0 ? goal.seconds
+                                             : std::max(0.0, bench.seconds_left());
   const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - began).count(); };
   std::vector<std::optional<Error>> failed(points.size());
   std::vector<bool> done(points.size(), false);
@@ -57,7 +59,8 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
       if (round > 0 && spent() > 2 * seconds) break;
       Point& point = points[i];
       const double rounds = static_cast<double>(round) / least;
-      bench.progress(from + (to - from) * std::max(std::min(rounds, 1.0) / 2, spent() / std::max(seconds, 1e-9)),
+      bench.progress(from + (to - from) * std::max(std::min(rounds, 1.0) / 2,
+                                                   spent() / std::max(seconds, 1e-9)),
                      point.what);
       const Expected<Sample> sample = point.sample();
       if (!sample) {
@@ -89,8 +92,10 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
 void emit_point(const Workbench& bench, const Point& point, const std::string& name,
                 const MeasurementParameters& parameters, In in) {
   if (point.ns.empty()) return;
-  if (in != In::kCycles) bench.emit(median_measurement(name, "ns", point.ns, parameters, point.noise));
-  if (in != In::kNs) bench.emit(median_measurement(name, "cycles", point.cycles, parameters, point.noise));
+  if (in != In::kCycles)
+    bench.emit(median_measurement(name, "ns", point.ns, parameters, point.noise));
+  if (in != In::kNs)
+    bench.emit(median_measurement(name, "cycles", point.cycles, parameters, point.noise));
 }
 
 }  // namespace skidproof

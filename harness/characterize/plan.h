@@ -30,10 +30,11 @@ struct Point {
 };
 
 struct Goal {
-  double relative = 0.005;  // half the 95 % interval of the median, of the median (or of Point::scale)
-  unsigned least = 6;       // samples before a point may be done; with fewer there is no such interval
+  double relative =
+      0.005;           // half the 95 % interval of the median, of the median (or of Point::scale)
+  unsigned least = 6;  // samples before a point may be done; with fewer there is no such interval
   unsigned most = 40;
-  double seconds = 0;       // of all points together; 0: what is left of the part's
+  double seconds = 0;  // of all points together; 0: what is left of the part's
 };
 
 // Samples all points by turns, in an order that the seed draws anew for each round, so that drift becomes spread and not

@@ -61,7 +61,8 @@ std::vector<uint64_t> coarse_sizes(const ReachQuestion& question) {
 // What is known of each size: samples add up when it is looked at again.
 class Looks {
  public:
-  Looks(const Workbench& bench, const ReachQuestion& question) : bench_(bench), question_(question) {}
+  Looks(const Workbench& bench, const ReachQuestion& question)
+      : bench_(bench), question_(question) {}
 
   Expected<void> at(const std::vector<uint64_t>& sizes, double seconds, double from, double to) {
     std::vector<Point> points;
@@ -109,7 +110,8 @@ CurvePoint curve_point(uint64_t x, const Point& point) {
 }
 
 Reach judge_reach(std::vector<CurvePoint> curve, double least_rise, bool sharp) {
-  std::sort(curve.begin(), curve.end(), [](const CurvePoint& a, const CurvePoint& b) { return a.x < b.x; });
+  std::sort(curve.begin(), curve.end(),
+            [](const CurvePoint& a, const CurvePoint& b) { return a.x < b.x; });
   Reach reach;
   const auto above = first_above(curve, least_rise);
   if (!above) {
@@ -130,23 +132,25 @@ Reach judge_reach(std::vector<CurvePoint> curve, double least_rise, bool sharp) 
     if ((curve[i].least < middle) == before) continue;
     reach.clear = false;
     reach.odd = curve[i].x;
-    reach.why = fmt::format("it costs {:.3g} at {}, {:.3g} at {}, but {:.3g} at {}", reach.within, reach.last_within,
-                            reach.beyond, reach.first_beyond, curve[i].least, curve[i].x);
+    reach.why = fmt::format("it costs {:.3g} at {}, {:.3g} at {}, but {:.3g} at {}", reach.within,
+                            reach.last_within, reach.beyond, reach.first_beyond, curve[i].least,
+                            curve[i].x);
   }
   if (reach.clear && sharp) {
     const double top = highest_up_to(curve, 2 * reach.first_beyond);
     if (reach.beyond - reach.within < 0.4 * (top - reach.within)) {
       reach.clear = false;
-      reach.why = fmt::format("the cost rises slowly, from {:.3g} at {} over {:.3g} at {} to {:.3g}", reach.within,
-                              reach.last_within, reach.beyond, reach.first_beyond, top);
+      reach.why =
+          fmt::format("the cost rises slowly, from {:.3g} at {} over {:.3g} at {} to {:.3g}",
+                      reach.within, reach.last_within, reach.beyond, reach.first_beyond, top);
     }
   }
   reach.curve = std::move(curve);
   return reach;
 }
 
-Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question, double seconds, double from,
-                           double to) {
+Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question, double seconds,
+                           double from, double to) {
   const auto began = std::chrono::steady_clock::now();
   const auto spent = [began] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -161,7 +165,8 @@ Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question
     if (reach.first_beyond == 0 || reach.first_beyond - reach.last_within <= grain) break;
     const uint64_t middle = (reach.last_within + reach.first_beyond) / 2 / grain * grain;
     const uint64_t at = std::max(middle, reach.last_within + grain);
-    SKIDPROOF_CHECK(looks.at({reach.last_within, at, reach.first_beyond}, seconds / 24, from + 2 * step, from + 3 * step));
+    SKIDPROOF_CHECK(looks.at({reach.last_within, at, reach.first_beyond}, seconds / 24,
+                             from + 2 * step, from + 3 * step));
     reach = judge_reach(looks.curve(), question.least_rise, question.sharp);
   }
   if (reach.first_beyond == 0 || bench.cancelled()) return reach;
@@ -169,7 +174,8 @@ Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question
   for (int again = 0; again < 8 && !bench.cancelled(); ++again) {
     if (again != 0 && (reach.clear || spent() > seconds)) break;
     std::vector<uint64_t> sizes = {reach.last_within, reach.first_beyond};
-    if (reach.odd != 0 && reach.odd != reach.last_within && reach.odd != reach.first_beyond) sizes.push_back(reach.odd);
+    if (reach.odd != 0 && reach.odd != reach.last_within && reach.odd != reach.first_beyond)
+      sizes.push_back(reach.odd);
     SKIDPROOF_CHECK(looks.at(sizes, seconds / 8, from + 3 * step, to));
     reach = judge_reach(looks.curve(), question.least_rise, question.sharp);
     if (reach.first_beyond == 0) break;
@@ -181,8 +187,9 @@ Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question
   return reach;
 }
 
-void emit_reach(const Workbench& bench, const Reach& reach, const std::string& curve, const std::string& size_key,
-                const MeasurementParameters& parameters, const std::string& shape, const std::string& unit) {
+void emit_reach(const Workbench& bench, const Reach& reach, const std::string& curve,
+                const std::string& size_key, const MeasurementParameters& parameters,
+                const std::string& shape, const std::string& unit) {
   for (const CurvePoint& point : reach.curve) {
     Measurement row;
     row.name = curve;

@@ -42,8 +42,8 @@ struct Reach {
   std::vector<CurvePoint> curve;  // of all sizes that were looked at, by size
   bool clear = false;             // or `why` says what was missing
   std::string why;
-  uint64_t last_within = 0;   // the largest size that costs what small ones do
-  uint64_t first_beyond = 0;  // the smallest that costs more
+  uint64_t last_within = 0;       // the largest size that costs what small ones do
+  uint64_t first_beyond = 0;      // the smallest that costs more
   double within = 0, beyond = 0;  // what they cost
   uint64_t odd = 0;               // where not clear: the size that stands in the way, if one does
 };
@@ -52,7 +52,8 @@ struct Reach {
 // last size on the plateau and the first above it until they are `grain` apart. Clear where, both ends sampled again
 // together, no size up to the last within costs more than half the least rise above the plateau, and none from the first
 // beyond less.
-Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question, double seconds, double from = 0, double to = 1);
+Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question, double seconds,
+                           double from = 0, double to = 1);
 
 // The same judgement over a curve that is there already. No size is added.
 Reach judge_reach(std::vector<CurvePoint> curve, double least_rise, bool sharp = false);
@@ -60,8 +61,9 @@ Reach judge_reach(std::vector<CurvePoint> curve, double least_rise, bool sharp =
 // The rows of a question: each point of the curve as `curve` (cycles; parameters and `size_key`), and the answer as
 // "shape.<shape>" (statistic "inferred"; low and high: last within and first beyond), or, where it is not clear, why there
 // is none.
-void emit_reach(const Workbench& bench, const Reach& reach, const std::string& curve, const std::string& size_key,
-                const MeasurementParameters& parameters, const std::string& shape, const std::string& unit);
+void emit_reach(const Workbench& bench, const Reach& reach, const std::string& curve,
+                const std::string& size_key, const MeasurementParameters& parameters,
+                const std::string& shape, const std::string& unit);
 
 }  // namespace skidproof
 

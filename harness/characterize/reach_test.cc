@@ -12,7 +12,8 @@
 namespace skidproof {
 namespace {
 
-std::vector<CurvePoint> curve_of(const std::vector<std::pair<uint64_t, double>>& values, double spread = 0.1) {
+std::vector<CurvePoint> curve_of(const std::vector<std::pair<uint64_t, double>>& values,
+                                 double spread = 0.1) {
   std::vector<CurvePoint> curve;
   for (const auto& [x, y] : values) curve.push_back({x, y, y - spread, y + spread, y, 9});
   return curve;
@@ -35,7 +36,8 @@ TEST(JudgeReach, AFlatCurveHasNone) {
 }
 
 TEST(JudgeReach, AnOutlierIsNoStep) {
-  const Reach reach = judge_reach(curve_of({{1, 5}, {2, 5}, {3, 30}, {4, 5}, {5, 5}, {6, 11}, {7, 11}}), 2);
+  const Reach reach =
+      judge_reach(curve_of({{1, 5}, {2, 5}, {3, 30}, {4, 5}, {5, 5}, {6, 11}, {7, 11}}), 2);
   EXPECT_EQ(reach.last_within, 5u) << "the outlier is not where it ends …";
   EXPECT_FALSE(reach.clear) << "… and leaves nothing clear";
 }
@@ -45,7 +47,8 @@ TEST(JudgeReach, ASlopeIsNotClear) {
 }
 
 TEST(JudgeReach, ASlowRiseIsNoSharpEnd) {
-  const auto slow = curve_of({{8, 5}, {16, 5}, {17, 7}, {20, 9}, {24, 14}, {32, 25}, {40, 25}, {100, 40}});
+  const auto slow =
+      curve_of({{8, 5}, {16, 5}, {17, 7}, {20, 9}, {24, 14}, {32, 25}, {40, 25}, {100, 40}});
   EXPECT_TRUE(judge_reach(slow, 1).clear);
   EXPECT_FALSE(judge_reach(slow, 1, true).clear);
   const auto fast = curve_of({{8, 5}, {16, 5}, {17, 13}, {20, 25}, {40, 25}, {100, 80}});
@@ -134,7 +137,8 @@ TEST_F(FindReach, WhatDoesNotEndIsNotClear) {
 TEST_F(FindReach, RowsOfBothEnds) {
   const auto reach = find(17, 100);
   ASSERT_TRUE(reach) << reach.error().text();
-  emit_reach(*bench_, *reach, "branch.something", "jumps", {{"spacing", uint64_t{64}}}, "something", "entries");
+  emit_reach(*bench_, *reach, "branch.something", "jumps", {{"spacing", uint64_t{64}}}, "something",
+             "entries");
   const Measurement& shape = out_.measurements.back();
   EXPECT_EQ(shape.name, "shape.something");
   EXPECT_EQ(shape.value, 17);

@@ -53,7 +53,8 @@ Expected<void> characterize_strides(Workbench& bench) {
       huge = huge && memory.huge_pages;
       auto walk = std::make_shared<Walk>(Walk{.stride = stride, .order = order});
       walk->chase = SKIDPROOF_TRY(bench.prepare(
-          "pointer_chase", fmt::format("bytes={},granularity={},order={},unroll=16", bytes, stride, order), memory));
+          "pointer_chase",
+          fmt::format("bytes={},granularity={},order={},unroll=16", bytes, stride, order), memory));
       walk->iterations = SKIDPROOF_TRY(
           bench.iterations_for(kStrideRunNs, [&](uint64_t n) { return go_on(bench, *walk, n); }));
       Point point;
@@ -73,7 +74,10 @@ Expected<void> characterize_strides(Workbench& bench) {
   for (const Point& point : points) {
     const Walk& walk = *walks[point.tag];
     emit_point(bench, point, "memory.stride_latency",
-               {{"bytes", bytes}, {"stride", walk.stride}, {"order", walk.order}, {"page", huge ? "2MiB" : "4KiB"}});
+               {{"bytes", bytes},
+                {"stride", walk.stride},
+                {"order", walk.order},
+                {"page", huge ? "2MiB" : "4KiB"}});
   }
   return {};
 }

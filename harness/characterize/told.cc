@@ -15,7 +15,8 @@ std::optional<ToldCache> deterministic(const Machine& machine, uint32_t leaf, un
     const uint32_t type = r.eax & 31;  // 0: no more; 1 data, 2 instructions, 3 unified
     if (type == 0) break;
     if (type == 2 || (r.eax >> 5 & 7) != level) continue;
-    const uint64_t line = (r.ebx & 0xFFF) + 1, partitions = (r.ebx >> 12 & 0x3FF) + 1, ways = (r.ebx >> 22) + 1;
+    const uint64_t line = (r.ebx & 0xFFF) + 1, partitions = (r.ebx >> 12 & 0x3FF) + 1,
+                   ways = (r.ebx >> 22) + 1;
     return ToldCache{.bytes = ways * partitions * line * (uint64_t{r.ecx} + 1),
                      .ways = ways,
                      .line = line,
@@ -32,7 +33,8 @@ std::optional<ToldTlb> intel_tlb(const Machine& machine, unsigned level) {
     const auto r = machine.cpuid(0x18, sub);
     const uint32_t type = r.edx & 31;  // 1 data, 3 unified, 4 loads only, 5 stores only
     const bool small_pages = (r.ebx & 1) != 0;
-    if ((type != 1 && type != 3 && type != 4) || (r.edx >> 5 & 7) != level || !small_pages) continue;
+    if ((type != 1 && type != 3 && type != 4) || (r.edx >> 5 & 7) != level || !small_pages)
+      continue;
     const uint64_t entries = uint64_t{r.ebx >> 16} * r.ecx;
     if (entries != 0) found = ToldTlb{std::max(entries, found ? found->entries : 0), "CPUID.18H"};
   }
@@ -45,7 +47,8 @@ std::optional<ToldCache> told_cache(const Machine& machine, unsigned level) {
   if (machine.cpuid(0, 0).eax >= 4) {
     if (auto cache = deterministic(machine, 4, level)) return cache;
   }
-  if (machine.cpuid(0x80000000, 0).eax >= 0x8000001D) return deterministic(machine, 0x8000001D, level);
+  if (machine.cpuid(0x80000000, 0).eax >= 0x8000001D)
+    return deterministic(machine, 0x8000001D, level);
   return std::nullopt;
 }
 

@@ -126,7 +126,8 @@ Expected<RunLog> Workbench::run(const Workpiece& piece, uint64_t iterations) con
 
 Expected<double> Workbench::measure_ratio() const {
   Least least;
-  for (int i = 0; i < kChainTries; ++i) least.add(SKIDPROOF_TRY(run(clock_->chain, kChainIterations)));
+  for (int i = 0; i < kChainTries; ++i)
+    least.add(SKIDPROOF_TRY(run(clock_->chain, kChainIterations)));
   clock_->ratio = static_cast<double>(kChainLength * kChainIterations) / least.ticks();
   clock_->read = std::chrono::steady_clock::now();
   return clock_->ratio;
@@ -143,7 +144,8 @@ Expected<Sample> Workbench::sample(unsigned tries, const Once& once) const {
   double before = SKIDPROOF_TRY(core_cycles_per_tick());
   for (int retry = 1;; ++retry) {
     Least now;
-    for (unsigned i = 0; i < 3 * tries && now.quiet_calls < tries; ++i) now.add(SKIDPROOF_TRY(once()));
+    for (unsigned i = 0; i < 3 * tries && now.quiet_calls < tries; ++i)
+      now.add(SKIDPROOF_TRY(once()));
     now.noise = now.noise + least.noise;
     least = now;
     const double after = SKIDPROOF_TRY(measure_ratio());
@@ -155,12 +157,13 @@ Expected<Sample> Workbench::sample(unsigned tries, const Once& once) const {
   }
 }
 
-Expected<Sample> Workbench::sample(unsigned tries, const Workpiece& piece, uint64_t iterations) const {
+Expected<Sample> Workbench::sample(unsigned tries, const Workpiece& piece,
+                                   uint64_t iterations) const {
   return sample(tries, [&] { return run(piece, iterations); });
 }
 
 Expected<std::pair<Sample, Sample>> Workbench::sample_both(unsigned tries, const Once& first,
-                                                          const Once& second) const {
+                                                           const Once& second) const {
   Noise earlier;
   double before = SKIDPROOF_TRY(core_cycles_per_tick());
   for (int retry = 1;; ++retry) {
@@ -193,7 +196,8 @@ void Workbench::unclear(std::string name, std::string reason) const {
 void Workbench::problem(Error error) const { out_->problems.push_back(std::move(error)); }
 
 void Workbench::progress(double fraction, std::string_view what) const {
-  if (options_->progress) options_->progress(from_ + (to_ - from_) * std::clamp(fraction, 0.0, 1.0), what);
+  if (options_->progress)
+    options_->progress(from_ + (to_ - from_) * std::clamp(fraction, 0.0, 1.0), what);
 }
 
 void Workbench::begin_part(double from, double to, double seconds) {

@@ -48,7 +48,7 @@ class Workbench {
   const CharacterizeOptions& options() const { return *options_; }
   double tsc_hz() const { return tsc_hz_; }
   bool cancelled() const;
-  double seconds_left() const;    // of the part's budget; negative when overspent
+  double seconds_left() const;  // of the part's budget; negative when overspent
   double seconds_of_part() const { return budget_; }
   Effort effort() const { return options_->effort; }
 
@@ -69,7 +69,8 @@ class Workbench {
   Expected<Sample> sample(unsigned tries, const Once& once) const;
   Expected<Sample> sample(unsigned tries, const Workpiece& piece, uint64_t iterations) const;
   // Two that are to be compared, their calls by turns: either under the other's circumstances.
-  Expected<std::pair<Sample, Sample>> sample_both(unsigned tries, const Once& first, const Once& second) const;
+  Expected<std::pair<Sample, Sample>> sample_both(unsigned tries, const Once& first,
+                                                  const Once& second) const;
   // Core cycles in a tick now: a chain of dependent ADDs, one cycle each. ADD reg,imm would be wrong: some cores do it at
   // rename. Not measured again within half a millisecond.
   Expected<double> core_cycles_per_tick() const;

@@ -98,8 +98,10 @@ Expected<std::vector<uint64_t>> bytes_of(const std::vector<std::string>& sizes) 
     const auto [rest, error] = std::from_chars(size.data(), end, number);
     const std::string_view suffix(rest, static_cast<size_t>(end - rest));
     const unsigned shift = suffix == "K" ? 10 : suffix == "M" ? 20 : suffix == "G" ? 30 : 0;
-    if (error != std::errc{} || (shift == 0 && !suffix.empty()) || number == 0 || number > UINT64_MAX >> shift) {
-      return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' is no size", size), "say bytes, or 48K, 4M, 1G");
+    if (error != std::errc{} || (shift == 0 && !suffix.empty()) || number == 0 ||
+        number > UINT64_MAX >> shift) {
+      return fail(ErrorCode::kInvalidArgument, fmt::format("'{}' is no size", size),
+                  "say bytes, or 48K, 4M, 1G");
     }
     bytes.push_back(number << shift);
   }
@@ -112,7 +114,9 @@ int measure(const CharacterizeCommand& options, NativeMachine& machine, ResultFi
   std::optional<Error> write_error;
   Progress progress("characterize");
   CharacterizeOptions what;
-  what.effort = options.quick ? Effort::kQuick : options.thorough ? Effort::kThorough : Effort::kDefault;
+  what.effort = options.quick      ? Effort::kQuick
+                : options.thorough ? Effort::kThorough
+                                   : Effort::kDefault;
   what.parts = options.only;
   what.latency_bytes = what.bandwidth_bytes = *bytes_of(options.sizes);
   what.seed = options.seed;
@@ -130,7 +134,8 @@ int measure(const CharacterizeCommand& options, NativeMachine& machine, ResultFi
   };
   what.on_unclear = [&](const Unclear& unclear) {
     if (write_error) return;
-    results::UnmeasuredRow row{.machine = machine.identity().name, .name = unclear.name, .reason = unclear.reason};
+    results::UnmeasuredRow row{
+        .machine = machine.identity().name, .name = unclear.name, .reason = unclear.reason};
     if (machine.identity().microarch != nullptr) row.microarch = machine.identity().microarch->name;
     if (auto written = files.write(row); !written) {
       write_error = written.error();
@@ -150,10 +155,11 @@ int measure(const CharacterizeCommand& options, NativeMachine& machine, ResultFi
   for (const Error& problem : result->problems) complain(0, problem);
   if (write_error) complain(end.exit, *write_error);
   text.line();
-  text.line(fmt::format("{} in {}{}{}", count_of(result->measurements.size(), "measurement"),
-                        duration_text(files.seconds()),
-                        options.verbose || result->measurements.empty() ? "" : "; all of them: --verbose",
-                        end.exit == kExitHeld ? "" : "; " + end.reason));
+  text.line(
+      fmt::format("{} in {}{}{}", count_of(result->measurements.size(), "measurement"),
+                  duration_text(files.seconds()),
+                  options.verbose || result->measurements.empty() ? "" : "; all of them: --verbose",
+                  end.exit == kExitHeld ? "" : "; " + end.reason));
   return end.exit;
 }
 
@@ -191,7 +197,8 @@ int characterize_verb(const CharacterizeCommand& options, const Invocation& invo
     return complain(kExitUsage, fmt::format("there is no part '{}'", part),
                     near_or_all(part, parts));
   }
-  if (const auto sizes = bytes_of(options.sizes); !sizes) return complain(kExitUsage, sizes.error());
+  if (const auto sizes = bytes_of(options.sizes); !sizes)
+    return complain(kExitUsage, sizes.error());
   auto machine = NativeMachine::create({.cpu = options.cpu});
   if (!machine) return complain(machine.error());
   const Identity& who = (*machine)->identity();
@@ -219,7 +226,8 @@ void add_characterize(Command program, Invocation& invocation) {
       "  skidproof characterize --quick\n"
       "  skidproof characterize --only latency --cpu 3 --json latency.jsonl\n"
       "  skidproof characterize --compare lab7/measurements.jsonl lab8/measurements.jsonl");
-  verb.flag("--quick", options->quick, "fewer sizes and wider intervals: under 10 s instead of a minute");
+  verb.flag("--quick", options->quick,
+            "fewer sizes and wider intervals: under 10 s instead of a minute");
   verb.flag("--thorough", options->thorough, "narrower intervals: some minutes");
   verb.flag("--verbose", options->verbose, "tables of all measurements instead of the sheet");
   verb.option("--cpu", options->cpu,
@@ -230,10 +238,12 @@ void add_characterize(Command program, Invocation& invocation) {
       .named("PART")
       .many();
   verb.option("--size", options->sizes,
-              "working set of latency (a multiple of 64) and bandwidth (a power of two), such as 48K; may be given again")
+              "working set of latency (a multiple of 64) and bandwidth (a power of two), such as "
+              "48K; may be given again")
       .named("BYTES")
       .many();
-  verb.option("--repetitions", options->repetitions, "samples behind each median (default: until its interval is narrow)")
+  verb.option("--repetitions", options->repetitions,
+              "samples behind each median (default: until its interval is narrow)")
       .named("N")
       .within(1u, 1000u);
   verb.option("--seed", options->seed, "of the random cycles and branch directions")

@@ -147,7 +147,8 @@ std::string label_of(const std::string& name) {
   return name.substr(std::string_view("shape.").size());
 }
 size_t rank_of(const std::string& name) {
-  const auto* found = std::find_if(kShapes.begin(), kShapes.end(), [&](const Label& l) { return l.name == name; });
+  const auto* found =
+      std::find_if(kShapes.begin(), kShapes.end(), [&](const Label& l) { return l.name == name; });
   return static_cast<size_t>(found - kShapes.begin());
 }
 
@@ -167,12 +168,14 @@ void print_shape(const Text& text, const Characterization& all) {
     for (const char* key : {"told", "published"}) {
       if (parameter(m, key) == nullptr) continue;
       const std::string source = parameter_text(m, "source");
-      beside = amount(static_cast<double>(number_of(m, key)), m.unit) + (source.empty() ? "" : ", says " + source);
+      beside = amount(static_cast<double>(number_of(m, key)), m.unit) +
+               (source.empty() ? "" : ", says " + source);
     }
     std::string value = amount(m.value, m.unit);
     // Further parameters tell several of one name apart.
     for (const auto& [key, v] : m.parameters) {
-      if (key != "told" && key != "published" && key != "source") value += fmt::format("  ({} {})", key, text_of(key, v));
+      if (key != "told" && key != "published" && key != "source")
+        value += fmt::format("  ({} {})", key, text_of(key, v));
     }
     lines.push_back({m.name, value, beside});
   }
@@ -185,7 +188,8 @@ void print_shape(const Text& text, const Characterization& all) {
   Table table;
   for (const Line& line : lines) {
     // What is long stands in the rows.
-    const std::string beside = width_of(line.beside) <= 60 ? line.beside : line.beside.substr(0, 57) + "…";
+    const std::string beside =
+        width_of(line.beside) <= 60 ? line.beside : line.beside.substr(0, 57) + "…";
     const bool clear = line.value != "not clear";
     table.row({label_of(line.name), clear ? line.value : text.paint(Paint::kYellow, line.value),
                text.paint(Paint::kDim, beside)});
@@ -200,10 +204,12 @@ std::vector<uint64_t> levels_of(const Characterization& all, const std::string& 
     if (m.name == name) measured.insert(number_of(m, "bytes"));
   }
   std::vector<uint64_t> shown;
-  for (uint64_t wanted : {uint64_t{16} << 10, uint64_t{256} << 10, uint64_t{4} << 20, uint64_t{64} << 20}) {
+  for (uint64_t wanted :
+       {uint64_t{16} << 10, uint64_t{256} << 10, uint64_t{4} << 20, uint64_t{64} << 20}) {
     if (measured.contains(wanted)) shown.push_back(wanted);
   }
-  if (!measured.empty() && (shown.empty() || *measured.rbegin() > shown.back())) shown.push_back(*measured.rbegin());
+  if (!measured.empty() && (shown.empty() || *measured.rbegin() > shown.back()))
+    shown.push_back(*measured.rbegin());
   return shown;
 }
 
@@ -240,16 +246,20 @@ void print_bandwidth(const Text& text, const Characterization& all) {
   text.line();
   text.line(text.paint(Paint::kBold, "Bandwidth of one CPU, the best kind of each"));
   Table table({false, true, false, true, false, true, false});
-  table.row({text.paint(Paint::kDim, "working set"), text.paint(Paint::kDim, "load"), "", text.paint(Paint::kDim, "store"), "",
-             text.paint(Paint::kDim, "copy"), ""});
+  table.row({text.paint(Paint::kDim, "working set"), text.paint(Paint::kDim, "load"), "",
+             text.paint(Paint::kDim, "store"), "", text.paint(Paint::kDim, "copy"), ""});
   for (uint64_t bytes : sizes) {
     std::vector<std::string> line = {bytes_text(bytes)};
     for (const char* name : {"load.bandwidth", "store.bandwidth", "copy.bandwidth"}) {
       const Measurement* best = nullptr;
       for (const Measurement& m : all.measurements) {
-        if (m.name == name && number_of(m, "bytes") == bytes && (best == nullptr || m.value > best->value)) best = &m;
+        if (m.name == name && number_of(m, "bytes") == bytes &&
+            (best == nullptr || m.value > best->value))
+          best = &m;
       }
-      line.push_back(best == nullptr ? "" : fmt::format("{:.{}f} GB/s", best->value, best->value < 100 ? 1 : 0));
+      line.push_back(best == nullptr
+                         ? ""
+                         : fmt::format("{:.{}f} GB/s", best->value, best->value < 100 ? 1 : 0));
       line.push_back(best == nullptr ? "" : text.paint(Paint::kDim, parameter_text(*best, "kind")));
     }
     table.row(std::move(line));
@@ -265,7 +275,8 @@ void print_fusion(const Text& text, const Characterization& all) {
   }
   if (verdicts.empty()) return;
   std::vector<std::string> words;
-  for (const auto& [verdict, count] : verdicts) words.push_back(fmt::format("{} {}", count, verdict));
+  for (const auto& [verdict, count] : verdicts)
+    words.push_back(fmt::format("{} {}", count, verdict));
   text.line(fmt::format("  macro-fusion of pairs: {}", joined(words)));
 }
 
@@ -273,7 +284,8 @@ void print_single_figures(const Text& text, const Characterization& all) {
   bool headed = false;
   Table table;
   for (const Measurement& m : all.measurements) {
-    const bool single = m.name.starts_with("clock.") || (m.name == "branch.mispredict_penalty" && m.unit == "cycles");
+    const bool single = m.name.starts_with("clock.") ||
+                        (m.name == "branch.mispredict_penalty" && m.unit == "cycles");
     if (!single) continue;
     if (!headed) {
       text.line();
@@ -299,10 +311,11 @@ void print_noise(const Text& text, const std::vector<Measurement>& measurements)
   Noise sum;
   for (const Measurement& measured : measurements) sum = sum + measured.noise;
   text.line();
-  text.line(
-      fmt::format("Noise: {} of disturbed runs thrown away ({}, {}), {:.2f} s stolen by the hypervisor", sum.repeats,
-                  count_of(sum.interrupted, "with an interrupt", "with interrupts"),
-                  count_of(sum.involuntary_switches, "involuntary switch", "involuntary switches"), sum.steal_s));
+  text.line(fmt::format(
+      "Noise: {} of disturbed runs thrown away ({}, {}), {:.2f} s stolen by the hypervisor",
+      sum.repeats, count_of(sum.interrupted, "with an interrupt", "with interrupts"),
+      count_of(sum.involuntary_switches, "involuntary switch", "involuntary switches"),
+      sum.steal_s));
 }
 
 }  // namespace skidproof::cli

@@ -58,8 +58,8 @@ Noise operator+(const Noise& a, const Noise& b) {
 
 bool quiet(const Noise& noise) {
   return noise.involuntary_switches == 0 && noise.migrations == 0 && noise.smi == 0 &&
-         noise.steal_s == 0 && noise.interrupted == 0 && noise.machine_checks == 0 && noise.foreign_nmis == 0 &&
-         noise.slices == 0;
+         noise.steal_s == 0 && noise.interrupted == 0 && noise.machine_checks == 0 &&
+         noise.foreign_nmis == 0 && noise.slices == 0;
 }
 
 NoiseMeter::NoiseMeter() : stat_(open("/proc/stat", O_RDONLY | O_CLOEXEC)) {}

@@ -30,10 +30,9 @@ struct Parts {
 };
 
 bool needs_avx(const std::vector<Isa>& needs) {
-  return std::any_of(needs.begin(), needs.end(),
-                     [](Isa isa) {
-                       return isa == Isa::kAvx || isa == Isa::kAvx2 || isa == Isa::kAvx512;
-                     });
+  return std::any_of(needs.begin(), needs.end(), [](Isa isa) {
+    return isa == Isa::kAvx || isa == Isa::kAvx2 || isa == Isa::kAvx512;
+  });
 }
 
 void zero_scratch(Emitter& e) {

@@ -238,7 +238,8 @@ void fields(auto&& field, MaybeConst<Pmi> auto& pmi) {
 void fields(auto&& field, MaybeConst<Noise> auto& noise) {
   auto& [involuntary_switches, migrations, smi, steal_s, interrupted, machine_checks, foreign_nmis,
          slices, repeats] = noise;
-  static_cast<void>(interrupted);  // the native machine alone counts them, and has no PMU whose tape could be kept
+  static_cast<void>(
+      interrupted);  // the native machine alone counts them, and has no PMU whose tape could be kept
   field("involuntary switches", involuntary_switches);
   field("migrations", migrations);
   field("SMIs", smi);
