@@ -258,6 +258,19 @@ std::vector<Case> all_cases() {
       {"string_fill", "elements=512,copies=1"},
   };
   out.insert(out.end(), std::begin(more), std::end(more));
+  // Every instruction of the table, in either order that it has.
+  const Kernel& table = **find_kernel("instruction_table");
+  for (const std::string& instruction : table.parameters[0].words) {
+    for (const char* order : {"chain", "independent"}) {
+      const std::string text = fmt::format("instruction={},order={},copies=17", instruction, order);
+      if (table.check(*Params::parse(table.parameters, text)))
+        out.push_back({"instruction_table", text});
+    }
+  }
+  for (const std::string& filler : (*find_kernel("miss_window"))->parameters[0].words) {
+    for (const int count : {0, 1, 70})
+      out.push_back({"miss_window", fmt::format("filler={},count={}", filler, count)});
+  }
   return out;
 }
 

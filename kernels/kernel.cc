@@ -208,6 +208,14 @@ const char* name_of(Isa isa) {
       return "BMI2";
     case Isa::kAvx512:
       return "AVX-512";
+    case Isa::kPopcnt:
+      return "POPCNT";
+    case Isa::kLzcnt:
+      return "LZCNT";
+    case Isa::kBmi1:
+      return "BMI1";
+    case Isa::kFma:
+      return "FMA";
   }
   return "?";
 }
@@ -228,6 +236,14 @@ bool host_supports(Isa isa) {
       return __builtin_cpu_supports("bmi2") != 0;
     case Isa::kAvx512:
       return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512vl") != 0;
+    case Isa::kPopcnt:
+      return __builtin_cpu_supports("popcnt") != 0;
+    case Isa::kLzcnt:
+      return __builtin_cpu_supports("lzcnt") != 0;
+    case Isa::kBmi1:
+      return __builtin_cpu_supports("bmi") != 0;
+    case Isa::kFma:
+      return __builtin_cpu_supports("fma") != 0;
   }
   return false;
 }

@@ -64,7 +64,18 @@ struct Instruction {
 };
 
 // Instruction-set extensions that a program's code may need beyond x86-64's baseline.
-enum class Isa : uint8_t { kBaseline, kSse41, kAvx, kAvx2, kBmi2, kAvx512 };
+enum class Isa : uint8_t {
+  kBaseline,
+  kSse41,
+  kAvx,
+  kAvx2,
+  kBmi2,
+  kAvx512,
+  kPopcnt,
+  kLzcnt,
+  kBmi1,
+  kFma
+};
 const char* name_of(Isa isa);
 // Whether CPUID, and the operating system's enabled state, of the CPU in front of us offer it.
 bool host_supports(Isa isa);

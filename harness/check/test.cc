@@ -59,6 +59,14 @@ bool reports(const Machine& machine, Isa isa) {
       return (seven.ebx >> 8 & 1) != 0;
     case Isa::kAvx512:
       return os_saves_ymm && (seven.ebx >> 16 & 1) != 0 && (seven.ebx >> 31 & 1) != 0;
+    case Isa::kPopcnt:
+      return (one.ecx >> 23 & 1) != 0;
+    case Isa::kLzcnt:
+      return (machine.cpuid(0x8000'0001, 0).ecx >> 5 & 1) != 0;
+    case Isa::kBmi1:
+      return (seven.ebx >> 3 & 1) != 0;
+    case Isa::kFma:
+      return os_saves_ymm && (one.ecx >> 12 & 1) != 0;
   }
   return false;
 }

@@ -31,7 +31,7 @@ struct Parts {
 
 bool needs_avx(const std::vector<Isa>& needs) {
   return std::any_of(needs.begin(), needs.end(), [](Isa isa) {
-    return isa == Isa::kAvx || isa == Isa::kAvx2 || isa == Isa::kAvx512;
+    return isa == Isa::kAvx || isa == Isa::kAvx2 || isa == Isa::kFma || isa == Isa::kAvx512;
   });
 }
 

@@ -1,4 +1,6 @@
 // Handlers of the SSE and AVX instructions: moves, non-temporal stores, integer and scalar double.
+#include <immintrin.h>
+
 #include <cstring>
 
 #include "pebs/engines/operation.h"
@@ -103,7 +105,17 @@ void zero_upper(State& s, const Operation* op, uint64_t clock, uint64_t remainin
 
 // ---- Computation. first op second; of a scalar, only the low element, the rest comes from `first`.
 
-enum class Compute : uint8_t { kXor, kOr, kAnd, kAddQuads, kAddDoubles, kSubQuads, kSubDoubles };
+enum class Compute : uint8_t {
+  kXor,
+  kOr,
+  kAnd,
+  kAddQuads,
+  kAddDoubles,
+  kSubQuads,
+  kSubDoubles,
+  kMultiplyEvenDoubles,
+  kMultiplyDoubles,
+};
 
 constexpr uint64_t add_halves(uint64_t a, uint64_t b) {
   uint64_t low = static_cast<uint32_t>(a + b);
@@ -112,6 +124,11 @@ constexpr uint64_t add_halves(uint64_t a, uint64_t b) {
 constexpr uint64_t subtract_halves(uint64_t a, uint64_t b) {
   uint64_t low = static_cast<uint32_t>(a - b);
   return low | ((a >> 32) - (b >> 32)) << 32;
+}
+
+constexpr uint64_t multiply_halves(uint64_t a, uint64_t b) {
+  uint64_t low = static_cast<uint32_t>(a * b);
+  return low | ((a >> 32) * (b >> 32)) << 32;
 }
 
 template <Compute kKind, class T>
@@ -127,6 +144,9 @@ struct Packed {
       if constexpr (kKind == Compute::kSubQuads) x -= b.part[n];
       if constexpr (kKind == Compute::kAddDoubles) x = add_halves(x, b.part[n]);
       if constexpr (kKind == Compute::kSubDoubles) x = subtract_halves(x, b.part[n]);
+      if constexpr (kKind == Compute::kMultiplyEvenDoubles)
+        x = (x & UINT32_MAX) * (b.part[n] & UINT32_MAX);
+      if constexpr (kKind == Compute::kMultiplyDoubles) x = multiply_halves(x, b.part[n]);
     }
     return a;
   }
@@ -152,6 +172,41 @@ struct ScalarDouble {
   }
   static constexpr bool kAligned = false;
 };
+
+// Four floats, or eight as twice four: elements know nothing of one another.
+template <Scalar kKind, class T>
+struct PackedSingle {
+  using Source = T;
+  static T apply(T a, const T& b) {
+    for (unsigned n = 0; n < sizeof(T); n += 16) {
+      __m128 x, y;
+      std::memcpy(&x, reinterpret_cast<const std::byte*>(&a) + n, sizeof(x));
+      std::memcpy(&y, reinterpret_cast<const std::byte*>(&b) + n, sizeof(y));
+      if constexpr (kKind == Scalar::kAdd) asm("addps %1, %0" : "+x"(x) : "x"(y));
+      if constexpr (kKind == Scalar::kMultiply) asm("mulps %1, %0" : "+x"(x) : "x"(y));
+      if constexpr (kKind == Scalar::kDivide) asm("divps %1, %0" : "+x"(x) : "x"(y));
+      if constexpr (kKind == Scalar::kRoot) asm("sqrtps %1, %0" : "+x"(x) : "x"(y));
+      std::memcpy(reinterpret_cast<std::byte*>(&a) + n, &x, sizeof(x));
+    }
+    return a;
+  }
+  static constexpr bool kAligned = true;
+};
+
+// PSHUFD between registers: each of four fields of the immediate chooses a double-word, in either half alike. [SDM vol. 2,
+// "PSHUFD"]
+template <class T, Upper kUpper>
+void shuffle_doubles(State& s, const Operation* op, uint64_t clock, uint64_t remaining) {
+  const T from = s.read<T>(op->source);
+  T to{};
+  for (unsigned n = 0; n < sizeof(T) / 4; ++n) {
+    const unsigned chosen = (n & ~3u) + (op->immediate >> (2 * (n & 3)) & 3);
+    const uint64_t value = from.part[chosen / 2] >> (32 * (chosen & 1)) & UINT32_MAX;
+    to.part[n / 2] |= value << (32 * (n & 1));
+  }
+  write_vector<kUpper>(s, op->destination, to);
+  SKIDPROOF_NEXT(s, op, clock, remaining);
+}
 
 // `source` is the first source, `base` the second where it is a register.
 template <class Sem, class T, Upper kUpper>
@@ -201,6 +256,28 @@ Handler packed(const model::Decoded& d, bool modelled) {
   using Sem = Packed<kKind, Bytes<16>>;
   return is_vex(d) ? computation_of<Sem, Bytes<16>, Upper::kClear>(d, modelled)
                    : computation_of<Sem, Bytes<16>, Upper::kKeep>(d, modelled);
+}
+
+template <Scalar kKind>
+Handler packed_single(const model::Decoded& d, bool modelled) {
+  if (d.operands[0].size == 256) {
+    return computation_of<PackedSingle<kKind, Bytes<32>>, Bytes<32>, Upper::kClear>(d, modelled);
+  }
+  using Sem = PackedSingle<kKind, Bytes<16>>;
+  return is_vex(d) ? computation_of<Sem, Bytes<16>, Upper::kClear>(d, modelled)
+                   : computation_of<Sem, Bytes<16>, Upper::kKeep>(d, modelled);
+}
+
+bool shuffles_doubles(const model::Decoded& d) {
+  return d.instruction.mnemonic == ZYDIS_MNEMONIC_PSHUFD ||
+         d.instruction.mnemonic == ZYDIS_MNEMONIC_VPSHUFD;
+}
+
+Handler shuffle(const model::Decoded& d) {
+  if (d.facts.explicit_load) return nullptr;
+  if (d.operands[0].size == 256) return shuffle_doubles<Bytes<32>, Upper::kClear>;
+  return is_vex(d) ? shuffle_doubles<Bytes<16>, Upper::kClear>
+                   : shuffle_doubles<Bytes<16>, Upper::kKeep>;
 }
 
 template <Scalar kKind>
@@ -353,6 +430,27 @@ Handler select_vector(const model::Decoded& d, const Selection& selection) {
     case ZYDIS_MNEMONIC_PSUBD:
     case ZYDIS_MNEMONIC_VPSUBD:
       return packed<Compute::kSubDoubles>(d, modelled);
+    case ZYDIS_MNEMONIC_PMULUDQ:
+    case ZYDIS_MNEMONIC_VPMULUDQ:
+      return packed<Compute::kMultiplyEvenDoubles>(d, modelled);
+    case ZYDIS_MNEMONIC_PMULLD:
+    case ZYDIS_MNEMONIC_VPMULLD:
+      return packed<Compute::kMultiplyDoubles>(d, modelled);
+    case ZYDIS_MNEMONIC_ADDPS:
+    case ZYDIS_MNEMONIC_VADDPS:
+      return packed_single<Scalar::kAdd>(d, modelled);
+    case ZYDIS_MNEMONIC_MULPS:
+    case ZYDIS_MNEMONIC_VMULPS:
+      return packed_single<Scalar::kMultiply>(d, modelled);
+    case ZYDIS_MNEMONIC_DIVPS:
+    case ZYDIS_MNEMONIC_VDIVPS:
+      return packed_single<Scalar::kDivide>(d, modelled);
+    case ZYDIS_MNEMONIC_SQRTPS:
+    case ZYDIS_MNEMONIC_VSQRTPS:
+      return packed_single<Scalar::kRoot>(d, modelled);
+    case ZYDIS_MNEMONIC_PSHUFD:
+    case ZYDIS_MNEMONIC_VPSHUFD:
+      return shuffle(d);
     case ZYDIS_MNEMONIC_ADDSD:
     case ZYDIS_MNEMONIC_VADDSD:
       return scalar<Scalar::kAdd>(d, modelled);
@@ -377,7 +475,8 @@ void arrange_vector(const model::Decoded& d, Operation& op) {
   const auto& o = d.operands;
   if (d.instruction.operand_count_visible == 0) return;
   if (o[0].type == ZYDIS_OPERAND_TYPE_REGISTER) op.destination = offset_of(o[0].reg.value);
-  if (select_vector_move(d, true) != nullptr) {
+  if (shuffles_doubles(d)) op.immediate = o[2].imm.value.u;
+  if (select_vector_move(d, true) != nullptr || shuffles_doubles(d)) {
     if (o[1].type == ZYDIS_OPERAND_TYPE_REGISTER) op.source = offset_of(o[1].reg.value);
     return;
   }

@@ -82,15 +82,27 @@ Cost vector_cost(ZydisMnemonic mnemonic) {
     case ZYDIS_MNEMONIC_VADDSD:
     case ZYDIS_MNEMONIC_SUBSD:
     case ZYDIS_MNEMONIC_VSUBSD:
+    case ZYDIS_MNEMONIC_ADDPS:
+    case ZYDIS_MNEMONIC_VADDPS:
       return {3};
     case ZYDIS_MNEMONIC_MULSD:
     case ZYDIS_MNEMONIC_VMULSD:
+    case ZYDIS_MNEMONIC_MULPS:
+    case ZYDIS_MNEMONIC_VMULPS:
+    case ZYDIS_MNEMONIC_PMULUDQ:
+    case ZYDIS_MNEMONIC_VPMULUDQ:
+    case ZYDIS_MNEMONIC_PMULLD:
+    case ZYDIS_MNEMONIC_VPMULLD:
       return {5};
     case ZYDIS_MNEMONIC_DIVSD:
     case ZYDIS_MNEMONIC_VDIVSD:
+    case ZYDIS_MNEMONIC_DIVPS:
+    case ZYDIS_MNEMONIC_VDIVPS:
       return {22, 1, 20};
     case ZYDIS_MNEMONIC_SQRTSD:
     case ZYDIS_MNEMONIC_VSQRTSD:
+    case ZYDIS_MNEMONIC_SQRTPS:
+    case ZYDIS_MNEMONIC_VSQRTPS:
       return {21, 1, 21};
     case ZYDIS_MNEMONIC_VZEROUPPER:
       return {1, 4};

@@ -278,7 +278,7 @@ constexpr Mode last_of(Mode) { return Mode::kReal; }
 constexpr Ring last_of(Ring) { return Ring::kUser; }
 constexpr MemoryUse last_of(MemoryUse) { return MemoryUse::kDebugStore; }
 constexpr Disturbance last_of(Disturbance) { return Disturbance::kReset; }
-constexpr Isa last_of(Isa) { return Isa::kAvx512; }
+constexpr Isa last_of(Isa) { return Isa::kFma; }
 constexpr ErrorCode last_of(ErrorCode) { return ErrorCode::kNotRecorded; }
 constexpr Call last_of(Call) { return Call::kRun; }
 

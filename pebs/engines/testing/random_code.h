@@ -549,8 +549,13 @@ class RandomCode {
       unsigned bytes = random_.chance(1, 2) ? 32 : 16;
       Operand second = from_memory ? memory(bytes) : reg(vector(bytes));
       return emit(one_of({ZYDIS_MNEMONIC_VXORPS, ZYDIS_MNEMONIC_VPXOR, ZYDIS_MNEMONIC_VPADDQ,
-                          ZYDIS_MNEMONIC_VPADDD}),
+                          ZYDIS_MNEMONIC_VPADDD, ZYDIS_MNEMONIC_VADDPS, ZYDIS_MNEMONIC_VMULPS,
+                          ZYDIS_MNEMONIC_VPMULLD}),
                   {reg(vector(bytes)), reg(vector(bytes)), second});
+    }
+    if (random_.chance(1, 10)) {
+      return emit(ZYDIS_MNEMONIC_PSHUFD, {reg(vector(16)), reg(vector(16)),
+                                          imm(static_cast<int64_t>(random_.below(256)))});
     }
     if (random_.chance(1, 2)) {
       Operand second = from_memory ? memory(8) : reg(vector(16));
@@ -560,7 +565,9 @@ class RandomCode {
     }
     Operand second = from_memory ? memory(16, 16) : reg(vector(16));
     emit(one_of({ZYDIS_MNEMONIC_PXOR, ZYDIS_MNEMONIC_POR, ZYDIS_MNEMONIC_PAND, ZYDIS_MNEMONIC_PADDQ,
-                 ZYDIS_MNEMONIC_PADDD, ZYDIS_MNEMONIC_PSUBQ, ZYDIS_MNEMONIC_PSUBD}),
+                 ZYDIS_MNEMONIC_PADDD, ZYDIS_MNEMONIC_PSUBQ, ZYDIS_MNEMONIC_PSUBD,
+                 ZYDIS_MNEMONIC_PMULUDQ, ZYDIS_MNEMONIC_ADDPS, ZYDIS_MNEMONIC_MULPS,
+                 ZYDIS_MNEMONIC_DIVPS, ZYDIS_MNEMONIC_SQRTPS}),
          {reg(vector(16)), second});
   }
 
