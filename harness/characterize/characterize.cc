@@ -20,13 +20,16 @@ struct Part {
 
 constexpr auto kParts = std::to_array<Part>({
     {"clock", characterize_clock, 0.3},
-    {"latency", characterize_latency, 12},
+    {"latency", characterize_latency, 10},
     {"strides", characterize_strides, 2},
-    {"caches", characterize_caches, 6},
+    {"caches", characterize_caches, 5},
     {"bandwidth", characterize_bandwidth, 8},
     {"forwarding", characterize_forwarding, 3},
     {"fusion", characterize_fusion, 4},
     {"misprediction", characterize_misprediction, 0.5},
+    {"instructions", characterize_instructions, 3},
+    {"windows", characterize_windows, 6},
+    {"code", characterize_code, 2},
     {"cores", characterize_cores, 6},
 });
 

@@ -29,6 +29,19 @@ Expected<void> characterize_forwarding(Workbench& bench);
 Expected<void> characterize_fusion(Workbench& bench);
 // branch.mispredict_penalty (cycles and ns)
 Expected<void> characterize_misprediction(Workbench& bench);
+// instruction.latency, instruction.throughput (cycles; instruction; `company` where another thread slowed so many of the
+// samples that none are left without); shape.move_elimination.mov, .movaps, shape.zeroing_idiom.xor, .pxor,
+// shape.immediate_at_rename.add (bool)
+Expected<void> characterize_instructions(Workbench& bench);
+// window.time (cycles for two misses; filler, size); shape.rob.size, shape.int_registers.size,
+// shape.vector_registers.size, shape.load_queue.size, shape.store_queue.size, shape.scheduler.size,
+// shape.vector_scheduler.size, shape.vector256_registers.size (entries, of registers those beyond the architectural
+// ones; filler)
+Expected<void> characterize_windows(Workbench& bench);
+// code.footprint (cycles an instruction; bytes, length of each); shape.code.reach (bytes of straight code that keep at least
+// half of the rate: the instruction cache, or a cache of decoded instructions that is larger), shape.uop_cache.reach
+// (instructions, where the rate falls in one step before that)
+Expected<void> characterize_code(Workbench& bench);
 // core.transfer (ns and cycles one way, the mean of both; from, to), scaling.load, scaling.store, scaling.copy (GB/s of all
 // together; cpus, bytes of each, kind), memory.loaded_latency (ns; bytes, page, streams of the others, delay in each of them,
 // bandwidth of all of them in GB/s)

@@ -119,7 +119,7 @@ struct Label {
   std::string_view name, text;
 };
 // In the order of the sheet; what is not here comes behind, by its name.
-constexpr std::array<Label, 19> kShapes = {{
+constexpr auto kShapes = std::to_array<Label>({
     {"shape.l1d.size", "L1 data cache"},
     {"shape.l1d.ways", "  ways"},
     {"shape.line", "  line"},
@@ -130,16 +130,24 @@ constexpr std::array<Label, 19> kShapes = {{
     {"shape.stlb.reach", "second-level TLB"},
     {"shape.rob.size", "reorder buffer"},
     {"shape.scheduler.size", "scheduler"},
+    {"shape.vector_scheduler.size", "  of vectors"},
     {"shape.load_queue.size", "load queue"},
     {"shape.store_queue.size", "store queue"},
     {"shape.int_registers.size", "integer registers"},
     {"shape.vector_registers.size", "vector registers"},
+    {"shape.vector256_registers.size", "  of 32 bytes"},
+    {"shape.move_elimination.mov", "MOV without a cycle"},
+    {"shape.move_elimination.movaps", "MOVAPS without a cycle"},
+    {"shape.zeroing_idiom.xor", "XOR to zero at rename"},
+    {"shape.zeroing_idiom.pxor", "PXOR to zero at rename"},
+    {"shape.immediate_at_rename.add", "ADD of constants at rename"},
+    {"shape.code.reach", "straight code"},
     {"shape.uop_cache.reach", "uop cache"},
     {"shape.btb.reach", "branch targets"},
     {"shape.return_stack.depth", "return stack"},
     {"shape.history.length", "branch history"},
     {"shape.indirect.targets", "indirect targets"},
-}};
+});
 std::string label_of(const std::string& name) {
   for (const Label& label : kShapes) {
     if (label.name == name) return std::string(label.text);
@@ -153,6 +161,7 @@ size_t rank_of(const std::string& name) {
 }
 
 std::string amount(double value, const std::string& unit) {
+  if (unit == "bool") return value != 0 ? "yes" : "no";
   if (unit == "bytes") return bytes_text(static_cast<uint64_t>(value));
   return fmt::format("{:.6g} {}", value, unit);
 }

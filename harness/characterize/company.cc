@@ -1,0 +1,62 @@
+#include "harness/characterize/company.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+namespace skidproof {
+namespace {
+
+constexpr uint64_t kProbeNops = 256;
+constexpr uint64_t kProbeIterations = 60;
+constexpr int kProbeTries = 2;
+constexpr std::chrono::milliseconds kFirstProbes{1};
+constexpr std::chrono::microseconds kCompanyPause{300};
+
+}  // namespace
+
+Expected<Company> Company::create(const Workbench& bench) {
+  using Clock = std::chrono::steady_clock;
+  Company company(bench);
+  company.nops_ = SKIDPROOF_TRY(bench.prepare("nop_sled", fmt::format("count={}", kProbeNops)));
+  company.least_ = INFINITY;
+  for (const auto began = Clock::now(); Clock::now() - began < kFirstProbes;)
+    SKIDPROOF_CHECK(company.probe());
+  return company;
+}
+
+Expected<double> Company::probe() {
+  double ticks = INFINITY;
+  for (int i = 0; i < kProbeTries; ++i) {
+    ticks = std::min(ticks,
+                     static_cast<double>(SKIDPROOF_TRY(bench_->run(nops_, kProbeIterations)).tsc));
+  }
+  const double cycles = ticks * SKIDPROOF_TRY(bench_->core_cycles_per_tick()) /
+                        static_cast<double>(kProbeNops * kProbeIterations);
+  least_ = std::min(least_, cycles);
+  return cycles;
+}
+
+Expected<Company::Watched> Company::watch(const std::function<Expected<Sample>()>& sample) {
+  using Clock = std::chrono::steady_clock;
+  uint64_t repeats = 0;
+  for (;;) {
+    const auto began = Clock::now();
+    const double before = SKIDPROOF_TRY(probe());
+    Watched watched;
+    if (alone(before) || patience_ <= 0) {
+      watched.sample = SKIDPROOF_TRY(sample());
+      watched.probed = std::max(before, SKIDPROOF_TRY(probe()));
+      if (alone(watched.probed) || patience_ <= 0 || bench_->cancelled()) {
+        watched.sample.noise.repeats += repeats;
+        return watched;
+      }
+    }
+    ++repeats;
+    std::this_thread::sleep_for(kCompanyPause);
+    patience_ -= std::chrono::duration<double>(Clock::now() - began).count();
+  }
+}
+
+}  // namespace skidproof

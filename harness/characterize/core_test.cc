@@ -1,0 +1,207 @@
+// The core's parts: judgement over curves that are made up, and the rows of a quick look.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "harness/characterize/characterize.h"
+#include "harness/characterize/code.h"
+#include "harness/characterize/instructions.h"
+#include "harness/characterize/windows.h"
+#include "harness/run/native_machine.h"
+
+namespace skidproof {
+namespace {
+
+// One miss takes 400 cycles; from `size` on a second one comes, within `soft` further sizes.
+std::vector<CurvePoint> window_curve(uint64_t size, uint64_t soft, double slope = 0) {
+  std::vector<CurvePoint> curve;
+  const auto add = [&](uint64_t x) {
+    const double over =
+        x <= size ? 0
+                  : std::min(1.0, static_cast<double>(x - size) / static_cast<double>(soft + 1));
+    const double cost = 400 + 300 * over + slope * static_cast<double>(x);
+    curve.push_back(
+        {.x = x, .value = cost, .low = cost - 5, .high = cost + 5, .least = cost - 3, .n = 6});
+  };
+  for (uint64_t x = 16; x < 1000; x += x / 4) add(x);
+  for (uint64_t x = size - std::min<uint64_t>(size, 4); x < size + soft + 4; ++x) add(x);
+  return curve;
+}
+
+TEST(JudgeWindow, FindsASharpEdgeExactly) {
+  for (uint64_t size : {40, 56, 112, 192, 512}) {
+    const WindowSize found = judge_window(window_curve(size, 0), 400);
+    EXPECT_TRUE(found.clear) << found.why;
+    EXPECT_EQ(found.size, size);
+    EXPECT_EQ(found.low, size);
+    EXPECT_EQ(found.high, size + 1);
+  }
+}
+
+TEST(JudgeWindow, TakesTheMiddleOfASoftEdgeAndTellsItsEnds) {
+  const WindowSize found = judge_window(window_curve(240, 6, 0.05), 400);
+  EXPECT_TRUE(found.clear) << found.why;
+  EXPECT_GE(found.size, 241u);
+  EXPECT_LE(found.size, 245u);
+  EXPECT_LT(found.low, found.size);
+  EXPECT_GT(found.high, found.size);
+}
+
+TEST(JudgeWindow, IsNotClearWithoutASecondMissOrOverASlope) {
+  std::vector<CurvePoint> flat = window_curve(2000, 0);
+  std::erase_if(flat, [](const CurvePoint& at) { return at.x > 1000; });
+  const WindowSize none = judge_window(flat, 400);
+  EXPECT_FALSE(none.clear);
+  EXPECT_GT(none.at_least, 700u);
+  EXPECT_FALSE(judge_window(window_curve(100, 200), 400).clear);
+  EXPECT_FALSE(judge_window({}, 400).clear);
+  // A second plateau that is no miss higher: something else ends there.
+  std::vector<CurvePoint> low = window_curve(100, 0);
+  for (CurvePoint& at : low) at.least = 400 + (at.least - 400) / 4;
+  EXPECT_FALSE(judge_window(low, 400).clear);
+}
+
+WindowSize sized(uint64_t size) {
+  return {.clear = true, .size = size, .low = size, .high = size + 1, .at_least = size};
+}
+using Windows = std::map<std::string, WindowSize, std::less<>>;
+
+TEST(JudgeWindowsTogether, KeepsWhatEndsFirst) {
+  Windows windows = {{"nop", sized(512)},    {"mixed", sized(480)}, {"integer", sized(240)},
+                     {"vector", sized(280)}, {"load", sized(192)},  {"store", sized(112)},
+                     {"waiting", sized(100)}};
+  judge_windows_together(windows);
+  for (const auto& [filler, one] : windows) EXPECT_TRUE(one.clear) << filler << ": " << one.why;
+}
+
+TEST(JudgeWindowsTogether, DoesNotTakeTheReorderBufferForRegisters) {
+  Windows windows = {{"nop", sized(224)},
+                     {"integer", sized(222)},
+                     {"vector", sized(140)},
+                     {"waiting", sized(139)}};
+  judge_windows_together(windows);
+  EXPECT_TRUE(windows["nop"].clear);
+  EXPECT_TRUE(windows["vector"].clear);
+  EXPECT_FALSE(windows["integer"].clear);
+  EXPECT_TRUE(windows["waiting"].clear);
+  Windows short_of_registers = {
+      {"nop", sized(512)}, {"integer", sized(140)}, {"waiting", sized(139)}};
+  judge_windows_together(short_of_registers);
+  EXPECT_FALSE(short_of_registers["waiting"].clear) << "a register each, and there are no more";
+}
+
+TEST(JudgeReorderBuffer, BelievesNoOperationsOnlyBesideTheMixture) {
+  EXPECT_EQ(judge_reorder_buffer(sized(498), sized(480)).size, 498u);
+  EXPECT_EQ(judge_reorder_buffer(sized(640), sized(320)).size, 320u) << "two to an entry";
+  WindowSize unclear;
+  unclear.why = "it never settles";
+  EXPECT_FALSE(judge_reorder_buffer(sized(512), unclear).clear);
+  EXPECT_FALSE(judge_reorder_buffer(unclear, sized(512)).clear);
+}
+
+TEST(FreeOfCost, IsSureOnBothSidesAndNotBetween) {
+  EXPECT_EQ(free_of_cost(0.16, 0.18, 1), true);
+  EXPECT_EQ(free_of_cost(0.24, 0.26, 1), true);
+  EXPECT_EQ(free_of_cost(0.99, 1.01, 1), false);
+  EXPECT_EQ(free_of_cost(0.5, 0.9, 1), std::nullopt);
+  EXPECT_EQ(free_of_cost(0.1, 1.2, 1), std::nullopt);
+}
+
+std::vector<CurvePoint> code_curve(std::initializer_list<double> costs) {
+  std::vector<CurvePoint> curve;
+  for (double cost : costs)
+    curve.push_back({.x = 4096 * (curve.size() + 1), .value = cost, .least = cost, .n = 6});
+  return curve;
+}
+
+TEST(JudgeDecoded, WantsOneStep) {
+  const Reach step = judge_decoded(code_curve({0.17, 0.17, 0.171, 0.25, 0.251, 0.25}));
+  EXPECT_TRUE(step.clear) << step.why;
+  EXPECT_EQ(step.last_within, 3u * 4096);
+  EXPECT_FALSE(judge_decoded(code_curve({0.19, 0.20, 0.21, 0.23, 0.25, 0.27, 0.30})).clear);
+  EXPECT_FALSE(judge_decoded(code_curve({0.25, 0.25, 0.25, 0.25})).clear);
+  EXPECT_FALSE(judge_decoded({}).clear);
+}
+
+class CoreTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto created = NativeMachine::create();
+    ASSERT_TRUE(created) << created.error().text();
+    machine_ = std::move(*created);
+    options_.effort = Effort::kQuick;
+    options_.repetitions = 1;
+  }
+  std::multimap<std::string, Measurement> measure(const char* part) {
+    options_.parts = {part};
+    auto out = characterize(*machine_, options_);
+    EXPECT_TRUE(out) << out.error().text();
+    std::multimap<std::string, Measurement> rows;
+    if (!out) return rows;
+    for (const Error& problem : out->problems) ADD_FAILURE() << problem.text();
+    for (const Measurement& m : out->measurements) {
+      EXPECT_TRUE(std::isfinite(m.value)) << m.name;
+      EXPECT_LE(m.low, m.value) << m.name;
+      EXPECT_GE(m.high, m.value) << m.name;
+      EXPECT_GT(m.n, 0u) << m.name;
+      rows.emplace(m.name, m);
+    }
+    for (const Unclear& one : out->unclear) {
+      EXPECT_FALSE(one.reason.empty()) << one.name;
+      unclear_.insert(one.name);
+    }
+    return rows;
+  }
+  bool answered(const std::multimap<std::string, Measurement>& rows,
+                const std::string& name) const {
+    return (rows.count(name) == 1) != unclear_.contains(name);
+  }
+
+  std::unique_ptr<NativeMachine> machine_;
+  CharacterizeOptions options_;
+  std::set<std::string> unclear_;
+};
+
+TEST_F(CoreTest, InstructionsHaveLatencyAndThroughput) {
+  options_.repetitions = 3;
+  const auto rows = measure("instructions");
+  std::map<std::string, double> latency, throughput;
+  for (const auto& [name, m] : rows) {
+    if (!m.parameters.contains("instruction")) continue;
+    const auto& instruction = std::get<std::string>(m.parameters.at("instruction"));
+    if (name == "instruction.latency") latency[instruction] = m.value;
+    if (name == "instruction.throughput") throughput[instruction] = m.value;
+  }
+  for (const char* name : {"add", "imul", "div64", "mov", "mulps", "paddd"}) {
+    EXPECT_GT(latency[name], 0) << name;
+    EXPECT_GT(throughput[name], 0) << name;
+  }
+  EXPECT_GT(throughput["load"], 0);
+  EXPECT_FALSE(latency.contains("load"));
+  EXPECT_GT(latency["div64"], latency["add"]);
+  EXPECT_GT(latency["imul"], 1.5 * latency["add"]) << "on no CPU is a product as quick as a sum";
+  for (const char* name : {"shape.move_elimination.mov", "shape.zeroing_idiom.xor"})
+    EXPECT_TRUE(answered(rows, name)) << name;
+}
+
+TEST_F(CoreTest, WindowsAreSizesOrNotClear) {
+  const auto rows = measure("windows");
+  EXPECT_GT(rows.count("window.time"), 20u);
+  for (const char* name :
+       {"shape.rob.size", "shape.int_registers.size", "shape.vector_registers.size",
+        "shape.load_queue.size", "shape.store_queue.size", "shape.scheduler.size"}) {
+    EXPECT_TRUE(answered(rows, name)) << name;
+  }
+}
+
+TEST_F(CoreTest, CodeHasAReachOrNone) {
+  const auto rows = measure("code");
+  EXPECT_GT(rows.count("code.footprint"), 4u);
+  EXPECT_TRUE(answered(rows, "shape.code.reach"));
+  EXPECT_TRUE(answered(rows, "shape.uop_cache.reach"));
+}
+
+}  // namespace
+}  // namespace skidproof

@@ -1,0 +1,232 @@
+// Latency and reciprocal throughput of common instructions: a chain of copies that wait for one another, and copies that do
+// not (kernels/instruction_table.cc).
+#include "harness/characterize/instructions.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "harness/characterize/company.h"
+#include "harness/characterize/parts.h"
+#include "harness/characterize/plan.h"
+#include "harness/stats/robust.h"
+
+namespace skidproof {
+namespace {
+
+// Few enough for any cache of decoded instructions, and enough that the loop's own pair counts little.
+constexpr uint64_t kInstructionCopies = 128;
+constexpr double kInstructionNs = 10e3;
+constexpr unsigned kInstructionTries = 4;
+
+// What else stands in a link of the chain, whose latency is subtracted.
+struct Helper {
+  const char* instruction;
+  std::array<const char*, 2> others;
+};
+constexpr std::array kHelpers = {
+    Helper{"div32", {"and", "or"}},  Helper{"div64", {"and", "or"}},
+    Helper{"idiv32", {"and", "or"}}, Helper{"idiv64", {"and", "or"}},
+    Helper{"sqrtps", {"mulps", ""}}, Helper{"sqrtsd", {"mulsd", ""}},
+};
+
+// For a quick look: one of each kind.
+constexpr std::array kQuickInstructions = {
+    "add",  "and",   "or",     "imul",     "lea_3",     "popcnt", "div64", "mov",   "nop",
+    "load", "store", "movaps", "xor_zero", "pxor_zero", "paddd",  "mulps", "mulsd", "vfmadd_256"};
+
+struct InstructionTrial {
+  std::string instruction;
+  bool chain = false;
+  Workpiece piece;
+  uint64_t iterations = 1;
+  std::vector<double> probed;  // Company's, beside each sample
+};
+
+std::vector<std::string> instructions_for(Effort effort, const Kernel& kernel) {
+  if (effort == Effort::kQuick) return {kQuickInstructions.begin(), kQuickInstructions.end()};
+  return kernel.parameters[0].words;
+}
+
+// Nothing where the table has no such order of it, or this CPU not the instruction.
+Expected<std::shared_ptr<InstructionTrial>> make_instruction_trial(const Workbench& bench,
+                                                                   const Kernel& kernel,
+                                                                   const std::string& instruction,
+                                                                   bool chain, const Memory& data) {
+  const std::string parameters = fmt::format("instruction={},order={},copies={}", instruction,
+                                             chain ? "chain" : "independent", kInstructionCopies);
+  const Params params = SKIDPROOF_TRY(Params::parse(kernel.parameters, parameters));
+  if (!kernel.check(params)) return std::shared_ptr<InstructionTrial>();
+  for (Isa isa : kernel.needs(params)) {
+    if (!host_supports(isa)) return std::shared_ptr<InstructionTrial>();
+  }
+  auto trial = std::make_shared<InstructionTrial>();
+  trial->instruction = instruction;
+  trial->chain = chain;
+  trial->piece = SKIDPROOF_TRY(bench.prepare("instruction_table", parameters, data));
+  trial->iterations = SKIDPROOF_TRY(bench.iterations_for(kInstructionNs, trial->piece));
+  return trial;
+}
+
+Point point_of(const Workbench& bench, const std::shared_ptr<Company>& company,
+               const std::shared_ptr<InstructionTrial>& at) {
+  Point point;
+  point.what = fmt::format("{}, {}", at->instruction, at->chain ? "latency" : "throughput");
+  point.scale = 1;  // what is nearly free needs no finer interval than a cycle's share
+  point.sample = [&bench, company, at]() -> Expected<Sample> {
+    const auto sample = [&] { return bench.sample(kInstructionTries, at->piece, at->iterations); };
+    // What waits for itself is as fast in company as alone.
+    if (at->chain)
+      return SKIDPROOF_TRY(sample()).per(static_cast<double>(at->iterations * kInstructionCopies));
+    const auto watched = SKIDPROOF_TRY(company->watch(sample));
+    at->probed.push_back(watched.probed);
+    return watched.sample.per(static_cast<double>(at->iterations * kInstructionCopies));
+  };
+  return point;
+}
+
+// Samples without the helpers' latencies; nothing where one of these was not measured.
+std::optional<std::vector<double>> without_helpers(const std::string& instruction,
+                                                   std::vector<double> cycles,
+                                                   const std::map<std::string, double>& latencies) {
+  for (const Helper& helper : kHelpers) {
+    if (instruction != helper.instruction) continue;
+    for (const std::string other : helper.others) {
+      if (other.empty()) continue;
+      const auto found = latencies.find(other);
+      if (found == latencies.end()) return std::nullopt;
+      for (double& value : cycles) value -= found->second;
+    }
+  }
+  return cycles;
+}
+
+void emit_latencies(const Workbench& bench, const std::vector<Point>& points,
+                    const std::vector<std::shared_ptr<InstructionTrial>>& trials) {
+  std::map<std::string, double> latencies;
+  for (const Point& point : points) {
+    if (trials[point.tag]->chain) latencies[trials[point.tag]->instruction] = point.median_cycles();
+  }
+  for (const Point& point : points) {
+    const InstructionTrial& trial = *trials[point.tag];
+    if (!trial.chain || point.cycles.empty()) continue;
+    const auto cycles = without_helpers(trial.instruction, point.cycles, latencies);
+    if (!cycles) continue;
+    Measurement row = median_measurement("instruction.latency", "cycles", *cycles,
+                                         {{"instruction", trial.instruction}}, point.noise);
+    bench.emit(std::move(row));
+  }
+}
+
+void emit_throughputs(const Workbench& bench, const Company& company,
+                      const std::vector<Point>& points,
+                      const std::vector<std::shared_ptr<InstructionTrial>>& trials) {
+  for (const Point& point : points) {
+    const InstructionTrial& trial = *trials[point.tag];
+    if (trial.chain || point.cycles.empty()) continue;
+    // The samples that were taken alone, where there are enough of them to tell their median.
+    std::vector<double> alone;
+    for (size_t i = 0; i < point.cycles.size() && i < trial.probed.size(); ++i) {
+      if (company.alone(trial.probed[i])) alone.push_back(point.cycles[i]);
+    }
+    const double shared =
+        1 - static_cast<double>(alone.size()) / static_cast<double>(point.cycles.size());
+    const bool enough = alone.size() >= 6 || shared == 0;
+    MeasurementParameters parameters{{"instruction", trial.instruction}};
+    // Said, and not hidden in the interval: the share of samples that another thread of this core slowed.
+    if (!enough) parameters["company"] = shared;
+    bench.emit(median_measurement("instruction.throughput", "cycles", enough ? alone : point.cycles,
+                                  std::move(parameters), point.noise));
+  }
+}
+
+struct Question {
+  const char* instruction;
+  const char* shape;
+  const char* of;
+  const char* reference;
+};
+constexpr std::array kQuestions = {
+    Question{"mov", "move_elimination", "mov", "and"},
+    Question{"movaps", "move_elimination", "movaps", "paddd"},
+    Question{"xor_zero", "zeroing_idiom", "xor", "and"},
+    Question{"pxor_zero", "zeroing_idiom", "pxor", "paddd"},
+    Question{"add_imm", "immediate_at_rename", "add", "add"},
+};
+
+void emit_verdicts(const Workbench& bench, const std::vector<Point>& points,
+                   const std::vector<std::shared_ptr<InstructionTrial>>& trials) {
+  std::map<std::string, const Point*> chains;
+  for (const Point& point : points) {
+    if (trials[point.tag]->chain) chains[trials[point.tag]->instruction] = &point;
+  }
+  for (const Question& question : kQuestions) {
+    const auto asked = chains.find(question.instruction),
+               reference = chains.find(question.reference);
+    if (asked == chains.end() || reference == chains.end()) continue;
+    const std::string name = fmt::format("shape.{}", question.shape);
+    const stats::Summary took = stats::summarize(asked->second->cycles);
+    const auto verdict =
+        free_of_cost(took.interval.low, took.interval.high, reference->second->median_cycles());
+    if (!verdict) {
+      bench.unclear(
+          fmt::format("{}.{}", name, question.of),
+          fmt::format(
+              "a link of the chain takes {:.2f} cycles ({:.2f} to {:.2f}): some of them are",
+              took.median, took.interval.low, took.interval.high));
+      continue;
+    }
+    Measurement row;
+    row.name = fmt::format("{}.{}", name, question.of);
+    row.value = row.low = row.high = *verdict ? 1 : 0;
+    row.unit = "bool";
+    row.statistic = "inferred";
+    row.n = asked->second->cycles.size();
+    row.parameters = {{"instruction", question.instruction}};
+    row.noise = asked->second->noise;
+    bench.emit(std::move(row));
+  }
+}
+
+}  // namespace
+
+std::optional<bool> free_of_cost(double low, double high, double cycle) {
+  if (high <= 0.6 * cycle) return true;
+  if (low >= 0.85 * cycle) return false;
+  return std::nullopt;
+}
+
+Expected<void> characterize_instructions(Workbench& bench) {
+  const Kernel& kernel = *SKIDPROOF_TRY(find_kernel("instruction_table"));
+  const auto company = std::make_shared<Company>(SKIDPROOF_TRY(Company::create(bench)));
+  company->set_patience(bench.seconds_of_part() / 2);
+  const Memory data = SKIDPROOF_TRY(bench.allocate(4096, false));
+  std::vector<Point> points;
+  std::vector<std::shared_ptr<InstructionTrial>> trials;
+  for (const std::string& instruction : instructions_for(bench.effort(), kernel)) {
+    for (bool chain : {true, false}) {
+      if (bench.cancelled()) return {};
+      auto trial = make_instruction_trial(bench, kernel, instruction, chain, data);
+      if (!trial) {
+        bench.problem(trial.error());
+        continue;
+      }
+      if (*trial == nullptr) continue;
+      points.push_back(point_of(bench, company, *trial));
+      points.back().tag = trials.size();
+      trials.push_back(*trial);
+    }
+  }
+  SKIDPROOF_CHECK(take_by_turns(bench, points, {.relative = 0.01}));
+  emit_latencies(bench, points, trials);
+  emit_throughputs(bench, *company, points, trials);
+  emit_verdicts(bench, points, trials);
+  return {};
+}
+
+}  // namespace skidproof

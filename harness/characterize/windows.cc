@@ -1,0 +1,368 @@
+// How much a core holds while a load is on its way to memory: reorder buffer, registers, queues, scheduler, by two misses
+// that overlap as long as all that stands between them fits (kernels/miss_window.cc).
+#include "harness/characterize/windows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "harness/characterize/company.h"
+#include "harness/characterize/parts.h"
+#include "harness/characterize/plan.h"
+#include "harness/stats/robust.h"
+
+namespace skidproof {
+namespace {
+
+constexpr uint64_t kMissPairs = 256;
+constexpr uint64_t kMissStride = 256;
+constexpr uint64_t kMissLine = 64;
+constexpr uint64_t kMissHead = 4096;  // of the kernel's data, that its fillers use
+
+struct Window {
+  const char* filler;
+  const char* shape;
+  uint64_t own;   // places that the two loads themselves take
+  uint64_t most;  // looked for up to here
+  Effort from;    // who asks for it
+};
+
+constexpr std::array kWindows = {
+    Window{"nop", nullptr, 2, 1536, Effort::kQuick},  // both together: judge_reorder_buffer
+    Window{"mixed", nullptr, 2, 1024, Effort::kQuick},
+    Window{"integer", "int_registers.size", 2, 768, Effort::kQuick},
+    Window{"vector", "vector_registers.size", 0, 768, Effort::kQuick},
+    Window{"load", "load_queue.size", 2, 768, Effort::kQuick},
+    Window{"store", "store_queue.size", 0, 512, Effort::kQuick},
+    Window{"waiting", "scheduler.size", 0, 512, Effort::kQuick},
+    Window{"waiting_vector", "vector_scheduler.size", 0, 512, Effort::kDefault},
+    Window{"vector256", "vector256_registers.size", 0, 768, Effort::kThorough},
+};
+
+// CLFLUSH by another address of the same memory empties all caches of it as well. [SDM vol. 2, "CLFLUSH"]
+void flush_pairs(const Workpiece& piece) {
+  for (size_t i = kMissHead; i < piece.program.data_bytes; i += kMissLine)
+    __builtin_ia32_clflush(&piece.data.host[i]);
+  __builtin_ia32_mfence();
+}
+
+// All programs use one block of data: from block to block a miss differed by up to a half, in one by 2 %.
+struct Place {
+  Memory data;
+  std::shared_ptr<Company> company;
+};
+// What Company::watch saw beside each sample of each size.
+using Probes = std::map<uint64_t, std::vector<double>>;
+
+Expected<Point> window_point(const Workbench& bench, const Window& window, uint64_t size,
+                             const Place& place, const std::shared_ptr<Probes>& probes) {
+  const bool quick = bench.effort() == Effort::kQuick;
+  const uint64_t pairs = quick ? kMissPairs / 2 : kMissPairs;
+  auto piece = std::make_shared<Workpiece>(SKIDPROOF_TRY(
+      bench.prepare("miss_window",
+                    fmt::format("filler={},count={},pairs={},stride={}", window.filler,
+                                size - std::min(size, window.own), pairs, kMissStride),
+                    place.data)));
+  Point point;
+  point.what = fmt::format("window, {} × {}", size, window.filler);
+  point.sample = [&bench, piece, pairs, quick, size, company = place.company,
+                  probes]() -> Expected<Sample> {
+    const auto once = [&]() -> Expected<RunLog> {
+      flush_pairs(*piece);
+      return bench.run(*piece, pairs);
+    };
+    const auto watched =
+        SKIDPROOF_TRY(company->watch([&] { return bench.sample(quick ? 2 : 3, once); }));
+    (*probes)[size].push_back(watched.probed);
+    return watched.sample.per(static_cast<double>(pairs));
+  };
+  return point;
+}
+
+bool window_asked(const Window& window, Effort effort) {
+  if (std::string_view(window.filler) == "vector256" && !host_supports(Isa::kAvx2)) return false;
+  return static_cast<int>(effort) >= static_cast<int>(window.from);
+}
+
+double median_of_least(const std::vector<CurvePoint>& curve, size_t begin, size_t end) {
+  std::vector<double> values;
+  for (size_t i = begin; i < end; ++i) values.push_back(curve[i].least);
+  return stats::median(values);
+}
+
+double distance_of_least(const std::vector<CurvePoint>& curve, size_t begin, size_t end) {
+  const double middle = median_of_least(curve, begin, end);
+  double sum = 0;
+  for (size_t i = begin; i < end; ++i) sum += std::abs(curve[i].least - middle);
+  return sum;
+}
+
+// Where two plateaus explain the curve best, by the sum of absolute deviations from their medians.
+size_t split_of_window(const std::vector<CurvePoint>& curve) {
+  size_t best = 1;
+  for (size_t i = 2; i < curve.size(); ++i) {
+    const auto both = [&](size_t at) {
+      return distance_of_least(curve, 0, at) + distance_of_least(curve, at, curve.size());
+    };
+    if (both(i) < both(best)) best = i;
+  }
+  return best;
+}
+
+void emit_curve(const Workbench& bench, const Window& window, const Reach& reach) {
+  for (const CurvePoint& at : reach.curve) {
+    Measurement row;
+    row.name = "window.time";
+    row.value = at.value;
+    row.unit = "cycles";
+    row.statistic = "median";
+    row.n = std::max<uint64_t>(1, at.n);
+    row.low = at.low;
+    row.high = at.high;
+    row.interval = "95% of the median";
+    row.parameters = {{"filler", window.filler}, {"size", at.x}};
+    bench.emit(std::move(row));
+  }
+}
+
+void emit_size(const Workbench& bench, const std::string& shape, const std::string& filler,
+               const WindowSize& found) {
+  const std::string name = fmt::format("shape.{}", shape);
+  if (!found.clear) return bench.unclear(name, found.why);
+  Measurement row;
+  row.name = name;
+  row.value = static_cast<double>(found.size);
+  row.unit = "entries";
+  row.statistic = "inferred";
+  row.n = found.sizes;
+  row.low = static_cast<double>(found.low);
+  row.high = static_cast<double>(found.high);
+  row.interval = "last that overlaps, first that does not";
+  row.parameters = {{"filler", filler}};
+  bench.emit(std::move(row));
+}
+
+ptrdiff_t taken_alone(const Company& company, const Probes& probes, uint64_t size) {
+  const auto seen = probes.find(size);
+  if (seen == probes.end()) return 0;
+  return std::count_if(seen->second.begin(), seen->second.end(),
+                       [&](double p) { return company.alone(p); });
+}
+
+// More sizes where a soft edge begins and ends, until it is known to within two entries, and once more where it ends if
+// another thread was there.
+Expected<void> look_closer(const Workbench& bench, const ReachQuestion& question, double miss,
+                           const Company& company, const Probes& probes, Reach& reach) {
+  for (int round = 0; round < 8 && !bench.cancelled(); ++round) {
+    std::vector<CurvePoint>& curve = reach.curve;
+    const WindowSize edge = judge_window(curve, miss);
+    if (edge.high == 0) return {};
+    std::set<uint64_t> sizes;
+    for (size_t i = 1; i < curve.size(); ++i) {
+      const uint64_t before = curve[i - 1].x, at = curve[i].x;
+      if ((before == edge.low || at == edge.high) && at - before > 2)
+        sizes.insert((before + at) / 2);
+    }
+    if (taken_alone(company, probes, edge.high) < 2) sizes.insert(edge.high);
+    if (sizes.empty()) return {};
+    std::vector<Point> points;
+    for (uint64_t size : sizes) {
+      points.push_back(SKIDPROOF_TRY(question.point(size)));
+      points.back().tag = size;
+    }
+    SKIDPROOF_CHECK(
+        take_by_turns(bench, points, {.most = 8, .seconds = 0.01 * bench.seconds_of_part()}));
+    for (const Point& point : points) {
+      if (point.cycles.empty()) continue;
+      const CurvePoint found = curve_point(point.tag, point);
+      const auto known = std::find_if(curve.begin(), curve.end(),
+                                      [&](const CurvePoint& at) { return at.x == found.x; });
+      if (known == curve.end()) {
+        curve.push_back(found);
+      } else if (found.least < known->least) {
+        *known = found;
+      }
+    }
+    std::sort(curve.begin(), curve.end(),
+              [](const CurvePoint& a, const CurvePoint& b) { return a.x < b.x; });
+  }
+  return {};
+}
+
+}  // namespace
+
+WindowSize judge_window(std::vector<CurvePoint> curve, double miss) {
+  std::sort(curve.begin(), curve.end(),
+            [](const CurvePoint& a, const CurvePoint& b) { return a.x < b.x; });
+  WindowSize out;
+  const auto unclear = [&](std::string why) {
+    out.why = std::move(why);
+    return out;
+  };
+  if (curve.size() < 4) return unclear("too few sizes");
+  const size_t split = split_of_window(curve);
+  constexpr size_t kNear = 7;
+  const double within = median_of_least(curve, 0, split);
+  const double rise = median_of_least(curve, split, std::min(split + kNear, curve.size())) - within;
+  out.at_least = curve.back().x;
+  out.sizes = curve.size();
+  if (rise < 0.4 * miss)
+    return unclear(fmt::format("up to {} no second miss shows", curve.back().x));
+  // Where each quarter of the rise is passed for good, and where it was first passed.
+  const auto last_below = [&](double level) {
+    size_t i = curve.size();
+    while (i > 0 && curve[i - 1].least >= level) --i;
+    return i;
+  };
+  const auto first_above = [&](double level) {
+    size_t i = 0;
+    while (i < curve.size() && curve[i].least < level) ++i;
+    return i;
+  };
+  const size_t low = first_above(within + rise / 4), middle = first_above(within + rise / 2),
+               high = last_below(within + rise * 3 / 4);
+  out.at_least = low == 0 ? 0 : curve[low - 1].x;
+  if (low == 0 || high == curve.size()) return unclear("it never settles");
+  out.size = middle == 0 ? 0 : curve[middle - 1].x;
+  out.low = curve[low - 1].x;
+  out.high = curve[high].x;
+  if (out.high - out.low > std::max<uint64_t>(8, out.size / 16) + 1) {
+    return unclear(
+        fmt::format("the second miss comes slowly, between {} and {}", out.low, out.high));
+  }
+  if (last_below(within + rise / 2) != middle) {
+    // Inside of the soft edge sizes may change places.
+    out.size = (out.low + out.high) / 2;
+  }
+  out.clear = true;
+  out.at_least = out.low;
+  return out;
+}
+
+WindowSize judge_reorder_buffer(const WindowSize& nops, const WindowSize& mixed) {
+  if (!nops.clear || !mixed.clear) {
+    WindowSize out = nops.clear ? mixed : nops;
+    out.why = (nops.clear ? "the mixture: " : "no-operations: ") + out.why;
+    return out;
+  }
+  if (static_cast<double>(nops.size) <= 1.1 * static_cast<double>(mixed.size)) return nops;
+  return mixed;
+}
+
+void judge_windows_together(std::map<std::string, WindowSize, std::less<>>& windows) {
+  const std::map<std::string, WindowSize, std::less<>> measured = windows;
+  struct Need {
+    const char* filler;
+    const char* other;
+    double share;  // of `other` that one of `filler` takes
+    const char* name;
+  };
+  constexpr std::array kNeeds = {
+      Need{"mixed", "integer", 7.0 / 16, "the general registers"},
+      Need{"mixed", "vector", 7.0 / 16, "the vector registers"},
+      Need{"mixed", "store", 2.0 / 16, "the store queue"},
+      Need{"load", "integer", 0.5, "the general registers"},
+      Need{"load", "vector", 0.5, "the vector registers"},
+      Need{"waiting", "integer", 1, "the general registers"},
+      Need{"waiting_vector", "vector", 1, "the vector registers"},
+      Need{"integer", "nop", 1, "the reorder buffer"},
+      Need{"vector", "nop", 1, "the reorder buffer"},
+      Need{"vector256", "nop", 1, "the reorder buffer"},
+      Need{"load", "nop", 1, "the reorder buffer"},
+      Need{"store", "nop", 1, "the reorder buffer"},
+      Need{"waiting", "nop", 1, "the reorder buffer"},
+      Need{"waiting_vector", "nop", 1, "the reorder buffer"},
+      // The mixture has no no-operations, which some cores keep two to an entry or nowhere.
+      Need{"integer", "mixed", 1, "the reorder buffer"},
+      Need{"vector", "mixed", 1, "the reorder buffer"},
+      Need{"vector256", "mixed", 1, "the reorder buffer"},
+      Need{"load", "mixed", 1, "the reorder buffer"},
+      Need{"store", "mixed", 1, "the reorder buffer"},
+      Need{"waiting", "mixed", 1, "the reorder buffer"},
+      Need{"waiting_vector", "mixed", 1, "the reorder buffer"},
+  };
+  for (const Need& need : kNeeds) {
+    const auto one = windows.find(need.filler);
+    const auto other = measured.find(need.other);
+    if (one == windows.end() || other == measured.end() || !one->second.clear) continue;
+    const double taken = static_cast<double>(one->second.size) * need.share;
+    const uint64_t there = other->second.clear ? other->second.size : other->second.at_least;
+    if (taken <= static_cast<double>(there) * 31 / 32) continue;
+    one->second.clear = false;
+    one->second.at_least = one->second.low;
+    one->second.why =
+        fmt::format("at {} it takes {:.0f} of {}, of which there are {}{}", one->second.size, taken,
+                    need.name, other->second.clear ? "" : "at least ", there);
+  }
+}
+
+Expected<void> characterize_windows(Workbench& bench) {
+  std::vector<Window> windows;
+  for (const Window& window : kWindows) {
+    if (window_asked(window, bench.effort())) windows.push_back(window);
+  }
+  Place place;
+  place.data = SKIDPROOF_TRY(bench.allocate(kMissHead + 2 * kMissPairs * kMissStride, false));
+  place.company = std::make_shared<Company>(SKIDPROOF_TRY(Company::create(bench)));
+  // One miss: the pair alone.
+  std::vector<Point> alone;
+  alone.push_back(SKIDPROOF_TRY(
+      window_point(bench, windows[0], windows[0].own, place, std::make_shared<Probes>())));
+  SKIDPROOF_CHECK(
+      take_by_turns(bench, alone, {.seconds = 0.05 * bench.seconds_of_part()}, 0, 0.05));
+  if (bench.cancelled() || alone.empty()) return {};
+  const double miss = alone[0].median_cycles();
+  std::map<std::string, WindowSize, std::less<>> found;
+  std::vector<Reach> curves;
+  std::vector<std::shared_ptr<Probes>> probes;
+  for (const Window& window : windows) {
+    probes.push_back(std::make_shared<Probes>());
+    ReachQuestion question;
+    question.what = window.filler;
+    question.from = 16;
+    question.to = window.most;
+    question.growth = bench.effort() == Effort::kQuick ? 1.6 : 1.3;
+    question.least_rise = miss / 3;
+    question.point = [&](uint64_t size) {
+      return window_point(bench, window, size, place, probes.back());
+    };
+    place.company->set_patience(bench.seconds_of_part() / static_cast<double>(windows.size()));
+    const double part = 0.95 / static_cast<double>(windows.size()),
+                 from = 0.05 + part * static_cast<double>(curves.size());
+    curves.push_back(SKIDPROOF_TRY(
+        find_reach(bench, question, bench.seconds_of_part() * part, from, from + part)));
+    SKIDPROOF_CHECK(
+        look_closer(bench, question, miss, *place.company, *probes.back(), curves.back()));
+    if (bench.cancelled()) return {};
+    found[window.filler] = judge_window(curves.back().curve, miss);
+  }
+  // By what is known of the core's own rate in the end. A size that costs a second miss although nobody else was there does
+  // so by itself; one that costs none does so in any case.
+  for (size_t i = 0; i < windows.size(); ++i) {
+    WindowSize& one = found[windows[i].filler];
+    const auto quiet = taken_alone(*place.company, *probes[i], one.high);
+    if (!one.clear || quiet >= 2) continue;
+    one.clear = false;
+    one.at_least = one.low;
+    one.why = fmt::format(
+        "another thread of this core was busy, which halves some of them: {} of {} samples of {} "
+        "were "
+        "taken alone",
+        quiet, (*probes[i])[one.high].size(), one.high);
+  }
+  judge_windows_together(found);
+  for (size_t i = 0; i < windows.size(); ++i) emit_curve(bench, windows[i], curves[i]);
+  emit_size(bench, "rob.size", "nop", judge_reorder_buffer(found["nop"], found["mixed"]));
+  for (const Window& window : windows) {
+    if (window.shape != nullptr)
+      emit_size(bench, window.shape, window.filler, found[window.filler]);
+  }
+  return {};
+}
+
+}  // namespace skidproof

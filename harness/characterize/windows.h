@@ -1,0 +1,43 @@
+// What the curves of the two-miss method say: pure judgement.
+#ifndef SKIDPROOF_HARNESS_CHARACTERIZE_WINDOWS_H_
+#define SKIDPROOF_HARNESS_CHARACTERIZE_WINDOWS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "harness/characterize/reach.h"
+
+namespace skidproof {
+
+// How many of one filler stand between two misses that overlap.
+struct WindowSize {
+  bool clear = false;  // or `why` says what was missing
+  std::string why;
+  uint64_t size = 0;      // the largest that costs less than half of a second miss
+  uint64_t low = 0;       // the largest that costs none of it
+  uint64_t high = 0;      // the smallest that costs all of it
+  uint64_t at_least = 0;  // where not clear: it is no smaller
+  size_t sizes = 0;       // that were looked at
+};
+
+// `miss`: cycles of one. The edge may be soft, since what is allocated together is freed together: it is clear where it lies
+// within 1/16 of the size, or eight.
+WindowSize judge_window(std::vector<CurvePoint> curve, double miss);
+
+// What else a window's fillers take, so that it may be this that ended. Keys are the kernel's words for fillers. A size that
+// comes within 1/32 of what another resource allows is not clear.
+//   - general registers, vector registers and queues end before the reorder buffer, or are not seen;
+//   - loads write general and vector registers by turns; what waits in the scheduler has a register as well;
+//   - the mixture's own needs are seven registers of each kind and two stores in sixteen.
+void judge_windows_together(std::map<std::string, WindowSize, std::less<>>& windows);
+
+// No-operations take nothing but a place in the reorder buffer, but some cores keep two to an entry or none at all; the
+// mixture's cannot be told to. Where both end at about the same size (a mixture up to a tenth earlier, by the groups in which
+// it is allocated) it is that of the no-operations, else that of the mixture.
+WindowSize judge_reorder_buffer(const WindowSize& nops, const WindowSize& mixed);
+
+}  // namespace skidproof
+
+#endif  // SKIDPROOF_HARNESS_CHARACTERIZE_WINDOWS_H_
