@@ -83,6 +83,9 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
     for (uint64_t width : kWidths) {
       if (bench.cancelled()) return {};
       if (stream.repeated && width != kWidths[0]) continue;
+      // Beyond the caches every width waits for memory, and each pass takes its time.
+      const bool brief = bench.effort() == Effort::kQuick && window > (16 << 20);
+      if (brief && !stream.repeated && width != (host_supports(Isa::kAvx) ? 32 : 16)) continue;
       auto made = make_flow(bench, stream, width, window, memory);
       if (!made) {
         if (!missing(made.error()))

@@ -9,7 +9,8 @@ from skidproof.cli import usage
 
 DEFAULT_PATH = "/etc/skidproof/nightly.toml"
 STAGES = ("read", "write", "count", "one-record", "buffer", "interrupt", "branch-trace", "edges")
-PARTS = ("clock", "latency", "bandwidth", "fusion", "misprediction")
+PARTS = ("clock", "latency", "strides", "caches", "bandwidth", "forwarding", "fusion", "misprediction", "instructions", "windows", "code",
+         "cores")
 # Of the verbs that are called: what the night itself decides, so that `options` may not.
 DECIDED = {
     "run": {"--machine", "--cpu", "--core", "--filter", "--until", "--seed", "--repeat", "--deadline", "--out", "--json", "--resume", "--"},
