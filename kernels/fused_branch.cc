@@ -221,6 +221,12 @@ void emit_nops(Emitter& e, uint64_t count) {
   for (; count > 0; --count) e.nop();
 }
 
+// Of each two that are joined, one stands there that is as long as both.
+void emit_spacing(Emitter& e, const Params& p) {
+  for (uint64_t i = 0; i < p["joined"]; ++i) e.nop_of(2 * p["nop_bytes"]);
+  for (uint64_t i = 2 * p["joined"]; i < p["spacing"]; ++i) e.nop_of(p["nop_bytes"]);
+}
+
 // Both kinds of pair have the same instructions: the one that keeps `apart` apart stands before it
 // else.
 void emit_pair(Emitter& e, const Params& p, uint64_t i) {
@@ -275,7 +281,7 @@ Expectations expect(const Params& p) {
                    .branches_taken = taken ? 1u : 0u,
                    .branches_not_taken = taken ? 0u : 1u,
                    .fusible_pairs = fusible(p) ? 1u : 0u};
-  one.instructions += 2 * p["spacing"];
+  one.instructions += 2 * (p["spacing"] - p["joined"]);
   one = one * p["pairs"];
   one.instructions += padding(p);
   return one;
@@ -294,6 +300,11 @@ Expected<void> check(const Params& p) {
   if (p["line_end"] != 0 && (p["form"] != kRegReg || p["pairs"] != 1 || p["spacing"] != 0)) {
     return fail(ErrorCode::kInvalidArgument, "line_end places one pair of the register form",
                 "use form=reg_reg,pairs=1,spacing=0");
+  }
+  if (2 * p["joined"] > p["spacing"]) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} joins of two no-operations out of {}", p["joined"], p["spacing"]),
+                "joined is half of spacing at most");
   }
   if (direction(p)) return {};
   return fail(
@@ -329,7 +340,17 @@ SKIDPROOF_KERNEL(fused_branch){
          {.name = "spacing",
           .brief = "no-operations before each pair, and as many behind it: of one pair's jump and "
                    "the loop's each is as far from the other as the other from it",
-          .high = 64}},
+          .high = 64},
+         {.name = "nop_bytes",
+          .brief = "how long those of the spacing are",
+          .fallback = 1,
+          .low = 1,
+          .high = 4},
+         {.name = "joined",
+          .brief =
+              "on each side, so many times a no-operation of twice the length instead of two: as "
+              "many bytes, fewer instructions",
+          .high = 32}},
     .check = check,
     .data_bytes = [](const Params& p) -> size_t { return memory(p) ? 64 : 0; },
     .fill =
@@ -350,9 +371,9 @@ SKIDPROOF_KERNEL(fused_branch){
         [](Emitter& e, const Params& p) {
           emit_nops(e, padding(p));
           for (uint64_t i = 0; i < p["pairs"]; ++i) {
-            emit_nops(e, p["spacing"]);
+            emit_spacing(e, p);
             emit_pair(e, p, i);
-            emit_nops(e, p["spacing"]);
+            emit_spacing(e, p);
           }
         },
     .long_mode_only = true,

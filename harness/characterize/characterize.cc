@@ -25,7 +25,7 @@ constexpr auto kParts = std::to_array<Part>({
     {"caches", characterize_caches, 5},
     {"bandwidth", characterize_bandwidth, 8},
     {"forwarding", characterize_forwarding, 3},
-    {"fusion", characterize_fusion, 4},
+    {"fusion", characterize_fusion, 5},
     {"misprediction", characterize_misprediction, 0.5},
     {"instructions", characterize_instructions, 3},
     {"windows", characterize_windows, 6},

@@ -1,32 +1,40 @@
 // Macro-fusion: a flag-setting instruction and a conditional jump side by side against the same two
-// with a no-operation between them, in code that does little else than issue. The gain is reported,
-// and what can be said from it; what else limits a front end (how dense the jumps are,
-// no-operations that themselves fuse on some AMD cores) shows as a gain that is no whole slot, or
-// as none.
+// with a no-operation between them. That the number of instructions limits the code is not taken for granted: the same code
+// with one instruction less on each side, in as many bytes, says in the same samples what a slot is worth there. Where it is
+// worth nothing (taken jumps, stores) the pairs stand further apart.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "harness/characterize/parts.h"
 #include "harness/characterize/plan.h"
+#include "harness/characterize/verdict.h"
+#include "harness/run/noise.h"
 #include "harness/stats/robust.h"
 
 namespace skidproof {
 namespace {
 
-// Enough that the loop's own jump counts little, and few enough for any cache of decoded
-// instructions: with 64 of them the windows of such a cache, not issue, were the limit on one core
-// (Zen 5).
-constexpr uint64_t kPairs = 16;
-// The fewest ticks of a dozen runs of each in every sample, in turns: the gain is a sixth of a
-// cycle, and anything less drowns in the spread.
-constexpr unsigned kPairTries = 12;
-constexpr double kPairNs = 15e3;
+// Runs of each program in a sample, by turns, behind one that only warms up. They are short and each of them counts: what
+// slows a core down for a while then spoils few of them, and what makes it slower as a whole changes nothing.
+constexpr unsigned kRounds = 4;
+constexpr double kRunNs = 4e3;
+// How the pairs stand. No-operations before each pair and behind it are as long as common instructions are, since caches of
+// decoded instructions hold few of those that share some bytes; the pairs are enough that the loop's own jump counts
+// little, and few enough that the windows of such a cache are not the limit (some cores showed that with 64 pairs, and
+// with 16 that have immediate operands).
+struct Layout {
+  uint64_t spacing, pairs;
+};
+constexpr std::array<Layout, 4> kLayouts = {{{2, 4}, {8, 4}, {16, 2}, {32, 2}}};
+constexpr uint64_t kNopBytes = 4;
+// After so many samples that do not even lean to a verdict another layout has its turn.
+constexpr unsigned kVisit = 30;
+constexpr unsigned kMostSamples = 1000;
 
 constexpr std::array kFirsts = {"cmp", "test", "and", "add", "sub", "inc", "dec", "or"};
 // Both of a family; R65 to R69 speak of families, so a quick look at the first of each is enough.
@@ -43,17 +51,32 @@ struct Pair {
     return form == "reg_reg" ? fmt::format("{}+j{}", first, condition)
                              : fmt::format("{}[{}]+j{}", first, form, condition);
   }
-  std::string parameters(bool apart) const {
-    return fmt::format("first={},condition={},form={},taken={},pairs={},apart={}", first, condition,
-                       form, taken, kPairs, apart ? 1 : 0);
+  std::string parameters(const Layout& layout, bool apart, bool joined) const {
+    return fmt::format(
+        "first={},condition={},form={},taken={},pairs={},spacing={},nop_bytes={},apart={},joined={"
+        "}",
+        first, condition, form, taken, layout.pairs, layout.spacing, kNopBytes, apart ? 1 : 0,
+        joined ? 1 : 0);
   }
+};
+
+// A pair in one of the layouts.
+struct Attempt {
+  // The same two with a no-operation less on each side of each pair.
+  Workpiece together, apart, together_joined, apart_joined;
+  uint64_t iterations = 0;  // 0: not made yet
+  PairSamples samples;
+  PairVerdict verdict = PairVerdict::kOpen;
 };
 
 struct Trial {
   Pair pair;
-  Workpiece together, apart;
-  uint64_t iterations = 1;
-  std::vector<double> slot;  // cycles that one instruction takes to issue, in each sample
+  std::array<Attempt, kLayouts.size()> attempts;
+  size_t at = 0;         // the layout that is sampled
+  unsigned visited = 0;  // samples since that began
+
+  Attempt& attempt() { return attempts[at]; }
+  const Attempt& attempt() const { return attempts[at]; }
 };
 
 std::vector<Pair> all_pairs(bool quick) {
@@ -79,60 +102,111 @@ bool choose_direction(Pair& pair) {
   if (!kernel) return false;
   for (const char* taken : {"0", "1"}) {
     pair.taken = taken;
-    const auto params = Params::parse((*kernel)->parameters, pair.parameters(false));
+    const auto params =
+        Params::parse((*kernel)->parameters, pair.parameters(kLayouts[0], false, false));
     if (params && ((*kernel)->check == nullptr || (*kernel)->check(*params))) return true;
   }
   return false;
 }
 
-// A fused pair saves one issue slot. No gain means that the pair does not fuse as far as timing can
-// tell. Taken jumps have limits of their own, which hide the slot.
-std::string verdict(const Pair& pair, const Measurement& gain, double slot) {
-  if (pair.taken != "0") return "unclear";
-  if (gain.low > slot / 2) return "fused";
-  if (gain.high < slot / 8) return "no gain";
-  return "unclear";
+Expected<void> make_attempt(const Workbench& bench, Trial& trial) {
+  const auto prepare = [&](bool apart, bool joined) {
+    return bench.prepare("fused_branch", trial.pair.parameters(kLayouts[trial.at], apart, joined));
+  };
+  Attempt& made = trial.attempt();
+  made.together = SKIDPROOF_TRY(prepare(false, false));
+  made.apart = SKIDPROOF_TRY(prepare(true, false));
+  made.together_joined = SKIDPROOF_TRY(prepare(false, true));
+  made.apart_joined = SKIDPROOF_TRY(prepare(true, true));
+  made.iterations = SKIDPROOF_TRY(bench.iterations_for(kRunNs, made.apart));
+  return {};
 }
 
-Expected<std::shared_ptr<Trial>> make_trial(const Workbench& bench, const Pair& pair) {
-  auto trial = std::make_shared<Trial>(Trial{.pair = pair});
-  trial->together = SKIDPROOF_TRY(bench.prepare("fused_branch", pair.parameters(false)));
-  trial->apart = SKIDPROOF_TRY(bench.prepare("fused_branch", pair.parameters(true)));
-  trial->iterations = SKIDPROOF_TRY(bench.iterations_for(kPairNs, trial->apart));
-  return trial;
+// On to the next layout that may still tell; false where there is none.
+bool move_on(Trial& trial) {
+  trial.visited = 0;
+  for (size_t step = 1; step <= kLayouts.size(); ++step) {
+    const size_t next = (trial.at + step) % kLayouts.size();
+    if (trial.attempts[next].verdict == PairVerdict::kNotIssue) continue;
+    trial.at = next;
+    return true;
+  }
+  return false;
 }
 
+// The median of the rounds' gains. Each round that nothing disturbed votes.
 Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
-  const auto both = SKIDPROOF_TRY(bench.sample_both(
-      kPairTries, [&] { return bench.run(trial.together, trial.iterations); },
-      [&] { return bench.run(trial.apart, trial.iterations); }));
-  const auto pairs = static_cast<double>(trial.iterations * kPairs);
+  if (trial.attempt().iterations == 0) SKIDPROOF_CHECK(make_attempt(bench, trial));
+  Attempt& attempt = trial.attempt();
+  ++trial.visited;
+  const double cycles = SKIDPROOF_TRY(bench.core_cycles_per_tick());
+  const auto pairs = static_cast<double>(attempt.iterations * kLayouts[trial.at].pairs);
   const auto instructions =
-      static_cast<double>(trial.apart.program.per_iteration.instructions) / kPairs;
-  trial.slot.push_back(both.second.cycles / pairs / instructions);
-  return (both.second - both.first).per(pairs);
+      static_cast<double>(attempt.apart.program.per_iteration.instructions * attempt.iterations);
+  std::vector<double> gains;
+  Sample sample;
+  for (unsigned round = 0; round <= kRounds; ++round) {
+    std::array<double, 4> ticks{};
+    bool quiet = true;
+    size_t k = 0;
+    for (const Workpiece* piece :
+         {&attempt.together, &attempt.apart, &attempt.together_joined, &attempt.apart_joined}) {
+      const RunLog log = SKIDPROOF_TRY(bench.run(*piece, attempt.iterations));
+      ticks[k++] = static_cast<double>(log.tsc);
+      quiet = quiet && !disturbed(log.noise);
+      sample.noise = sample.noise + log.noise;
+    }
+    if (round == 0) continue;
+    gains.push_back((ticks[1] - ticks[0]) * cycles / pairs);
+    if (!quiet) continue;
+    attempt.samples.gain.push_back(gains.back());
+    attempt.samples.slot_together.push_back((ticks[0] - ticks[2]) * cycles / (2 * pairs));
+    attempt.samples.slot_apart.push_back((ticks[1] - ticks[3]) * cycles / (2 * pairs));
+    attempt.samples.share.push_back(ticks[1] * cycles / instructions);
+  }
+  sample.cycles = stats::median(gains);
+  sample.ns = sample.cycles / cycles / bench.tsc_hz() * 1e9;
+  return sample;
+}
+
+// Whether nothing more is to be sampled: told, or no layout can tell.
+bool done(Trial& trial) {
+  Attempt& attempt = trial.attempt();
+  attempt.verdict = judge_pair(attempt.samples);
+  if (attempt.verdict == PairVerdict::kFused || attempt.verdict == PairVerdict::kNoGain)
+    return true;
+  if (attempt.verdict != PairVerdict::kNotIssue &&
+      (trial.visited < kVisit || leaning(attempt.samples)))
+    return false;
+  return !move_on(trial);
+}
+
+std::string_view word_of(PairVerdict verdict) {
+  return verdict == PairVerdict::kFused    ? "fused"
+         : verdict == PairVerdict::kNoGain ? "no gain"
+                                           : "unclear";
 }
 
 void emit_gain(const Workbench& bench, const Point& point, const Trial& trial) {
   const Pair& pair = trial.pair;
-  Measurement gain = median_measurement("fusion.gain", "cycles", point.cycles,
-                                        {{"pair", pair.name()},
-                                         {"first", pair.first},
-                                         {"condition", pair.condition},
-                                         {"form", pair.form},
-                                         {"taken", pair.taken}},
-                                        point.noise);
-  const double slot = stats::median(trial.slot);
-  const std::string word = verdict(pair, gain, slot);
-  gain.parameters["slot_cycles"] = slot;
-  gain.parameters["verdict"] = word;
+  Measurement gain =
+      median_measurement("fusion.gain", "cycles", trial.attempt().samples.gain,
+                         {{"pair", pair.name()},
+                          {"first", pair.first},
+                          {"condition", pair.condition},
+                          {"form", pair.form},
+                          {"taken", pair.taken},
+                          {"spacing", kLayouts[trial.at].spacing},
+                          {"slot_cycles", trial.attempt().samples.slot()},
+                          {"verdict", std::string(word_of(trial.attempt().verdict))}},
+                         point.noise);
   Measurement fused = gain;
   bench.emit(std::move(gain));
-  if (word == "unclear") return;
+  if (word_of(trial.attempt().verdict) == "unclear") return;
   fused.name = "fusion.fused";
   fused.unit = "bool";
   fused.statistic = "verdict";
-  fused.value = fused.low = fused.high = word == "fused" ? 1 : 0;
+  fused.value = fused.low = fused.high = trial.attempt().verdict == PairVerdict::kFused ? 1 : 0;
   fused.interval.clear();
   bench.emit(std::move(fused));
 }
@@ -147,21 +221,24 @@ Expected<void> characterize_fusion(Workbench& bench) {
   std::vector<std::shared_ptr<Trial>> trials;
   for (const Pair& pair : pairs) {
     if (bench.cancelled()) return {};
-    auto trial = make_trial(bench, pair);
-    if (!trial) {
-      bench.problem(trial.error());
+    auto trial = std::make_shared<Trial>(Trial{.pair = pair});
+    if (auto made = make_attempt(bench, *trial); !made) {
+      bench.problem(made.error());
       continue;
     }
     Point point;
     point.what = fmt::format("fusion, {}", pair.name());
-    point.scale = 1;  // a fraction of a cycle
     point.tag = trials.size();
-    point.sample = [&bench, at = *trial] { return sample_trial(bench, *at); };
+    point.sample = [&bench, trial] { return sample_trial(bench, *trial); };
+    point.enough = [trial] { return done(*trial); };
     points.push_back(std::move(point));
-    trials.push_back(*trial);
+    trials.push_back(std::move(trial));
   }
-  SKIDPROOF_CHECK(take_by_turns(bench, points, {.relative = 0.02}));
-  for (const Point& point : points) emit_gain(bench, point, *trials[point.tag]);
+  SKIDPROOF_CHECK(take_by_turns(bench, points, {.most = kMostSamples}));
+  for (const Point& point : points) {
+    if (!trials[point.tag]->attempt().samples.gain.empty())
+      emit_gain(bench, point, *trials[point.tag]);
+  }
   return {};
 }
 

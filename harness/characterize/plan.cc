@@ -17,6 +17,7 @@ namespace {
 
 bool narrow_enough(const Point& point, const Goal& goal) {
   const std::vector<double>& values = point.by_time ? point.ns : point.cycles;
+  if (point.enough) return values.size() >= std::max(goal.least, 1u) && point.enough();
   if (values.size() < std::max(goal.least, 1u)) return false;
   const stats::Summary summary = stats::summarize(values);
   const double scale = std::max(std::abs(summary.median), point.scale);

@@ -19,6 +19,8 @@ struct Point {
   bool by_time = false;
   // Of a difference, which may be near 0: what it is compared with, in the same unit.
   double scale = 0;
+  // In place of the interval's width, where something else decides that the point is known.
+  std::function<bool()> enough = {};
   size_t tag = 0;  // the part's own
 
   std::vector<double> ns, cycles, control;  // the samples

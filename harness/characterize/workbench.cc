@@ -21,11 +21,6 @@ constexpr uint64_t kChainIterations = 120;
 constexpr int kChainTries = 8;
 constexpr std::chrono::microseconds kRatioHolds{500};
 
-bool disturbed(const Noise& noise) {
-  return noise.involuntary_switches != 0 || noise.migrations != 0 || noise.interrupted != 0 ||
-         noise.slices != 0 || noise.steal_s > 0;
-}
-
 // The least of the calls of one thing.
 struct Least {
   double quiet = INFINITY, any = INFINITY;  // ticks
@@ -47,6 +42,11 @@ struct Least {
 };
 
 }  // namespace
+
+bool disturbed(const Noise& noise) {
+  return noise.involuntary_switches != 0 || noise.migrations != 0 || noise.interrupted != 0 ||
+         noise.slices != 0 || noise.steal_s > 0;
+}
 
 Sample operator-(const Sample& a, const Sample& b) {
   return {a.ns - b.ns, a.cycles - b.cycles, a.noise + b.noise};

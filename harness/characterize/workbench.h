@@ -37,6 +37,9 @@ struct Sample {
 // The difference of two; noise adds up.
 Sample operator-(const Sample& a, const Sample& b);
 
+// Whether a run was interrupted, moved or had its CPU taken away.
+bool disturbed(const Noise& noise);
+
 class Workbench {
  public:
   // Runs the empty program once, so that this thread is pinned before the clock is calibrated. On a machine whose time is

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -21,29 +23,29 @@ namespace skidproof {
 // Shared with the blocks' handles, which may outlive the machine.
 struct NativeMachine::Blocks {
   struct Block {
-    uint64_t begin = 0;
     uint64_t bytes = 0;
     MemoryUse use = MemoryUse::kData;
   };
 
   mutable std::mutex mutex;
-  std::vector<Block> all;
+  std::map<uint64_t, Block> all;  // by where each begins
 
-  void add(const Block& block) {
+  void add(uint64_t begin, const Block& block) {
     const std::lock_guard lock(mutex);
-    all.push_back(block);
+    all[begin] = block;
   }
   void remove(uint64_t begin) {
     const std::lock_guard lock(mutex);
-    std::erase_if(all, [begin](const Block& block) { return block.begin == begin; });
+    all.erase(begin);
   }
   // Whether one block of ours, a code block if so asked, holds all of these bytes.
   bool hold(uint64_t begin, uint64_t bytes, bool code) const {
     const std::lock_guard lock(mutex);
-    return std::any_of(all.begin(), all.end(), [&](const Block& block) {
-      return (!code || block.use == MemoryUse::kCode) && begin >= block.begin &&
-             bytes <= block.bytes && begin - block.begin <= block.bytes - bytes;
-    });
+    const auto above = all.upper_bound(begin);
+    if (above == all.begin()) return false;
+    const auto& [address, block] = *std::prev(above);
+    return (!code || block.use == MemoryUse::kCode) && bytes <= block.bytes &&
+           begin - address <= block.bytes - bytes;
   }
 };
 
@@ -156,7 +158,7 @@ Expected<Memory> NativeMachine::allocate(const MemoryRequest& request) {
                 "run the program in Mode::kLong");
   }
   Memory memory = SKIDPROOF_TRY(allocate_guarded(request));
-  blocks_->add({memory.address, memory.host.size(), request.use});
+  blocks_->add(memory.address, {memory.host.size(), request.use});
   // The handle that is given out unregisters the block before its mapping goes.
   memory.keep = std::shared_ptr<void>(
       nullptr, [blocks = blocks_, address = memory.address,

@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+
 namespace skidproof {
 
 // asmjit reports a bad instruction here and then goes on without it; finish() must not.
@@ -76,6 +79,28 @@ asmjit::Error Emitter::_emit(asmjit::InstId id, const asmjit::Operand_& o0,
 }
 
 uint64_t Emitter::address() const { return placement_.code_address + offset(); }
+
+void Emitter::nop_of(uint64_t bytes) {
+  static constexpr std::array<std::array<uint8_t, 9>, 9> kNops = {{
+      {0x90},
+      {0x66, 0x90},
+      {0x0F, 0x1F, 0x00},
+      {0x0F, 0x1F, 0x40},
+      {0x0F, 0x1F, 0x44},
+      {0x66, 0x0F, 0x1F, 0x44},
+      {0x0F, 0x1F, 0x80},
+      {0x0F, 0x1F, 0x84},
+      {0x66, 0x0F, 0x1F, 0x84},
+  }};
+  if (bytes == 0 || bytes > kNops.size())
+    return refuse(fmt::format("a no-operation of {} bytes", bytes));
+  embed(kNops[bytes - 1].data(), bytes);
+}
+
+void Emitter::nops_until(uint64_t wanted) {
+  if (address() > wanted) return refuse(fmt::format("{:#x} lies behind the code already", wanted));
+  while (address() < wanted) nop_of(std::min<uint64_t>(wanted - address(), 9));
+}
 
 void Emitter::mark(std::string_view name) {
   if (!marks_.emplace(std::string(name), address()).second) {

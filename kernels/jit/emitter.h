@@ -72,6 +72,11 @@ class Emitter : public x86::Assembler {
   // Code that stands after the final RET, for the functions that a body calls.
   void after_return(std::function<void()> write);
 
+  // One no-operation of 1 to 9 bytes. [SDM vol. 2, NOP, "Recommended Multi-Byte Sequence of NOP Instruction"]
+  void nop_of(uint64_t bytes);
+  // No-operations up to this address, as long ones as there are.
+  void nops_until(uint64_t address);
+
   uint64_t address() const;  // of the next instruction
   uint64_t seed() const { return placement_.seed; }
   Mode mode() const { return placement_.mode; }

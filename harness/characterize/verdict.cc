@@ -1,0 +1,68 @@
+// Votes on a pair of instructions.
+#include "harness/characterize/verdict.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+
+#include "harness/stats/robust.h"
+
+namespace skidproof {
+namespace {
+
+const double kStep = std::log(3.0);  // of the likelihood ratio, by a vote
+const double kDecided = std::log(1e8);
+// Of a slot: a median gain that is none, and one that is one. Of a share: a slot that is worth an instruction (some take
+// two).
+constexpr double kMostNothing = 0.3, kLeastWhole = 0.7, kMostWhole = 1.4;
+
+int votes_of(const std::vector<double>& values, const std::function<double(size_t)>& border) {
+  int votes = 0;
+  for (size_t i = 0; i < values.size(); ++i) votes += values[i] > border(i) ? 1 : -1;
+  return votes;
+}
+
+// The fewer votes of the two slots.
+int slot_votes(const PairSamples& samples) {
+  const auto half = [&](size_t i) { return samples.share[i] / 2; };
+  return std::min(votes_of(samples.slot_apart, half), votes_of(samples.slot_together, half));
+}
+
+bool decided(int votes) { return std::abs(votes) * kStep >= kDecided; }
+
+bool near_nothing(double value, double unit) { return std::abs(value) <= kMostNothing * unit; }
+bool near_one(double value, double unit) {
+  return value >= kLeastWhole * unit && value <= kMostWhole * unit;
+}
+
+bool issue_limits(const PairSamples& samples) {
+  const double share = stats::median(samples.share);
+  return near_one(stats::median(samples.slot_apart), share) &&
+         near_one(stats::median(samples.slot_together), share);
+}
+
+}  // namespace
+
+double PairSamples::slot() const {
+  return (stats::median(slot_apart) + stats::median(slot_together)) / 2;
+}
+
+PairVerdict judge_pair(const PairSamples& samples) {
+  const int issue = slot_votes(samples);
+  if (!decided(issue)) return PairVerdict::kOpen;
+  if (issue < 0) return PairVerdict::kNotIssue;
+  const double slot = samples.slot(), gain = stats::median(samples.gain);
+  const int votes = votes_of(samples.gain, [slot](size_t) { return slot / 2; });
+  if (!decided(votes) || !issue_limits(samples)) return PairVerdict::kOpen;
+  if (votes > 0 && near_one(gain, slot)) return PairVerdict::kFused;
+  if (votes < 0 && near_nothing(gain, slot)) return PairVerdict::kNoGain;
+  return PairVerdict::kOpen;
+}
+
+bool leaning(const PairSamples& samples) {
+  const double slot = samples.slot(), gain = stats::median(samples.gain);
+  return issue_limits(samples) && (near_nothing(gain, slot) || near_one(gain, slot));
+}
+
+}  // namespace skidproof
