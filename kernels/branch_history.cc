@@ -73,7 +73,7 @@ SKIDPROOF_KERNEL(branch_history){
             if (i == 0) e.mark("between");
             e.short_().jmp(next);
             target += kBetweenBytes;
-            e.nops_until(target);
+            e.unreached_until(target);
             e.bind(next);
           }
           diamond(e, 1);

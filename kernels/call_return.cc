@@ -52,7 +52,7 @@ SKIDPROOF_KERNEL(call_return){
               }
               e.mark("ret", i);
               e.ret();
-              if (spacing != 0 && i + 1 < depth) e.nops_until(next);
+              if (spacing != 0 && i + 1 < depth) e.unreached_until(next);
             }
           });
         },

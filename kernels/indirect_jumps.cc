@@ -62,7 +62,7 @@ SKIDPROOF_KERNEL(indirect_jumps){
               const uint64_t next = e.address() + kTargetBytes;
               if (i == 0) e.mark("target");
               e.jmp(back);
-              e.nops_until(next);
+              e.unreached_until(next);
             }
           });
         },

@@ -26,6 +26,7 @@ constexpr auto kParts = std::to_array<Part>({
     {"bandwidth", characterize_bandwidth, 8},
     {"forwarding", characterize_forwarding, 3},
     {"fusion", characterize_fusion, 5},
+    {"branches", characterize_branches, 6},
     {"misprediction", characterize_misprediction, 0.5},
     {"instructions", characterize_instructions, 3},
     {"windows", characterize_windows, 6},

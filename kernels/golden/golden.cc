@@ -36,6 +36,7 @@ constexpr Variant kVariants[] = {
     {"fused_branch", "spacing", "first=test,condition=ne,taken=0,spacing=4"},
     {"fused_branch", "joined", "taken=0,spacing=5,nop_bytes=4,joined=1"},
     {"taken_jumps", "offset", "jumps=3,spacing=32,offset=20,run=2,kind=jcc"},
+    {"taken_jumps", "entry", "jumps=3,entry=data,skip=1"},
     {"load_stream", "32", "width=32"},
     {"store_stream", "8_nontemporal", "width=8,kind=nontemporal"},
     {"store_stream", "32_nontemporal", "width=32,kind=nontemporal"},

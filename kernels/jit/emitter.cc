@@ -102,6 +102,16 @@ void Emitter::nops_until(uint64_t wanted) {
   while (address() < wanted) nop_of(std::min<uint64_t>(wanted - address(), 9));
 }
 
+// An instruction has 15 bytes at most, of which those in front of the nine are operand-size prefixes.
+void Emitter::unreached_until(uint64_t wanted) {
+  constexpr uint64_t kMost = 15, kPlain = 9;
+  while (address() < wanted) {
+    const uint64_t bytes = std::min(wanted - address(), kMost);
+    for (uint64_t prefix = kPlain; prefix < bytes; ++prefix) db(0x66);
+    nop_of(std::min(bytes, kPlain));
+  }
+}
+
 void Emitter::mark(std::string_view name) {
   if (!marks_.emplace(std::string(name), address()).second) {
     refuse(fmt::format("the mark '{}' is set twice", name));

@@ -76,6 +76,8 @@ class Emitter : public x86::Assembler {
   void nop_of(uint64_t bytes);
   // No-operations up to this address, as long ones as there are.
   void nops_until(uint64_t address);
+  // The same where nothing comes by: as few as there can be, of which some are slow to decode.
+  void unreached_until(uint64_t address);
 
   uint64_t address() const;  // of the next instruction
   uint64_t seed() const { return placement_.seed; }
