@@ -79,7 +79,7 @@ JumpLevel level_of(const std::vector<FoundRise>& rises) {
 
 }  // namespace
 
-CurvePoint curve_point(uint64_t x, const Point& point) {
+CurvePoint quartile_point(uint64_t x, const Point& point) {
   return {.x = x,
           .value = stats::quantile(point.cycles, 0.25),
           .low = stats::minimum(point.cycles),

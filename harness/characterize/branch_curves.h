@@ -14,7 +14,7 @@ namespace skidproof {
 
 // The point at this size: the lower quartile of its samples in cycles, between their least and their median. What shares
 // tables and slots with this thread makes any of them dearer and none cheaper.
-CurvePoint curve_point(uint64_t x, const Point& point);
+CurvePoint quartile_point(uint64_t x, const Point& point);
 
 // Tables that learn fill up little by little: a reach without a sharp end. `last_within` is the largest size up to which every
 // size costs less than `some` cycles more than the small ones do, `first_beyond` the smallest from which on every size costs

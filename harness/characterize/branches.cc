@@ -121,7 +121,8 @@ class BranchPoints {
     std::map<uint64_t, std::vector<CurvePoint>> out;
     for (const Point& point : points_) {
       const Row& of = rows_[point.tag];
-      if (of.row == row && !point.cycles.empty()) out[of.group].push_back(curve_point(of.x, point));
+      if (of.row == row && !point.cycles.empty())
+        out[of.group].push_back(quartile_point(of.x, point));
     }
     return out;
   }
@@ -145,7 +146,7 @@ void add_few_jumps(BranchPoints& points, const JumpPlan& plan) {
     for (uint64_t jumps : plan.few) {
       points.add("taken_jumps", fmt::format("jumps={},spacing={}", jumps, spacing),
                  static_cast<double>(jumps + 1), kBranchNs, "branch.taken",
-                 {{"jumps", jumps}, {"spacing", spacing}}, jumps);
+                 {{"branches", jumps}, {"spacing", spacing}}, jumps);
     }
   }
 }
@@ -171,7 +172,7 @@ Expected<void> add_many_jumps(const Workbench& bench, BranchPoints& points, cons
         const Sample sample = SKIDPROOF_TRY(bench.sample(kBranchTries, *piece, iterations));
         return sample.per(static_cast<double>(iterations * jumps));
       };
-      points.add(std::move(point), "branch.btb", {{"jumps", jumps}, {"spacing", spacing}}, jumps,
+      points.add(std::move(point), "branch.btb", {{"branches", jumps}, {"spacing", spacing}}, jumps,
                  spacing);
     }
   }
@@ -191,7 +192,7 @@ void emit_jump_levels(const Workbench& bench, const BranchPoints& points) {
     Measurement row;
     row.name = "shape.btb.reach";
     row.value = static_cast<double>(level.jumps);
-    row.unit = "jumps";
+    row.unit = "branches";
     row.statistic = "inferred";
     row.n = level.spacings.size();
     row.low = static_cast<double>(level.least);
@@ -341,7 +342,7 @@ Expected<void> measure_history(const Workbench& bench, double seconds, double fr
   question.least_rise = 0.6 * gain;
   Reach reach = SKIDPROOF_TRY(find_reach(bench, question, seconds, from, to));
   reach = step_reach(std::move(reach.curve), question.least_rise / 2, 1);
-  emit_reach(bench, reach, "branch.history", "between", {}, "history.length", "taken jumps");
+  emit_reach(bench, reach, "branch.history", "length", {}, "history.length", "taken jumps");
   return {};
 }
 

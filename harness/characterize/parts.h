@@ -27,13 +27,13 @@ Expected<void> characterize_forwarding(Workbench& bench);
 // fusion.gain (cycles a pair; pair, first, condition, form, taken, spacing, slot_cycles, verdict "fused", "no gain", "unclear"),
 // fusion.fused (bool, where the verdict is clear)
 Expected<void> characterize_fusion(Workbench& bench);
-// branch.taken (cycles a taken jump; jumps, spacing), branch.btb (the same for many), shape.btb.reach (jumps; level, of: levels that
+// branch.taken (cycles a taken jump; branches, spacing), branch.btb (the same for many), shape.btb.reach (branches; level, of: levels that
 // were found),
 // branch.alignment (cycles a jump and the eight instructions before it; offset of the target in its line),
 // branch.pattern (cycles; length), shape.pattern.length (directions),
 // branch.indirect (cycles; targets), shape.indirect.targets (targets),
 // branch.return_stack (cycles of one call more and its return, from random places; depth), shape.return_stack.depth (calls),
-// branch.history (cycles that a jump costs less for going as one before it; between), shape.history.length (taken jumps)
+// branch.history (cycles that a jump costs less for going as one so many taken jumps before it; length), shape.history.length (taken jumps)
 Expected<void> characterize_branches(Workbench& bench);
 // branch.mispredict_penalty (cycles and ns)
 Expected<void> characterize_misprediction(Workbench& bench);

@@ -146,6 +146,7 @@ constexpr auto kShapes = std::to_array<Label>({
     {"shape.btb.reach", "branch targets"},
     {"shape.return_stack.depth", "return stack"},
     {"shape.history.length", "branch history"},
+    {"shape.pattern.length", "learned pattern"},
     {"shape.indirect.targets", "indirect targets"},
 });
 std::string label_of(const std::string& name) {

@@ -13,11 +13,13 @@ MARKS = {
     "bandwidth": (("shape.l1d.size", "L1"), ("shape.l2.size", "L2"), ("shape.l3.size", "L3")),
     "tlb.latency": (("shape.dtlb.reach", "data TLB"), ("shape.stlb.reach", "second-level TLB")),
     "branch.btb": (("shape.btb.reach", "reach"),), "branch.history": (("shape.history.length", "reach"),),
+    "branch.pattern": (("shape.pattern.length", "reach"),),
     "branch.return_stack": (("shape.return_stack.depth", "depth"),), "branch.indirect": (("shape.indirect.targets", "reach"),),
     "code.footprint": (("shape.uop_cache.reach", "uop cache"),),
 }
 REACHES = (("branch.taken", "branches", "Taken branches"), ("branch.btb", "branches", "Branch targets (BTB)"),
-           ("branch.history", "length", "Length of a pattern"), ("branch.return_stack", "depth", "Depth of calls"),
+           ("branch.history", "length", "Taken branches remembered"), ("branch.pattern", "length", "Length of a pattern"),
+           ("branch.return_stack", "depth", "Depth of calls"),
            ("branch.indirect", "targets", "Targets of an indirect branch"), ("branch.alignment", "offset", "Offset in the code"))
 # Of which structure a filler's window is: words in the filler's name, by the first that fits.
 WINDOWS = (("vector", "shape.vector_registers.size"), ("xmm", "shape.vector_registers.size"), ("ymm", "shape.vector_registers.size"),
