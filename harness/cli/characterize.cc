@@ -253,11 +253,12 @@ void add_characterize(Command program, Invocation& invocation) {
               "folder for measurements.jsonl (default: skidproof-out/<run id>, unless --json FILE)")
       .named("DIR");
   add_json(verb, options->destination.json);
-  const Option compare = verb.option("--compare", options->compare,
-                                     "lay machines side by side: results, folders of them or "
-                                     "run:ID of a store; nothing is measured")
-                             .named("FILE")
-                             .many();
+  const Option compare =
+      verb.option("--compare", options->compare,
+                  "lay machines side by side, here and as comparison.html: results, folders of "
+                  "them or run:ID of a store; nothing is measured")
+          .named("FILE")
+          .many();
   verb.option("--store", options->store,
               "where run:ID is looked up (default: $SKIDPROOF_STORE, then skidproof.db)")
       .named("STORE")

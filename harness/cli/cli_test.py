@@ -148,6 +148,11 @@ class Usage(CliTest):
     def test_an_unknown_part(self):
         self.assert_refused(self.skidproof("characterize", "--only", "latencies"), 64, "latency")
 
+    def test_machines_to_compare(self):
+        self.assert_refused(self.skidproof("characterize", "--compare", "gone.jsonl"), 64, "gone.jsonl")
+        self.assert_refused(self.skidproof("characterize", "--compare", "a.jsonl", "--quick"), 64, "--compare")
+        self.assert_refused(self.skidproof("characterize", "--store", "s.db"), 64, "--compare")
+
     def test_a_cpu_that_is_not_there(self):
         self.assert_refused(self.skidproof("characterize", "--cpu", "1000"), 64, "1000")
 
@@ -1597,9 +1602,6 @@ class Characterize(CliTest):
         done = self.skidproof("characterize", "--compare", "a.jsonl", "b.jsonl")
         self.assertEqual(done.exit, 0, done.err)
         self.assertIn("core clock (GHz)", done.out)
-        self.assert_refused(self.skidproof("characterize", "--compare", "gone.jsonl"), 64, "gone.jsonl")
-        self.assert_refused(self.skidproof("characterize", "--compare", "a.jsonl", "--quick"), 64, "--compare")
-        self.assert_refused(self.skidproof("characterize", "--store", "s.db"), 64, "--compare")
 
 
 class Report(CliTest):

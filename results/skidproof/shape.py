@@ -407,14 +407,15 @@ def core_lines(machines):
     lines += line("TSC", "GHz", (best(m.measured("clock.tsc", "GHz")) for m in machines))
     for name, words in (("clock.rdtsc", "RDTSC"), ("clock.rdtscp", "RDTSCP")):
         lines += line(words, "cycles", (best(m.measured(name, "cycles"), min) for m in machines))
-    lines += line("store forwarded, at best", "cycles", (best(m.measured("store.forwarding", "cycles"), min) for m in machines))
-    lines += line("store blocked, at worst", "cycles", (best(blocked(m), max) for m in machines))
+    lines += line("store forwarded, at best", "cycles", (best(of_verdict(m, "forwarded"), min) for m in machines))
+    lines += line("store blocked, at worst", "cycles", (best(of_verdict(m, "blocked"), max) for m in machines))
     lines += line("4 KiB alias, at worst", "cycles", (best(m.measured("store.alias_4k", "cycles")) for m in machines))
     for name in ("split.load", "split.store"):
-        borders = sorted({b for m in machines for row in m.measured(name) if is_number(b := parameters_of(row).get("border"))})
+        borders = dict.fromkeys(str(parameters_of(row).get("border", "")) for m in machines for row in m.measured(name))
         for border in borders:
-            lines += line(f"{name.removeprefix('split.')} across {bytes_text(border)}", "cycles",
-                          (best([row for row in m.measured(name, "cycles") if parameters_of(row).get("border") == border]) for m in machines))
+            lines += line(f"{name.removeprefix('split.')} {border_words(border)}", "cycles",
+                          (best([row for row in m.measured(name, "cycles") if str(parameters_of(row).get("border", "")) == border])
+                           for m in machines))
     lines += line("core to core, median", "ns", (middle(m.measured("core.transfer", "ns")) for m in machines))
     lines += line("core to core, at worst", "ns", (best(m.measured("core.transfer", "ns"), note=pair_words) for m in machines))
     lines += line("memory, idle", "ns", (best(m.measured("memory.loaded_latency", "ns"), min) for m in machines))
@@ -422,11 +423,15 @@ def core_lines(machines):
     return lines
 
 
-def blocked(machine):
-    """What was not forwarded, where the rows say which these are; else what lies above all that was."""
+def of_verdict(machine, verdict):
+    """The pairs of store and load of which the rows say this; all of them where no row says anything."""
     found = machine.measured("store.forwarding", "cycles")
     judged = [row for row in found if "verdict" in parameters_of(row)]
-    return [row for row in judged if str(parameters_of(row)["verdict"]) != "forwarded"] if judged else found
+    return [row for row in judged if parameters_of(row)["verdict"] == verdict] if judged else found
+
+
+def border_words(border):
+    return {"none": "across no border", "line": "across two lines", "page": "across two pages"}.get(border, f"across {border}")
 
 
 def middle(found):

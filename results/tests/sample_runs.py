@@ -177,7 +177,7 @@ def memory_rows(machine, rng, l1=48 << 10, l2=2 << 20, l3=105 << 20, faster=1.0)
             cycles *= 1.25 if page == "4KiB" and size > 1 << 23 else 1
             for unit, value in (("cycles", cycles), ("ns", cycles / 3.4)):
                 found.append(measurement(machine, "memory.latency", value, unit, value * 0.99, value * 1.012, bytes=size, page=page))
-    for order, far in (("ascending", 0.2), ("random", 1.0)):
+    for order, far in (("forward", 0.2), ("random", 1.0)):
         for exponent in range(6, 13):
             value = 5 + 100 * far * min(1, (1 << exponent) / 2048)
             found.append(measurement(machine, "memory.stride_latency", value, "ns", value * 0.98, value * 1.02, bytes=256 << 20,
@@ -219,13 +219,13 @@ def core_rows(machine, rng, cpus=8):
                 fits = offset + load <= store
                 value = (5 if fits else 19) * rng.uniform(0.99, 1.01)
                 found.append(measurement(machine, "store.forwarding", value, "cycles", value * 0.99, value * 1.01, store_bytes=store,
-                                         load_bytes=load, offset=offset, place="within a line",
-                                         verdict="forwarded" if fits else "not forwarded"))
+                                         load_bytes=load, offset=offset, place="line", address="two registers",
+                                         verdict="forwarded" if fits else "blocked"))
     for offset in range(-64, 65, 8):
         value = 6 if 0 <= offset < 8 else 1
-        found.append(measurement(machine, "store.alias_4k", value, "cycles", value, value * 1.02, offset=offset))
+        found.append(measurement(machine, "store.alias_4k", value, "cycles", value, value * 1.02, offset=offset, chain="address"))
     for kind in ("load", "store"):
-        for border, value in ((64, 0.5), (4096, 2.5 if kind == "load" else 25.0)):
+        for border, value in (("none", 0.3), ("line", 0.5), ("page", 2.5 if kind == "load" else 25.0)):
             for size in (8, 32, 64):
                 found.append(measurement(machine, f"split.{kind}", value, "cycles", value * 0.98, value * 1.02, border=border, bytes=size))
     for source in range(cpus):

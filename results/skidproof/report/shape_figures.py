@@ -27,7 +27,7 @@ WINDOWS = (("vector", "shape.vector_registers.size"), ("xmm", "shape.vector_regi
            ("store", "shape.store_queue.size"), ("nop", "shape.rob.size"), ("add", "shape.int_registers.size"),
            ("mov", "shape.int_registers.size"), ("int", "shape.int_registers.size"))
 FORWARDING = "Load after a store to the same bytes"
-TRANSFER = "How long a cache line takes from one CPU to another."
+TRANSFER = "How long a cache line takes from one CPU to another, one way: the mean of both."
 MOST_HEATS = 8
 
 
@@ -139,7 +139,7 @@ def draw_bandwidth(subject):
 
 def draw_strides(subject):
     return by_unit(subject, "memory.stride_latency", "stride-latency", "Latency by stride",
-                   "Dependent loads this far apart: ascending ones show what the prefetchers foresee, random ones what they do not.",
+                   "Dependent loads this far apart: in order they show what the prefetchers foresee, at random what they do not.",
                    "stride", "stride", "latency per load", scale="bytes")
 
 
@@ -196,18 +196,20 @@ def loaded_panel(found, alone):
 
 
 def forwarding_heats(found, prefix=""):
-    """A heat map for each place: pairs of sizes by offset."""
+    """A heat map for each place and way of addressing: pairs of sizes by offset."""
+    groups = {}
+    for row in found:
+        if None not in (parameter(row, "store_bytes"), parameter(row, "load_bytes"), parameter(row, "offset")):
+            others = [str(shape.parameters_of(row)[key]) for key in ("place", "address") if key in shape.parameters_of(row)]
+            groups.setdefault(", ".join(others), []).append(row)
     heats = []
-    for place in dict.fromkeys(str(shape.parameters_of(row).get("place", "")) for row in found):
-        here = [row for row in found if str(shape.parameters_of(row).get("place", "")) == place
-                and None not in (parameter(row, "store_bytes"), parameter(row, "load_bytes"), parameter(row, "offset"))]
+    for words, here in groups.items():
         pairs = sorted({(parameter(row, "store_bytes"), parameter(row, "load_bytes")) for row in here})
         offsets = sorted({parameter(row, "offset") for row in here})
         cells = {(offsets.index(parameter(row, "offset")), pairs.index((parameter(row, "store_bytes"), parameter(row, "load_bytes")))):
                  row["value"] for row in here}
-        if cells:
-            heats.append(Heat(f"{prefix}{place}", "offset of the load in the store, bytes", "store → load, bytes",
-                              [f"{o:g}" for o in offsets], [f"{s:g} → {q:g}" for s, q in pairs], cells))
+        heats.append(Heat(f"{prefix}{words}", "offset of the load from the store, bytes", "store → load, bytes",
+                          [f"{o:g}" for o in offsets], [f"{s:g} → {q:g}" for s, q in pairs], cells))
     return heats
 
 
@@ -233,9 +235,7 @@ def draw_stores(subject):
 
 def split_label(row):
     parameters = shape.parameters_of(row)
-    border = parameters.get("border")
-    return f"{row['name'].removeprefix('split.')} of {parameters.get('bytes', '?')} B across " \
-           f"{bytes_text(border) if shape.is_number(border) else border}"
+    return f"{row['name'].removeprefix('split.')} of {parameters.get('bytes', '?')} B {shape.border_words(str(parameters.get('border', '?')))}"
 
 
 def transfer_heat(found, title=""):
