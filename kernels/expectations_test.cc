@@ -182,6 +182,7 @@ std::vector<Case> all_cases() {
       {"pointer_chase", "bytes=64,granularity=64,unroll=256"},
       {"pointer_chase", "bytes=1000,granularity=40"},
       {"pointer_chase", "bytes=64K,granularity=4K,shift=128"},
+      {"pointer_chase", "bytes=512K,granularity=4K,stagger=2"},
       {"load_stream", "width=16,stride=16,unroll=1"},
       {"load_stream", "width=32,stride=32,unroll=8,window=128"},
       {"load_stream", "width=8,stride=7,unroll=64,window=64"},

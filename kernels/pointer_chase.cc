@@ -13,12 +13,13 @@ enum Order : uint64_t { kRandom, kForward, kBackward };
 uint64_t slots(const Params& p) { return p["bytes"] / p["granularity"]; }
 
 // Where slot i's pointer stands. With `stagger` every slot uses another cache line of its own, so
-// that page sized slots do not all fall into one set of the caches; after as many slots as there are lines in one the
-// lines move on by one, so that they fill all sets of caches whose ways are larger than a slot, too.
+// that page sized slots do not all fall into one set of the caches; with 2 the lines move on by one after as many slots as
+// there are lines in one, so that they fill all sets of caches whose ways are larger than a slot, too.
 uint64_t offset_of(const Params& p, uint64_t i) {
   const uint64_t granularity = p["granularity"];
   uint64_t within = i % 2 != 0 ? p["shift"] : 0;
-  if (p["stagger"] != 0) within = (i + i / (granularity / 64)) * 64 % granularity;
+  if (p["stagger"] == 1) within = i * 64 % granularity;
+  if (p["stagger"] == 2) within = (i + i / (granularity / 64)) * 64 % granularity;
   return i * granularity + within;
 }
 
@@ -55,8 +56,10 @@ SKIDPROOF_KERNEL(pointer_chase){
           .brief = "random: a single random cycle; forward, backward: a constant stride",
           .words = {"random", "forward", "backward"}},
          {.name = "stagger",
-          .brief = "1: each pointer in another line of its slot (granularity a multiple of 64)",
-          .high = 1},
+          .brief = "1: each pointer in another line of its slot (granularity a multiple of 64); 2: "
+                   "so that they "
+                   "fill caches with ways larger than a slot, too",
+          .high = 2},
          {.name = "shift",
           .brief = "bytes by which every other pointer stands further in its slot; a multiple of 8",
           .high = 4 << 20},

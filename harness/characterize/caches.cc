@@ -45,7 +45,7 @@ Expected<Workpiece> chase_of(const Workbench& bench, const Conflict& c) {
   }
   return bench.prepare("pointer_chase",
                        fmt::format("bytes={},granularity={},shift={},stagger={},unroll={}", bytes,
-                                   c.stride, c.shift, c.apart ? 1 : 0, kUnrolled),
+                                   c.stride, c.shift, c.apart ? 2 : 0, kUnrolled),
                        memory);
 }
 
@@ -267,7 +267,7 @@ void emit_geometry(const Workbench& bench, const Level& level, const Geometry& g
 Expected<Point> pages_point(const Workbench& bench, uint64_t pages, double floor) {
   const Workpiece apart = SKIDPROOF_TRY(bench.prepare(
       "pointer_chase",
-      fmt::format("bytes={},granularity=4096,stagger=1,unroll={}", pages * 4096, kUnrolled)));
+      fmt::format("bytes={},granularity=4096,stagger=2,unroll={}", pages * 4096, kUnrolled)));
   const Workpiece beside = SKIDPROOF_TRY(bench.prepare(
       "pointer_chase", fmt::format("bytes={},granularity=64,unroll={}", pages * 64, kUnrolled)));
   Point point;

@@ -20,18 +20,18 @@ struct Part {
 
 constexpr auto kParts = std::to_array<Part>({
     {"clock", characterize_clock, 0.3},
-    {"latency", characterize_latency, 10},
+    {"latency", characterize_latency, 9},
     {"strides", characterize_strides, 2},
     {"caches", characterize_caches, 5},
-    {"bandwidth", characterize_bandwidth, 8},
+    {"bandwidth", characterize_bandwidth, 7},
     {"forwarding", characterize_forwarding, 3},
     {"fusion", characterize_fusion, 5},
-    {"branches", characterize_branches, 6},
+    {"branches", characterize_branches, 5},
     {"misprediction", characterize_misprediction, 0.5},
     {"instructions", characterize_instructions, 3},
-    {"windows", characterize_windows, 6},
+    {"windows", characterize_windows, 5},
     {"code", characterize_code, 2},
-    {"cores", characterize_cores, 6},
+    {"cores", characterize_cores, 4},
 });
 
 double factor_of(Effort effort) {

@@ -48,6 +48,7 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
   const double seconds = fixed != 0          ? INFINITY
                          : goal.seconds != 0 ? goal.seconds
                                              : std::max(0.0, bench.seconds_left());
+  const double at_most = seconds + std::max(seconds, bench.seconds_of_part());
   const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - began).count(); };
   std::vector<std::optional<Error>> failed(points.size());
   std::vector<bool> done(points.size(), false);
@@ -57,7 +58,7 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
     for (const size_t i : order_of_round(points.size(), bench.options().seed, round)) {
       if (bench.cancelled()) return {};
       if (done[i]) continue;
-      if (round > 0 && spent() > 2 * seconds) break;
+      if (round > 0 && spent() > at_most) break;
       Point& point = points[i];
       const double rounds = static_cast<double>(round) / least;
       bench.progress(from + (to - from) * std::max(std::min(rounds, 1.0) / 2,

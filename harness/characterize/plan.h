@@ -41,7 +41,7 @@ struct Goal {
 
 // Samples all points by turns, in an order that the seed draws anew for each round, so that drift becomes spread and not
 // shape; those that are narrow enough drop out. When the time is over, rounds end once each point has `least` samples; at
-// twice the time they end anyway. A point whose sample fails becomes a problem and is removed. Cancelled: returns early.
+// twice the time, or the part's again, they end anyway. A point whose sample fails becomes a problem and is removed. Cancelled: returns early.
 Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points, const Goal& goal,
                              double from = 0, double to = 1);
 

@@ -220,7 +220,8 @@ void add_characterize(Command program, Invocation& invocation) {
   std::vector<std::string> parts;
   for (std::string_view part : characterization_parts()) parts.emplace_back(part);
   Command verb = program.verb(
-      "characterize", "measure this CPU: caches and memory, stores, branches, the core, cores together");
+      "characterize",
+      "measure this CPU: caches and memory, stores, branches, the core, cores together");
   verb.epilogue(
       "Examples:\n"
       "  skidproof characterize --quick\n"

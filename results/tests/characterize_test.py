@@ -171,7 +171,7 @@ class Text(unittest.TestCase):
         self.assertRegex(shown, r"L1 data cache +48 KiB +32 KiB \*")
         self.assertRegex(shown, r"L2 cache +2 MiB \[CPUID 1 MiB\]")
         self.assertRegex(shown, r"scheduler \(entries\) +97–101 \[published 160\]")
-        self.assertIn("A pattern learnt: the rise does not stay", shown)
+        self.assertIn("A branch history: the rise does not stay", shown)
 
     def test_what_names_hold_does_not_move_the_cursor(self):
         row = sample_runs.measurement("native", "clock.core", 3, "GHz", 3, 3)
