@@ -8,6 +8,7 @@
 
 #include "harness/characterize/parts.h"
 #include "harness/characterize/workbench.h"
+#include "harness/stats/robust.h"
 
 namespace skidproof {
 namespace {
@@ -71,6 +72,19 @@ Expected<void> check_sizes(const CharacterizeOptions& options) {
   return {};
 }
 
+// How far the core's clock moved over everything that was measured.
+void emit_drift(const Workbench& bench) {
+  const stats::Summary summary = stats::summarize(bench.ratios());
+  if (summary.n < 2 || summary.median <= 0) return;
+  Measurement row;
+  row.name = "clock.drift";
+  row.unit = "%";
+  row.statistic = "range over median";
+  row.n = summary.n;
+  row.value = row.low = row.high = 100 * (summary.maximum - summary.minimum) / summary.median;
+  bench.emit(std::move(row));
+}
+
 }  // namespace
 
 std::vector<std::string_view> characterization_parts() {
@@ -105,6 +119,7 @@ Expected<Characterization> characterize(Machine& machine, const CharacterizeOpti
     if (bench.cancelled()) break;
     done += part->seconds;
   }
+  if (parts.size() > 1 && !bench.cancelled()) emit_drift(bench);
   out.cancelled = bench.cancelled();
   if (!out.cancelled) bench.progress(1, "done");
   return out;

@@ -56,6 +56,7 @@ struct Workbench::Clock {
   Workpiece chain;
   double ratio = 0;
   std::chrono::steady_clock::time_point read;
+  std::vector<double> ratios;
 };
 
 Expected<Workbench> Workbench::create(Machine& machine, const CharacterizeOptions& options,
@@ -130,8 +131,11 @@ Expected<double> Workbench::measure_ratio() const {
     least.add(SKIDPROOF_TRY(run(clock_->chain, kChainIterations)));
   clock_->ratio = static_cast<double>(kChainLength * kChainIterations) / least.ticks();
   clock_->read = std::chrono::steady_clock::now();
+  clock_->ratios.push_back(clock_->ratio);
   return clock_->ratio;
 }
+
+const std::vector<double>& Workbench::ratios() const { return clock_->ratios; }
 
 Expected<double> Workbench::core_cycles_per_tick() const {
   const auto age = std::chrono::steady_clock::now() - clock_->read;

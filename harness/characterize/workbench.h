@@ -9,6 +9,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/expected.h"
 #include "harness/characterize/characterize.h"
@@ -77,6 +79,8 @@ class Workbench {
   // Core cycles in a tick now: a chain of dependent ADDs, one cycle each. ADD reg,imm would be wrong: some cores do it at
   // rename. Not measured again within half a millisecond.
   Expected<double> core_cycles_per_tick() const;
+  // Every reading of it so far.
+  const std::vector<double>& ratios() const;
 
   // Iterations that take about `ns`, by a short pilot of growing length; at least one.
   Expected<uint64_t> iterations_for(double ns, const Workpiece& piece) const;

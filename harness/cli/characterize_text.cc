@@ -183,8 +183,11 @@ void print_shape(const Text& text, const Characterization& all) {
     }
     std::string value = amount(m.value, m.unit);
     // Further parameters tell several of one name apart.
+    const auto namesakes =
+        std::count_if(all.measurements.begin(), all.measurements.end(),
+                      [&](const Measurement& other) { return other.name == m.name; });
     for (const auto& [key, v] : m.parameters) {
-      if (key != "told" && key != "published" && key != "source")
+      if (namesakes > 1 && key != "told" && key != "published" && key != "source")
         value += fmt::format("  ({} {})", key, text_of(key, v));
     }
     lines.push_back({m.name, value, beside});

@@ -23,8 +23,13 @@ SHAPES = {
                           "shape.history.length": "branch history", "shape.pattern.length": "pattern learnt",
                           "shape.indirect.targets": "indirect targets"},
     "Core": {"shape.rob.size": "reorder buffer", "shape.load_queue.size": "load queue", "shape.store_queue.size": "store queue",
-             "shape.scheduler.size": "scheduler", "shape.int_registers.size": "integer registers",
-             "shape.vector_registers.size": "vector registers", "shape.uop_cache.reach": "uop cache"},
+             "shape.scheduler.size": "scheduler", "shape.vector_scheduler.size": "scheduler of vectors",
+             "shape.int_registers.size": "integer registers", "shape.vector_registers.size": "vector registers",
+             "shape.vector256_registers.size": "vector registers, 256 bits", "shape.uop_cache.reach": "uop cache",
+             "shape.code.reach": "straight code at full rate",
+             "shape.move_elimination.mov": "MOV without a cycle", "shape.move_elimination.movaps": "MOVAPS without a cycle",
+             "shape.zeroing_idiom.xor": "XOR to zero at rename", "shape.zeroing_idiom.pxor": "PXOR to zero at rename",
+             "shape.immediate_at_rename.add": "ADD of constants at rename"},
 }
 WORDS = {name: words for section in SHAPES.values() for name, words in section.items()}
 PLACES = {name: place for place, name in enumerate(WORDS)}
@@ -123,6 +128,8 @@ def amount(value, unit):
         return str(value)
     if unit == "bytes":
         return bytes_text(value)
+    if unit == "bool":
+        return "yes" if value else "no"
     return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e7 else f"{value:.4g}" if abs(value) >= 1000 else f"{value:.3g}"
 
 

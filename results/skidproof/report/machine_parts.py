@@ -34,7 +34,7 @@ def between(found):
 
 
 def unit_words(unit):
-    return "" if unit == "bytes" else clipped(unit, 40)
+    return "" if unit in ("bytes", "bool") else clipped(unit, 40)
 
 
 def said_cell(found, said):
