@@ -189,17 +189,14 @@ void emit_jump_levels(const Workbench& bench, const BranchPoints& points) {
   }
   uint64_t number = 0;
   for (const JumpLevel& level : levels) {
-    Measurement row;
-    row.name = "shape.btb.reach";
-    row.value = static_cast<double>(level.jumps);
-    row.unit = "branches";
-    row.statistic = "inferred";
-    row.n = level.spacings.size();
-    row.low = static_cast<double>(level.least);
-    row.high = static_cast<double>(level.first_beyond);
-    row.interval = "over the distances: least within, first beyond";
-    row.parameters = {{"level", ++number}, {"of", uint64_t{levels.size()}}};
-    bench.emit(std::move(row));
+    emit_inferred(bench, {.name = "btb.reach",
+                          .unit = "branches",
+                          .value = static_cast<double>(level.jumps),
+                          .low = static_cast<double>(level.least),
+                          .high = static_cast<double>(level.first_beyond),
+                          .n = level.spacings.size(),
+                          .interval = "over the distances: least within, first beyond",
+                          .parameters = {{"level", ++number}, {"of", uint64_t{levels.size()}}}});
   }
 }
 
@@ -229,28 +226,14 @@ void add_learned(BranchPoints& points, const JumpPlan& plan) {
   }
 }
 
-void emit_reached(const Workbench& bench, const Reach& reach, const std::string& shape,
-                  const std::string& unit) {
-  if (!reach.clear) return bench.unclear("shape." + shape, reach.why);
-  Measurement row;
-  row.name = "shape." + shape;
-  row.value = row.low = static_cast<double>(reach.last_within);
-  row.high = static_cast<double>(reach.first_beyond);
-  row.unit = unit;
-  row.statistic = "inferred";
-  row.n = reach.curve.size();
-  row.interval = "last within, first beyond";
-  bench.emit(std::move(row));
-}
-
 void emit_learned(const Workbench& bench, const BranchPoints& points) {
   const auto reach_of = [&](const std::string& row) {
     points.emit(row);
     auto curves = points.curves(row);
     return soft_reach(std::move(curves[0]), kFewMispredictions, kManyMispredictions);
   };
-  emit_reached(bench, reach_of("branch.pattern"), "pattern.length", "directions");
-  emit_reached(bench, reach_of("branch.indirect"), "indirect.targets", "targets");
+  emit_end(bench, reach_of("branch.pattern"), "pattern.length", "directions");
+  emit_end(bench, reach_of("branch.indirect"), "indirect.targets", "targets");
 }
 
 // ---- Returns: what one more call and its return cost. Each call comes from one of two places by random data, so that only

@@ -86,31 +86,21 @@ struct Level {
 void emit_conflicts(const Workbench& bench, const Level& level, uint64_t stride,
                     const std::vector<CurvePoint>& curve) {
   for (const CurvePoint& point : curve) {
-    Measurement row;
-    row.name = "cache.conflict";
-    row.value = point.value;
-    row.unit = "cycles";
-    row.statistic = "median";
-    row.n = point.n;
-    row.low = point.low;
-    row.high = point.high;
-    row.interval = "95% of the median";
-    row.parameters = {{"level", level.name}, {"stride", stride}, {"lines", point.x}};
-    bench.emit(std::move(row));
+    emit_curve_point(bench, "cache.conflict", point,
+                     {{"level", level.name}, {"stride", stride}, {"lines", point.x}});
   }
 }
 
-void emit_inferred(const Workbench& bench, const std::string& name, uint64_t value,
-                   const std::string& unit, MeasurementParameters parameters) {
-  Measurement row;
-  row.name = "shape." + name;
-  row.value = row.low = row.high = static_cast<double>(value);
-  row.unit = unit;
-  row.statistic = "inferred";
-  row.n = 1;
-  row.interval = "exact";
-  row.parameters = std::move(parameters);
-  bench.emit(std::move(row));
+void emit_exact(const Workbench& bench, const std::string& name, uint64_t value,
+                const std::string& unit, MeasurementParameters parameters) {
+  const auto exact = static_cast<double>(value);
+  emit_inferred(bench, {.name = name,
+                        .unit = unit,
+                        .value = exact,
+                        .low = exact,
+                        .high = exact,
+                        .interval = "exact",
+                        .parameters = std::move(parameters)});
 }
 
 MeasurementParameters told_as(std::optional<ToldCache> told, uint64_t ToldCache::*field) {
@@ -257,9 +247,9 @@ void emit_geometry(const Workbench& bench, const Level& level, const Geometry& g
     bench.unclear("shape." + level.name + ".ways", g.why);
     return;
   }
-  emit_inferred(bench, level.name + ".size", g.ways * g.way_bytes, "bytes",
-                told_as(told, &ToldCache::bytes));
-  emit_inferred(bench, level.name + ".ways", g.ways, "ways", told_as(told, &ToldCache::ways));
+  emit_exact(bench, level.name + ".size", g.ways * g.way_bytes, "bytes",
+             told_as(told, &ToldCache::bytes));
+  emit_exact(bench, level.name + ".ways", g.ways, "ways", told_as(told, &ToldCache::ways));
 }
 
 // A load from one of so many pages, each with one line, in different sets of the caches; the control: as many lines side by
@@ -357,8 +347,8 @@ Expected<void> characterize_caches(Workbench& bench) {
   const double hit = SKIDPROOF_TRY(cost_of(bench, {.stride = l1.way_bytes, .lines = l1.ways}));
   const auto line = SKIDPROOF_TRY(line_of(bench, l1, hit, why));
   if (line) {
-    emit_inferred(bench, "line", *line, "bytes",
-                  told_as(told_cache(bench.machine(), 1), &ToldCache::line));
+    emit_exact(bench, "line", *line, "bytes",
+               told_as(told_cache(bench.machine(), 1), &ToldCache::line));
   } else {
     bench.unclear("shape.line", why);
   }

@@ -105,16 +105,13 @@ Expected<void> characterize_code(Workbench& bench) {
     bench.unclear("shape.uop_cache.reach", decoded.why);
     return {};
   }
-  Measurement row;
-  row.name = "shape.uop_cache.reach";
-  row.value = row.low = static_cast<double>(decoded.last_within / kNopBytes);
-  row.high = static_cast<double>(decoded.first_beyond / kNopBytes);
-  row.unit = "instructions";
-  row.statistic = "inferred";
-  row.interval = "last within, first beyond";
-  row.n = decoded.curve.size();
-  row.parameters = {{"length", kNopBytes}};
-  bench.emit(std::move(row));
+  emit_inferred(bench, {.name = "uop_cache.reach",
+                        .unit = "instructions",
+                        .value = static_cast<double>(decoded.last_within / kNopBytes),
+                        .low = static_cast<double>(decoded.last_within / kNopBytes),
+                        .high = static_cast<double>(decoded.first_beyond / kNopBytes),
+                        .n = decoded.curve.size(),
+                        .parameters = {{"length", kNopBytes}}});
   return {};
 }
 

@@ -8,8 +8,8 @@
 #include "harness/characterize/characterize.h"
 #include "harness/characterize/code.h"
 #include "harness/characterize/instructions.h"
+#include "harness/characterize/testing/native_bench.h"
 #include "harness/characterize/windows.h"
-#include "harness/run/native_machine.h"
 
 namespace skidproof {
 namespace {
@@ -125,30 +125,18 @@ TEST(JudgeDecoded, WantsOneStep) {
   EXPECT_FALSE(judge_decoded({}).clear);
 }
 
-class CoreTest : public testing::Test {
+class CoreTest : public NativeBench {
  protected:
   void SetUp() override {
-    auto created = NativeMachine::create();
-    ASSERT_TRUE(created) << created.error().text();
-    machine_ = std::move(*created);
-    options_.effort = Effort::kQuick;
+    NativeBench::SetUp();
     options_.repetitions = 1;
   }
-  std::multimap<std::string, Measurement> measure(const char* part) {
-    options_.parts = {part};
-    auto out = characterize(*machine_, options_);
-    EXPECT_TRUE(out) << out.error().text();
+  std::multimap<std::string, Measurement> rows_of(const char* part) {
+    const Characterization out = measure(part);
     std::multimap<std::string, Measurement> rows;
-    if (!out) return rows;
-    for (const Error& problem : out->problems) ADD_FAILURE() << problem.text();
-    for (const Measurement& m : out->measurements) {
-      EXPECT_TRUE(std::isfinite(m.value)) << m.name;
-      EXPECT_LE(m.low, m.value) << m.name;
-      EXPECT_GE(m.high, m.value) << m.name;
-      EXPECT_GT(m.n, 0u) << m.name;
-      rows.emplace(m.name, m);
-    }
-    for (const Unclear& one : out->unclear) {
+    for (const Error& problem : out.problems) ADD_FAILURE() << problem.text();
+    for (const Measurement& m : out.measurements) rows.emplace(m.name, m);
+    for (const Unclear& one : out.unclear) {
       EXPECT_FALSE(one.reason.empty()) << one.name;
       unclear_.insert(one.name);
     }
@@ -159,14 +147,12 @@ class CoreTest : public testing::Test {
     return (rows.count(name) == 1) != unclear_.contains(name);
   }
 
-  std::unique_ptr<NativeMachine> machine_;
-  CharacterizeOptions options_;
   std::set<std::string> unclear_;
 };
 
 TEST_F(CoreTest, InstructionsHaveLatencyAndThroughput) {
   options_.repetitions = 3;
-  const auto rows = measure("instructions");
+  const auto rows = rows_of("instructions");
   std::map<std::string, double> latency, throughput;
   for (const auto& [name, m] : rows) {
     if (!m.parameters.contains("instruction")) continue;
@@ -187,7 +173,7 @@ TEST_F(CoreTest, InstructionsHaveLatencyAndThroughput) {
 }
 
 TEST_F(CoreTest, WindowsAreSizesOrNotClear) {
-  const auto rows = measure("windows");
+  const auto rows = rows_of("windows");
   EXPECT_GT(rows.count("window.time"), 20u);
   for (const char* name :
        {"shape.rob.size", "shape.int_registers.size", "shape.vector_registers.size",
@@ -197,7 +183,7 @@ TEST_F(CoreTest, WindowsAreSizesOrNotClear) {
 }
 
 TEST_F(CoreTest, CodeHasAReachOrNone) {
-  const auto rows = measure("code");
+  const auto rows = rows_of("code");
   EXPECT_GT(rows.count("code.footprint"), 4u);
   EXPECT_TRUE(answered(rows, "shape.code.reach"));
   EXPECT_TRUE(answered(rows, "shape.uop_cache.reach"));

@@ -11,7 +11,7 @@
 #include <set>
 
 #include "harness/characterize/characterize.h"
-#include "harness/run/native_machine.h"
+#include "harness/characterize/testing/native_bench.h"
 
 namespace skidproof {
 namespace {
@@ -120,19 +120,7 @@ TEST(ForwardingVerdict, LeavesWhatLiesBetweenTheLevels) {
 
 // ---- On this CPU.
 
-class ForwardingTest : public testing::Test {
- protected:
-  Characterization measure() {
-    auto machine = NativeMachine::create();
-    EXPECT_TRUE(machine) << machine.error().text();
-    options_.effort = Effort::kQuick;
-    options_.parts = {"forwarding"};
-    auto out = characterize(**machine, options_);
-    EXPECT_TRUE(out) << out.error().text();
-    return out ? *out : Characterization{};
-  }
-  CharacterizeOptions options_;
-};
+class ForwardingTest : public NativeBench {};
 
 std::string word_at(const Measurement& m, std::string_view key) {
   const auto found = m.parameters.find(key);
@@ -140,7 +128,7 @@ std::string word_at(const Measurement& m, std::string_view key) {
 }
 
 TEST_F(ForwardingTest, IsDearerThanNothingAndCheaperThanABlockedLoad) {
-  const Characterization out = measure();
+  const Characterization out = measure("forwarding");
   EXPECT_TRUE(out.problems.empty()) << out.problems.front().text();
   std::map<std::string, int> names;
   std::map<std::pair<uint64_t, uint64_t>, double> dearest_forwarded, cheapest_blocked;
@@ -171,7 +159,7 @@ TEST_F(ForwardingTest, IsDearerThanNothingAndCheaperThanABlockedLoad) {
 TEST_F(ForwardingTest, StopsWhenCancelled) {
   std::atomic<bool> cancel{true};
   options_.cancel = &cancel;
-  const Characterization out = measure();
+  const Characterization out = measure("forwarding");
   EXPECT_TRUE(out.cancelled);
   EXPECT_TRUE(out.measurements.empty());
 }

@@ -14,6 +14,7 @@
 #include "harness/characterize/company.h"
 #include "harness/characterize/parts.h"
 #include "harness/characterize/plan.h"
+#include "harness/characterize/reach.h"
 #include "harness/stats/robust.h"
 
 namespace skidproof {
@@ -169,27 +170,27 @@ void emit_verdicts(const Workbench& bench, const std::vector<Point>& points,
     const auto asked = chains.find(question.instruction),
                reference = chains.find(question.reference);
     if (asked == chains.end() || reference == chains.end()) continue;
-    const std::string name = fmt::format("shape.{}", question.shape);
     const stats::Summary took = stats::summarize(asked->second->cycles);
     const auto verdict =
         free_of_cost(took.interval.low, took.interval.high, reference->second->median_cycles());
     if (!verdict) {
       bench.unclear(
-          fmt::format("{}.{}", name, question.of),
+          fmt::format("shape.{}.{}", question.shape, question.of),
           fmt::format(
               "a link of the chain takes {:.2f} cycles ({:.2f} to {:.2f}): some of them are",
               took.median, took.interval.low, took.interval.high));
       continue;
     }
-    Measurement row;
-    row.name = fmt::format("{}.{}", name, question.of);
-    row.value = row.low = row.high = *verdict ? 1 : 0;
-    row.unit = "bool";
-    row.statistic = "inferred";
-    row.n = asked->second->cycles.size();
-    row.parameters = {{"instruction", question.instruction}};
-    row.noise = asked->second->noise;
-    bench.emit(std::move(row));
+    const double free = *verdict ? 1 : 0;
+    emit_inferred(bench, {.name = fmt::format("{}.{}", question.shape, question.of),
+                          .unit = "bool",
+                          .value = free,
+                          .low = free,
+                          .high = free,
+                          .n = asked->second->cycles.size(),
+                          .interval = "exact",
+                          .parameters = {{"instruction", question.instruction}},
+                          .noise = asked->second->noise});
   }
 }
 

@@ -27,6 +27,9 @@ struct Measurement {
   Noise noise;  // of all samples together
 };
 
+// What an interval of the median that covers this much is called.
+std::string interval_of_median(double coverage);
+
 // The median of these samples with its order-statistic interval of at least 95 % (the extremes for
 // fewer than 6, and the interval's name then says what they cover).
 Measurement median_measurement(std::string name, std::string unit, std::span<const double> samples,

@@ -106,7 +106,8 @@ CurvePoint curve_point(uint64_t x, const Point& point) {
           .low = summary.interval.low - control,
           .high = summary.interval.high - control,
           .least = summary.minimum - control,
-          .n = summary.n};
+          .n = summary.n,
+          .interval = interval_of_median(summary.interval.coverage)};
 }
 
 Reach judge_reach(std::vector<CurvePoint> curve, double least_rise, bool sharp) {
@@ -187,35 +188,57 @@ Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question
   return reach;
 }
 
+void emit_curve_point(const Workbench& bench, const std::string& name, const CurvePoint& point,
+                      MeasurementParameters parameters) {
+  Measurement row;
+  row.name = name;
+  row.value = point.value;
+  row.unit = "cycles";
+  row.statistic = "median";
+  row.n = std::max<uint64_t>(1, point.n);
+  row.low = point.low;
+  row.high = point.high;
+  row.interval = point.interval;
+  row.parameters = std::move(parameters);
+  bench.emit(std::move(row));
+}
+
+void emit_inferred(const Workbench& bench, Inferred inferred) {
+  Measurement row;
+  row.name = "shape." + inferred.name;
+  row.value = inferred.value;
+  row.unit = std::move(inferred.unit);
+  row.statistic = "inferred";
+  row.n = inferred.n;
+  row.low = inferred.low;
+  row.high = inferred.high;
+  row.interval = std::move(inferred.interval);
+  row.parameters = std::move(inferred.parameters);
+  row.noise = inferred.noise;
+  bench.emit(std::move(row));
+}
+
 void emit_reach(const Workbench& bench, const Reach& reach, const std::string& curve,
                 const std::string& size_key, const MeasurementParameters& parameters,
                 const std::string& shape, const std::string& unit) {
   for (const CurvePoint& point : reach.curve) {
-    Measurement row;
-    row.name = curve;
-    row.value = point.value;
-    row.unit = "cycles";
-    row.statistic = "median";
-    row.n = std::max<uint64_t>(1, point.n);
-    row.low = point.low;
-    row.high = point.high;
-    row.interval = "95% of the median";
-    row.parameters = parameters;
-    row.parameters[size_key] = point.x;
-    bench.emit(std::move(row));
+    MeasurementParameters at = parameters;
+    at[size_key] = point.x;
+    emit_curve_point(bench, curve, point, std::move(at));
   }
+  emit_end(bench, reach, shape, unit, parameters);
+}
+
+void emit_end(const Workbench& bench, const Reach& reach, const std::string& shape,
+              const std::string& unit, const MeasurementParameters& parameters) {
   if (!reach.clear) return bench.unclear("shape." + shape, reach.why);
-  Measurement row;
-  row.name = "shape." + shape;
-  row.value = static_cast<double>(reach.last_within);
-  row.unit = unit;
-  row.statistic = "inferred";
-  row.n = reach.curve.size();
-  row.low = static_cast<double>(reach.last_within);
-  row.high = static_cast<double>(reach.first_beyond);
-  row.interval = "last within, first beyond";
-  row.parameters = parameters;
-  bench.emit(std::move(row));
+  emit_inferred(bench, {.name = shape,
+                        .unit = unit,
+                        .value = static_cast<double>(reach.last_within),
+                        .low = static_cast<double>(reach.last_within),
+                        .high = static_cast<double>(reach.first_beyond),
+                        .n = reach.curve.size(),
+                        .parameters = parameters});
 }
 
 }  // namespace skidproof

@@ -19,6 +19,7 @@ struct CurvePoint {
   uint64_t x = 0;
   double value = 0, low = 0, high = 0, least = 0;
   uint64_t n = 0;
+  std::string interval = {};  // what low and high cover: "95% of the median"
 };
 
 // Of a point's samples in cycles: what they are above the least of its control.
@@ -57,6 +58,26 @@ Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question
 
 // The same judgement over a curve that is there already. No size is added.
 Reach judge_reach(std::vector<CurvePoint> curve, double least_rise, bool sharp = false);
+
+// One row of a curve, in cycles.
+void emit_curve_point(const Workbench& bench, const std::string& name, const CurvePoint& point,
+                      MeasurementParameters parameters);
+
+// What was inferred, as "shape.<name>".
+struct Inferred {
+  std::string name;
+  std::string unit;
+  double value = 0, low = 0, high = 0;
+  uint64_t n = 1;  // sizes, distances or samples that it was inferred from
+  std::string interval = "last within, first beyond";
+  MeasurementParameters parameters = {};
+  Noise noise = {};
+};
+void emit_inferred(const Workbench& bench, Inferred inferred);
+
+// Where a curve ends, as "shape.<shape>", or why that is not clear.
+void emit_end(const Workbench& bench, const Reach& reach, const std::string& shape,
+              const std::string& unit, const MeasurementParameters& parameters = {});
 
 // The rows of a question: each point of the curve as `curve` (cycles; parameters and `size_key`), and the answer as
 // "shape.<shape>" (statistic "inferred"; low and high: last within and first beyond), or, where it is not clear, why there

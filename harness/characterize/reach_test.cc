@@ -7,7 +7,7 @@
 #include <optional>
 #include <set>
 
-#include "harness/run/native_machine.h"
+#include "harness/characterize/testing/native_bench.h"
 
 namespace skidproof {
 namespace {
@@ -68,15 +68,12 @@ TEST(JudgeReach, AFallBehindTheRiseIsNotClear) {
 }
 
 // A cost that is known: no machine is timed.
-class FindReach : public testing::Test {
+class FindReach : public NativeBench {
  protected:
   void SetUp() override {
-    auto created = NativeMachine::create();
-    ASSERT_TRUE(created) << created.error().text();
-    machine_ = std::move(*created);
-    auto bench = Workbench::create(*machine_, options_, out_);
-    if (!bench) GTEST_SKIP() << bench.error().text();
-    bench_.emplace(std::move(*bench));
+    NativeBench::SetUp();
+    options_.effort = Effort::kDefault;
+    open_bench();
   }
 
   Expected<Reach> find(uint64_t ends_at, uint64_t to, uint64_t grain = 1) {
@@ -99,10 +96,6 @@ class FindReach : public testing::Test {
     return find_reach(*bench_, question, 0.5);
   }
 
-  CharacterizeOptions options_;
-  Characterization out_;
-  std::unique_ptr<NativeMachine> machine_;
-  std::optional<Workbench> bench_;
   std::set<uint64_t> looked_at_;
   unsigned calls_ = 0;
 };

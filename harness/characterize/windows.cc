@@ -116,35 +116,21 @@ size_t split_of_window(const std::vector<CurvePoint>& curve) {
 
 void emit_curve(const Workbench& bench, const Window& window, const Reach& reach) {
   for (const CurvePoint& at : reach.curve) {
-    Measurement row;
-    row.name = "window.time";
-    row.value = at.value;
-    row.unit = "cycles";
-    row.statistic = "median";
-    row.n = std::max<uint64_t>(1, at.n);
-    row.low = at.low;
-    row.high = at.high;
-    row.interval = "95% of the median";
-    row.parameters = {{"filler", window.filler}, {"size", at.x}};
-    bench.emit(std::move(row));
+    emit_curve_point(bench, "window.time", at, {{"filler", window.filler}, {"size", at.x}});
   }
 }
 
 void emit_size(const Workbench& bench, const std::string& shape, const std::string& filler,
                const WindowSize& found) {
-  const std::string name = fmt::format("shape.{}", shape);
-  if (!found.clear) return bench.unclear(name, found.why);
-  Measurement row;
-  row.name = name;
-  row.value = static_cast<double>(found.size);
-  row.unit = "entries";
-  row.statistic = "inferred";
-  row.n = found.sizes;
-  row.low = static_cast<double>(found.low);
-  row.high = static_cast<double>(found.high);
-  row.interval = "last that overlaps, first that does not";
-  row.parameters = {{"filler", filler}};
-  bench.emit(std::move(row));
+  if (!found.clear) return bench.unclear("shape." + shape, found.why);
+  emit_inferred(bench, {.name = shape,
+                        .unit = "entries",
+                        .value = static_cast<double>(found.size),
+                        .low = static_cast<double>(found.low),
+                        .high = static_cast<double>(found.high),
+                        .n = found.sizes,
+                        .interval = "last that overlaps, first that does not",
+                        .parameters = {{"filler", filler}}});
 }
 
 ptrdiff_t taken_alone(const Company& company, const Probes& probes, uint64_t size) {
