@@ -98,7 +98,7 @@ TEST_F(CoresTest, AllCpusAreMeasuredAndALineTakesLongerThanAHit) {
   std::set<std::pair<uint64_t, uint64_t>> pairs;
   uint64_t loaded = 0;
   for (const Measurement& m : out.measurements) {
-    if (m.name != "clock.drift") EXPECT_GT(m.value, 0) << m.name;
+    EXPECT_GE(m.value, m.name == "clock.drift" ? 0 : 1e-6) << m.name;
     const auto number = [&m](const char* key) { return std::get<uint64_t>(m.parameters.at(key)); };
     if (m.name == "memory.latency" && m.unit == "ns") hit = std::min(hit, m.value);
     if (m.name.starts_with("scaling.")) counts[m.name].insert(number("cpus"));
