@@ -69,6 +69,8 @@ struct Kernel {
   // The body uses string instructions: it may change RSI and RDI, and puts them back itself. How many
   // loads and stores a repeated one counts as is not promised by anybody; the expectations take one.
   bool string_instructions = false;
+  // The body reads what is one environment's and not another's, a selector or CPUID: registers hold other values there.
+  bool reads_environment = false;
   // CPUID overwrites RBX, which is the caller's: the body keeps it elsewhere and puts it back itself.
   bool restores_rbx = false;
 };

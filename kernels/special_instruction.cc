@@ -59,6 +59,7 @@ SKIDPROOF_KERNEL(special_instruction){
           if (p["instruction"] == kCpuid) e.mov(x86::rbx, x86::r8);
         },
     .long_mode_only = true,
+    .reads_environment = true,
     .restores_rbx = true,
 };
 

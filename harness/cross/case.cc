@@ -73,7 +73,9 @@ class Generator {
 
   Expected<void> a_kernel() {
     std::vector<const Kernel*> all;
-    for (const auto& [name, kernel] : kernels()) all.push_back(&kernel);
+    for (const auto& [name, kernel] : kernels()) {
+      if (!kernel.reads_environment) all.push_back(&kernel);
+    }
     const Kernel& kernel = *all[random_.below(all.size())];
     // Most drawings are legal; the defaults are always.
     for (int attempt = 0; attempt < 4; ++attempt) {

@@ -73,7 +73,7 @@ Expected<std::unique_ptr<Machine>> open_lab(int cpu) {
 
 Extensions host_extensions() {
   Extensions found{.popcnt = (host_cpuid(1, 0).ecx >> 23 & 1) != 0};
-  for (Isa isa : {Isa::kSse41, Isa::kAvx, Isa::kAvx2, Isa::kBmi2, Isa::kAvx512}) {
+  for (Isa isa : {Isa::kSse41, Isa::kAvx, Isa::kAvx2, Isa::kBmi2}) {
     if (host_supports(isa)) found.isas.push_back(isa);
   }
   return found;
