@@ -482,8 +482,9 @@ Expected<Decoded> decode(std::span<const std::byte> bytes, uint64_t address, Mod
   note_costs(d, f);
   f.chain = chain_register(d);
   const Address& a = f.address_of;
-  f.dependent_load = f.explicit_load && !f.string_store && ((a.base != kNoRegister && (f.writes >> a.base & 1)) ||
-                                         (a.index != kNoRegister && (f.writes >> a.index & 1)));
+  f.dependent_load = f.explicit_load && !f.string_store &&
+                     ((a.base != kNoRegister && (f.writes >> a.base & 1)) ||
+                      (a.index != kNoRegister && (f.writes >> a.index & 1)));
   return d;
 }
 
