@@ -19,9 +19,9 @@ constexpr uint64_t kChaseUnroll = 16;
 // Half steps below, doubling from here.
 constexpr uint64_t kFineBelow = uint64_t{16} << 20;
 constexpr uint64_t kLargest = uint64_t{1} << 30;  // of the kernel
-// A working set is brought where it stays by a chase through all of it, which leaves the caches as the measurement itself
-// would; larger ones by a stream, since a chase would take longer than all samples of them.
+// Working sets up to this are walked once before each sample; of larger ones so many lines.
 constexpr uint64_t kChasedWarm = uint64_t{8} << 20;
+constexpr uint64_t kChasedLoads = 32 << 10;
 // Up to about here a core's own caches answer. What disturbs them (a sibling thread, of another
 // guest too) comes and goes, so that more short runs find a quiet one.
 constexpr uint64_t kPrivate = uint64_t{2} << 20;
@@ -29,7 +29,7 @@ constexpr uint64_t kPrivate = uint64_t{2} << 20;
 struct Footprint {
   uint64_t bytes = 0;
   bool huge = false;
-  Workpiece chase, stream;
+  Workpiece chase;
   uint64_t iterations = 1;
 };
 
@@ -62,12 +62,14 @@ Expected<RunLog> walk(const Workbench& bench, Footprint& point, uint64_t iterati
   return log;
 }
 
+// By the chase itself, which leaves the caches as the measurement would: page tables beside data, and no more of either
+// than it needs. Small sets once through; of large ones as much as brings their page tables in, eight entries of which are
+// in a line that is met some three times so.
 Expected<void> warm(const Workbench& bench, Footprint& point) {
-  if (point.bytes > kChasedWarm) {
-    SKIDPROOF_CHECK(bench.run(point.stream, 1));
-  } else {
-    SKIDPROOF_CHECK(walk(bench, point, point.bytes / kLine / kChaseUnroll + 1));
-  }
+  const uint64_t lines = point.bytes / kLine;
+  const uint64_t tables = point.bytes / (8 * 4096);
+  const uint64_t loads = point.bytes <= kChasedWarm ? lines : std::max(3 * tables, kChasedLoads);
+  SKIDPROOF_CHECK(walk(bench, point, loads / kChaseUnroll + 1));
   return {};
 }
 
@@ -83,11 +85,6 @@ Expected<std::shared_ptr<Footprint>> make_footprint(const Workbench& bench, uint
   auto point = std::make_shared<Footprint>();
   point->bytes = bytes;
   point->huge = huge;
-  if (bytes > kChasedWarm) {
-    point->stream = SKIDPROOF_TRY(bench.prepare(
-        "memory_stream",
-        fmt::format("kind=load,width=8,stride={},unroll=16,window={}", kLine, bytes), memory));
-  }
   point->chase = SKIDPROOF_TRY(bench.prepare(
       "pointer_chase", fmt::format("bytes={},granularity={},unroll={}", bytes, kLine, kChaseUnroll),
       memory));
