@@ -1,4 +1,4 @@
-// Calibration of the TSC and of the core clock.
+// Calibration of the TSC.
 #include "harness/run/clock.h"
 
 #include <cpuid.h>
@@ -54,26 +54,6 @@ bool has_rdtscp() {
   return __get_cpuid(0x80000001, &eax, &ebx, &ecx, &edx) != 0 && (edx >> 27 & 1) != 0;
 }
 
-constexpr int kChainRounds = 120;
-constexpr int kAddsInRound = 256;
-
-uint64_t time_chain() {
-  uint64_t value = 1;
-  uint64_t rounds = kChainRounds;
-  const uint64_t before = tsc_begin();
-  asm volatile(
-      "1:\n\t"
-      ".rept 256\n\t"
-      "add %0, %0\n\t"
-      ".endr\n\t"
-      "dec %1\n\t"
-      "jnz 1b"
-      : "+r"(value), "+r"(rounds)
-      :
-      : "cc");
-  return tsc_end() - before;
-}
-
 }  // namespace
 
 Expected<double> calibrate_tsc(unsigned milliseconds) {
@@ -92,14 +72,6 @@ Expected<double> calibrate_tsc(unsigned milliseconds) {
   }
   const Reading last = read_both(origin);
   return (last.ticks - first.ticks) / (last.nanoseconds - first.nanoseconds) * 1e9;
-}
-
-double core_cycles_per_tick() {
-  // The fixed cost of the two fences and counter reads, a few dozen ticks, is 0.1 % of a chain;
-  // taking the difference of two lengths would double the noise to remove it.
-  uint64_t best = std::numeric_limits<uint64_t>::max();
-  for (int i = 0; i < 12; ++i) best = std::min(best, time_chain());
-  return static_cast<double>(kChainRounds * kAddsInRound) / static_cast<double>(best);
 }
 
 }  // namespace skidproof

@@ -1,4 +1,4 @@
-// The two clocks of timing: the TSC's frequency, and how many core cycles pass in one of its ticks.
+// The clock of timing: the TSC, and its frequency.
 #ifndef SKIDPROOF_HARNESS_RUN_CLOCK_H_
 #define SKIDPROOF_HARNESS_RUN_CLOCK_H_
 
@@ -26,11 +26,6 @@ inline uint64_t tsc_end() {
 // kNotAvailable: the CPU has no RDTSCP, or its TSC stops or changes speed (CPUID.80000007H:EDX[8]
 // clear).
 Expected<double> calibrate_tsc(unsigned milliseconds = 20);
-
-// Core cycles per TSC tick now, by a chain of dependent ADD reg,reg of one cycle each: the best of
-// several short ones, about 0.1 ms in all. ADD reg,imm would be wrong: some cores eliminate it at
-// rename. The core's clock drifts, so measure on both sides of what is to be converted.
-double core_cycles_per_tick();
 
 }  // namespace skidproof
 

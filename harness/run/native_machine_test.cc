@@ -79,6 +79,25 @@ TEST_F(NativeMachineTest, KnowsTheCpu) {
   EXPECT_EQ(machine_->cpuid(0x0FFFFFFF, 0).eax, 0u) << "beyond the highest leaf";
 }
 
+// A timer comes within a second wherever the kernel has a tick, and into a microsecond hardly ever.
+TEST_F(NativeMachineTest, TellsRunsIntoWhichAnInterruptCame) {
+  // 1: dec rdi; jnz 1b; ret
+  const Program spin = program({0x48, 0xFF, 0xCF, 0x75, 0xFB, 0xC3});
+  unsigned quiet_runs = 0;
+  for (int i = 0; i < 200; ++i) {
+    const auto brief = machine_->run(spin, {.iterations = 100});
+    ASSERT_TRUE(brief) << brief.error().text();
+    quiet_runs += brief->noise.interrupted == 0 ? 1 : 0;
+  }
+  EXPECT_GT(quiet_runs, 0u);
+  for (int i = 0; i < 100; ++i) {
+    const auto log = machine_->run(spin, {.iterations = 20'000'000});
+    ASSERT_TRUE(log) << log.error().text();
+    if (log->noise.interrupted != 0) return;
+  }
+  GTEST_SKIP() << "no interrupt came in seconds, or it left no trace";
+}
+
 TEST_F(NativeMachineTest, AnswersNoMsr) {
   const auto value = machine_->rdmsr(0x38F);
   ASSERT_FALSE(value);

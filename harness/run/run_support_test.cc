@@ -65,9 +65,6 @@ TEST(Clock, CalibratesToAPlausibleFrequency) {
   // No x86 with an invariant TSC has ticked slower or faster.
   EXPECT_GT(*hertz, 0.3e9);
   EXPECT_LT(*hertz, 10e9);
-  const double ratio = core_cycles_per_tick();
-  EXPECT_TRUE(std::isfinite(ratio));
-  EXPECT_GT(ratio, 0);
 }
 
 TEST(Noise, AddsUp) {

@@ -1,0 +1,136 @@
+// Plans over points whose samples are known: what drops out, what goes on, what ends.
+#include "harness/characterize/plan.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <atomic>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "harness/characterize/testing/native_bench.h"
+
+namespace skidproof {
+namespace {
+
+class PlanTest : public NativeBench {
+ protected:
+  void SetUp() override {
+    NativeBench::SetUp();
+    open_bench();
+  }
+  // Its samples are `steady`, or jump between that and three times as much.
+  Point point(size_t tag, bool steady) {
+    Point made;
+    made.tag = tag;
+    made.what = "point " + std::to_string(tag);
+    made.sample = [this, tag, steady]() -> Expected<Sample> {
+      order_.push_back(tag);
+      const double cycles = steady || taken(tag) % 2 == 0 ? 4 : 12;
+      return Sample{cycles / 2, cycles, {.repeats = 1}};
+    };
+    return made;
+  }
+  size_t taken(size_t tag) const { return static_cast<size_t>(std::count(order_.begin(), order_.end(), tag)); }
+
+  std::vector<size_t> order_;
+};
+
+TEST_F(PlanTest, WhatIsNarrowDropsOutAndTheRestGoesOn) {
+  std::vector<Point> points = {point(0, true), point(1, false)};
+  ASSERT_TRUE(take_by_turns(*bench_, points, {.most = 20, .seconds = 60}));
+  EXPECT_EQ(taken(0), 6u) << "as many as an interval needs";
+  EXPECT_EQ(taken(1), 20u) << "never narrow";
+  EXPECT_TRUE(points[0].narrow);
+  EXPECT_FALSE(points[1].narrow);
+  EXPECT_EQ(points[0].median_cycles(), 4);
+  EXPECT_EQ(points[0].median_ns(), 2);
+  EXPECT_EQ(points[0].noise.repeats, 6u);
+}
+
+TEST_F(PlanTest, WhatADifferenceIsComparedWithMakesItNarrow) {
+  std::vector<Point> points = {point(0, false)};
+  points[0].scale = 1e6;
+  ASSERT_TRUE(take_by_turns(*bench_, points, {.most = 20, .seconds = 60}));
+  EXPECT_EQ(taken(0), 6u);
+}
+
+TEST_F(PlanTest, WhenTheTimeIsOverEachHasTheLeast) {
+  std::vector<Point> points = {point(0, false), point(1, false)};
+  ASSERT_TRUE(take_by_turns(*bench_, points, {.most = 1000, .seconds = 1e-9}));
+  bench_->begin_part(0, 1, 60);
+  order_.clear();
+  points = {point(0, false), point(1, false)};
+  ASSERT_TRUE(take_by_turns(*bench_, points, {.most = 1000, .seconds = 1e-9}));
+  EXPECT_EQ(taken(0), 6u);
+  EXPECT_EQ(taken(1), 6u);
+}
+
+TEST_F(PlanTest, SaidRepetitionsAreThatMany) {
+  options_.repetitions = 3;
+  std::vector<Point> points = {point(0, true), point(1, false)};
+  ASSERT_TRUE(take_by_turns(*bench_, points, {.seconds = 1e-9}));
+  EXPECT_EQ(taken(0), 3u);
+  EXPECT_EQ(taken(1), 3u);
+}
+
+TEST_F(PlanTest, TheSeedDrawsTheOrderOfEachRoundAnew) {
+  const auto order_with = [this](uint64_t seed) {
+    options_.seed = seed;
+    options_.repetitions = 4;
+    order_.clear();
+    std::vector<Point> points;
+    for (size_t tag = 0; tag < 8; ++tag) points.push_back(point(tag, true));
+    EXPECT_TRUE(take_by_turns(*bench_, points, {}));
+    return order_;
+  };
+  const std::vector<size_t> one = order_with(1);
+  EXPECT_EQ(one, order_with(1)) << "the same seed is the same plan";
+  EXPECT_NE(one, order_with(2));
+  const std::set<std::vector<size_t>> rounds = {{one.begin(), one.begin() + 8}, {one.begin() + 8, one.begin() + 16}};
+  EXPECT_EQ(rounds.size(), 2u) << "no two rounds alike";
+}
+
+TEST_F(PlanTest, APointThatFailsIsAProblemAndTheOthersGoOn) {
+  std::vector<Point> points = {point(0, true), point(1, true)};
+  points[0].sample = []() -> Expected<Sample> { return fail(ErrorCode::kNotAvailable, "none"); };
+  ASSERT_TRUE(take_by_turns(*bench_, points, {.seconds = 60}));
+  ASSERT_EQ(points.size(), 1u);
+  EXPECT_EQ(points[0].tag, 1u);
+  ASSERT_EQ(out_.problems.size(), 1u);
+  EXPECT_EQ(out_.problems[0].message, "point 0: none");
+}
+
+TEST_F(PlanTest, CancelledItReturns) {
+  std::atomic<bool> cancel{true};
+  options_.cancel = &cancel;
+  std::vector<Point> points = {point(0, true)};
+  ASSERT_TRUE(take_by_turns(*bench_, points, {.seconds = 60}));
+  EXPECT_TRUE(order_.empty());
+}
+
+TEST_F(PlanTest, ACyclesWorthInTicksIsPlausible) {
+  const auto ratio = bench_->core_cycles_per_tick();
+  ASSERT_TRUE(ratio) << ratio.error().text();
+  EXPECT_GT(*ratio, 0.02);
+  EXPECT_LT(*ratio, 50);
+  EXPECT_FALSE(bench_->ratios().empty());
+}
+
+TEST_F(PlanTest, RunsIntoWhichAnInterruptCameAreThrownAway) {
+  int calls = 0;
+  const auto sample = bench_->sample(2, [&]() -> Expected<RunLog> {
+    RunLog log;
+    log.tsc = ++calls == 1 ? 10 : 1000;
+    log.noise.interrupted = calls == 1 ? 1 : 0;
+    return log;
+  });
+  ASSERT_TRUE(sample) << sample.error().text();
+  EXPECT_GE(sample->ns, 999 / bench_->tsc_hz() * 1e9) << "not the interrupted one, short as it was";
+  EXPECT_GE(sample->noise.repeats, 1u);
+  EXPECT_GE(sample->noise.interrupted, 1u);
+}
+
+}  // namespace
+}  // namespace skidproof
