@@ -32,7 +32,9 @@ class PlanTest : public NativeBench {
     };
     return made;
   }
-  size_t taken(size_t tag) const { return static_cast<size_t>(std::count(order_.begin(), order_.end(), tag)); }
+  size_t taken(size_t tag) const {
+    return static_cast<size_t>(std::count(order_.begin(), order_.end(), tag));
+  }
 
   std::vector<size_t> order_;
 };
@@ -88,7 +90,8 @@ TEST_F(PlanTest, TheSeedDrawsTheOrderOfEachRoundAnew) {
   const std::vector<size_t> one = order_with(1);
   EXPECT_EQ(one, order_with(1)) << "the same seed is the same plan";
   EXPECT_NE(one, order_with(2));
-  const std::set<std::vector<size_t>> rounds = {{one.begin(), one.begin() + 8}, {one.begin() + 8, one.begin() + 16}};
+  const std::set<std::vector<size_t>> rounds = {{one.begin(), one.begin() + 8},
+                                                {one.begin() + 8, one.begin() + 16}};
   EXPECT_EQ(rounds.size(), 2u) << "no two rounds alike";
 }
 

@@ -12,7 +12,8 @@ namespace {
 class Leaves : public Machine {
  public:
   using Regs = CpuidResult;
-  explicit Leaves(std::map<std::pair<uint32_t, uint32_t>, Regs> leaves) : leaves_(std::move(leaves)) {}
+  explicit Leaves(std::map<std::pair<uint32_t, uint32_t>, Regs> leaves)
+      : leaves_(std::move(leaves)) {}
   const Identity& identity() const override { return identity_; }
   CpuidResult cpuid(uint32_t leaf, uint32_t sub) const override {
     const auto found = leaves_.find({leaf, sub});
@@ -61,11 +62,12 @@ TEST(Told, AmdsLeafOfTheSameForm) {
 
 TEST(Told, TlbsOfLeaf18H) {
   // Ways in EBX[31:16], sets in ECX; EDX: type, level. 4 KiB pages: EBX[0].
-  const Leaves machine({{{0, 0}, {.eax = 0x20}},
-                        {{0x18, 0}, {.eax = 3}},
-                        {{0x18, 1}, {.ebx = 6 << 16 | 1, .ecx = 16, .edx = 4 | 1 << 5}},    // loads
-                        {{0x18, 2}, {.ebx = 4 << 16 | 2, .ecx = 8, .edx = 4 | 1 << 5}},     // 2 MiB alone
-                        {{0x18, 3}, {.ebx = 16 << 16 | 3, .ecx = 128, .edx = 3 | 2 << 5}}});
+  const Leaves machine(
+      {{{0, 0}, {.eax = 0x20}},
+       {{0x18, 0}, {.eax = 3}},
+       {{0x18, 1}, {.ebx = 6 << 16 | 1, .ecx = 16, .edx = 4 | 1 << 5}},  // loads
+       {{0x18, 2}, {.ebx = 4 << 16 | 2, .ecx = 8, .edx = 4 | 1 << 5}},   // 2 MiB alone
+       {{0x18, 3}, {.ebx = 16 << 16 | 3, .ecx = 128, .edx = 3 | 2 << 5}}});
   const auto first = told_tlb(machine, 1), second = told_tlb(machine, 2);
   ASSERT_TRUE(first && second);
   EXPECT_EQ(first->entries, 96u);
