@@ -25,6 +25,8 @@ constexpr uint64_t kChasedLoads = 32 << 10;
 // Up to about here a core's own caches answer. What disturbs them (a sibling thread, of another
 // guest too) comes and goes, so that more short runs find a quiet one.
 constexpr uint64_t kPrivate = uint64_t{2} << 20;
+// What neighbours do to a shared level lasts about a second.
+constexpr double kSpan = 2;
 
 struct Footprint {
   uint64_t bytes = 0;
@@ -129,7 +131,8 @@ Expected<void> measure_together(Workbench& bench, const std::vector<uint64_t>& s
   }
   // The time that is left, by what remains to be done.
   const double seconds = std::max(0.0, bench.seconds_left()) * (to - from) / (1 - from);
-  SKIDPROOF_CHECK(take_by_turns(bench, points, {.seconds = seconds}, from, to));
+  const double span = bench.effort() == Effort::kQuick ? 0 : kSpan;
+  SKIDPROOF_CHECK(take_by_turns(bench, points, {.seconds = seconds, .span = span}, from, to));
   for (const Point& point : points)
     emit_point(bench, point, "memory.latency", parameters[point.tag]);
   return {};

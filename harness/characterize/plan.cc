@@ -53,11 +53,18 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
   std::vector<std::optional<Error>> failed(points.size());
   std::vector<bool> done(points.size(), false);
   size_t open = points.size();
-  for (unsigned round = 0; round < most && open != 0; ++round) {
+  const double span = fixed != 0 ? 0 : std::min(goal.span, seconds);
+  for (unsigned round = 0; open != 0; ++round) {
     if (round >= least && spent() > seconds) break;
+    if (round >= most && spent() >= span) break;
     for (const size_t i : order_of_round(points.size(), bench.options().seed, round)) {
       if (bench.cancelled()) return {};
       if (done[i]) continue;
+      if (round >= most && !points[i].by_time) {
+        done[i] = true;
+        --open;
+        continue;
+      }
       if (round > 0 && spent() > at_most) break;
       Point& point = points[i];
       const double rounds = static_cast<double>(round) / least;
@@ -77,7 +84,7 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
       point.control.push_back(sample->control);
       point.noise = point.noise + sample->noise;
       point.narrow = narrow_enough(point, goal);
-      if (!point.narrow || round + 1 < least) continue;
+      if (!point.narrow || round + 1 < least || (point.by_time && spent() < span)) continue;
       done[i] = true;
       --open;
     }

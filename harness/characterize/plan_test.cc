@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <set>
 #include <string>
 #include <vector>
@@ -49,6 +50,26 @@ TEST_F(PlanTest, WhatIsNarrowDropsOutAndTheRestGoesOn) {
   EXPECT_EQ(points[0].median_cycles(), 4);
   EXPECT_EQ(points[0].median_ns(), 2);
   EXPECT_EQ(points[0].noise.repeats, 6u);
+}
+
+// What took 10 ms is no more than what it had to wait for.
+TEST_F(PlanTest, WhatOthersDisturbIsSampledOverTheSpanHoweverNarrow) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<Point> points = {point(0, true), point(1, true), point(2, false)};
+  points[1].by_time = true;
+  const auto began = Clock::now();
+  ASSERT_TRUE(take_by_turns(*bench_, points, {.most = 20, .seconds = 60, .span = 0.01}));
+  EXPECT_GE(Clock::now() - began, std::chrono::milliseconds(10));
+  EXPECT_EQ(taken(0), 6u) << "the core's own clock decides";
+  EXPECT_EQ(taken(2), 20u);
+  EXPECT_GT(taken(1), 20u) << "a sample takes no time here";
+}
+
+TEST_F(PlanTest, ASpanLongerThanTheTimeIsTheTime) {
+  std::vector<Point> points = {point(0, true)};
+  points[0].by_time = true;
+  ASSERT_TRUE(take_by_turns(*bench_, points, {.seconds = 0.01, .span = 1e6}));
+  EXPECT_GT(taken(0), 40u);
 }
 
 TEST_F(PlanTest, WhatADifferenceIsComparedWithMakesItNarrow) {
