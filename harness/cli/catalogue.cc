@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "harness/check/check.h"
+#include "harness/cli/event_entries.h"
 #include "harness/cli/machines.h"
 #include "harness/cli/text.h"
 #include "harness/cli/tracing.h"
@@ -368,6 +369,7 @@ constexpr Kind kKinds[] = {
     {"tests", "test", test_entries},          {"microarchs", "microarch", microarch_entries},
     {"defects", "defect", defect_entries},    {"errata", "erratum", errata_entries},
     {"machines", "machine", machine_entries}, {"rough", "field of rough machines", rough_entries},
+    {"events", "event", event_entries},
 };
 
 }  // namespace

@@ -159,7 +159,7 @@ class Usage(CliTest):
 
 class Catalogue(CliTest):
     def test_every_kind_lists_and_explains(self):
-        for kind in ("kernels", "clauses", "tests", "microarchs", "defects", "errata", "machines"):
+        for kind in ("kernels", "clauses", "tests", "microarchs", "defects", "errata", "machines", "events"):
             listed = self.skidproof("list", kind, "--json", "-")
             self.assertEqual(listed.exit, 0, kind)
             entries = json.loads(listed.out)
@@ -169,6 +169,19 @@ class Catalogue(CliTest):
             self.assertIn("erratum" if kind == "errata" else kind.rstrip("s"), [one["kind"] for one in json.loads(explained.out)])
             text = self.skidproof("list", kind).out
             self.assertEqual(len(text.splitlines()), len(entries), kind)
+
+    def test_events_of_one_microarch_and_its_variants(self):
+        everything = json.loads(self.skidproof("list", "events", "--json", "-").out)
+        some = json.loads(self.skidproof("list", "events", "--microarch", "sandy-bridge", "--json", "-").out)
+        self.assertEqual(some, [one for one in everything if one["microarch"].split(" (")[0] == "sandy-bridge"])
+        self.assertEqual({one["microarch"] for one in some}, {"sandy-bridge", "sandy-bridge (Sandy Bridge-EP)"})
+        loads = [one for one in some if one["event"] == "MEM_UOPS_RETIRED.ALL_LOADS"]
+        self.assertEqual({(one["encoding"], one["counts_on"], one["on_the_model"]) for one in loads}, {("D0H/81H", "PMC0-3", "loads")})
+        explained = self.skidproof("explain", "MEM_UOPS_RETIRED.ALL_LOADS").out
+        for word in ("sandy-bridge/", "broadwell (Broadwell-DE)/", "intel/perfmon SNB V19"):
+            self.assertIn(word, explained)
+        self.assert_refused(self.skidproof("list", "events", "--microarch", "sandybridge"), 64, "sandy-bridge")
+        self.assert_refused(self.skidproof("list", "kernels", "--microarch", "sandy-bridge"), 64, "list events")
 
     def test_a_clause_names_its_source_tests_and_defects(self):
         out = self.skidproof("explain", "R19").out

@@ -4,18 +4,21 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/check/check.h"
 #include "harness/cli/catalogue.h"
 #include "harness/cli/text.h"
 #include "harness/cli/verb.h"
+#include "pebs/arch/microarch.h"
 
 namespace skidproof::cli {
 namespace {
 
 struct ListOptions {
   std::string what;
+  std::string microarch;  // of events
   std::string json;
 };
 
@@ -31,7 +34,20 @@ int list(const ListOptions& options) {
     return complain(kExitUsage, fmt::format("'{}' cannot be listed", options.what),
                     "there are: " + known_kinds());
   }
-  const std::vector<Entry> entries = kind->entries();
+  std::vector<Entry> entries = kind->entries();
+  if (!options.microarch.empty()) {
+    if (std::string_view(kind->plural) != "events") {
+      return complain(kExitUsage, fmt::format("{} are of no one microarch", kind->plural),
+                      "--microarch goes with `list events`");
+    }
+    if (auto row = arch::find_microarch(options.microarch); !row)
+      return complain(kExitUsage, row.error());
+    // The row's own and its variants': "sandy-bridge/…", "sandy-bridge (Sandy Bridge-EP)/…".
+    std::erase_if(entries, [&](const Entry& entry) {
+      return !entry.id.starts_with(options.microarch + "/") &&
+             !entry.id.starts_with(options.microarch + " (");
+    });
+  }
   if (!options.json.empty()) {
     results::Json document = results::Json::array();
     for (const Entry& entry : entries) document.push_back(json_of(entry));
@@ -57,12 +73,15 @@ void add_list(Command program, Invocation& invocation) {
   auto options = std::make_shared<ListOptions>();
   Command verb = program.verb("list",
                               "list kernels, clauses, tests, microarchs, defects, errata, "
-                              "machines or what of them is rough");
+                              "machines, what of them is rough, or events");
   verb.epilogue(
       "Examples:\n"
       "  skidproof list tests\n"
+      "  skidproof list events --microarch skylake\n"
       "  skidproof list defects --json - | jq -r '.[].id'");
   verb.option("what", options->what, "one of: " + known_kinds()).required().named("WHAT");
+  verb.option("--microarch", options->microarch, "of events: those of this one and its variants")
+      .named("NAME");
   add_json(verb, options->json);
   verb.when_named(
       [options, &invocation] { invocation.action = [options] { return list(*options); }; });

@@ -32,7 +32,7 @@ constexpr List kUops{
         "Intel SDM Vol. 3 (325384-059), chapter 19 \"Performance Monitoring Events "
         "for Processors Based on Intel Core Microarchitecture\""};
 
-// Signal::kNone: see nehalem.cc; the core model also does not tell a miss that fetches a line from
+// Signal::kNone: see perfmon/signals.inc; the core model also does not tell a miss that fetches a line from
 // one that joins a fetch, and has no L3 to take out of the way of L2_MISS. The last level of the
 // architectural events is the core model's L3.
 constexpr std::array kEvents = {

@@ -40,8 +40,9 @@ struct Event {
   // Bit i: counts on IA32_FIXED_CTRi, where the encoding is not programmed, and is precise there
   // when the kind says so.
   uint8_t fixed_counters = 0;
-  bool data_address = false;  // DataLA: 98H holds the access's linear address
-  bool l1_hit_bit = false;    // DataLA of a store: A0H bit 0 says whether it hit the L1 data cache
+  // DataLA: 98H holds the access's linear address. Load latency, which is more than that, is a kind.
+  bool data_address = false;
+  bool l1_hit_bit = false;  // DataLA of a store: A0H bit 0 says whether it hit the L1 data cache
 
   // NetBurst: how ESCRs and tags select it; `code` and `umask` are then the ESCR's event and mask.
   const netburst::Metric* metric = nullptr;

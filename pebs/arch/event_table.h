@@ -1,10 +1,7 @@
-// Helpers that keep the event tables to one line for each event, checked at compile time.
+// Helpers for the events that a row writes itself, and for rows that differ from another in part.
 #ifndef SKIDPROOF_PEBS_ARCH_EVENT_TABLE_H_
 #define SKIDPROOF_PEBS_ARCH_EVENT_TABLE_H_
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -16,8 +13,6 @@ namespace skidproof::arch::internal {
 inline constexpr uint16_t kPmc0To3 = 0x0F;
 inline constexpr uint16_t kPmc0To7 = 0xFF;
 inline constexpr uint16_t kPmc0 = 0x01;
-inline constexpr uint16_t kPmc3 = 0x08;
-inline constexpr uint16_t kPmc1To7 = 0xFE;
 
 // What the rows of one list have in common: where they count, where PEBS takes them, who says so.
 struct List {
@@ -45,14 +40,6 @@ struct List {
             .kind = kind,
             .source = source};
   }
-  // Published with CMASK, and perhaps INV: counts cycles by how often the signal came in each.
-  constexpr Event cycles(std::string_view name, uint8_t code, uint8_t umask, Signal signal,
-                         uint8_t cmask, bool invert, EventKind kind = EventKind::kPebs) const {
-    Event event = pebs(name, code, umask, signal, kind);
-    event.cmask = cmask;
-    event.invert = invert;
-    return event;
-  }
 };
 
 constexpr Event alone(Event event) {
@@ -60,20 +47,9 @@ constexpr Event alone(Event event) {
   return event;
 }
 
-// DataLA: the record has the access's linear address; of a store also whether it hit the L1.
-constexpr Event data_address(Event event) {
-  event.data_address = true;
-  return event;
-}
+// DataLA: the record has the access's linear address, of a store also whether it hit the L1.
 constexpr Event data_store(Event event) {
   event.data_address = event.l1_hit_bit = true;
-  return event;
-}
-
-// Counts on a fixed counter, by an encoding that no event select takes.
-constexpr Event on_fixed(unsigned counter, Event event) {
-  event.counters = event.pebs_counters = 0;
-  event.fixed_counters = static_cast<uint8_t>(1U << counter);
   return event;
 }
 
@@ -96,15 +72,6 @@ constexpr Microarch with_variants(Microarch row, std::span<const Microarch* cons
 inline constexpr uint16_t kDisputedWithCmask =
     (1u << qualifiers(false, false, false, true)) | (1u << qualifiers(false, false, true, true)) |
     (1u << qualifiers(false, true, false, true)) | (1u << qualifiers(false, true, true, true));
-
-// One table from several.
-template <size_t... kSizes>
-constexpr auto join(const std::array<Event, kSizes>&... tables) {
-  std::array<Event, (kSizes + ...)> all{};
-  auto* next = all.begin();
-  ((next = std::copy(tables.begin(), tables.end(), next)), ...);
-  return all;
-}
 
 }  // namespace skidproof::arch::internal
 

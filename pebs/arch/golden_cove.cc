@@ -8,150 +8,33 @@
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/generations.h"
 #include "pebs/arch/msr.h"
+#include "pebs/arch/perfmon/alder_lake_p.h"
+#include "pebs/arch/perfmon/emerald_rapids.h"
+#include "pebs/arch/perfmon/sapphire_rapids.h"
 
 namespace skidproof::arch {
 
 namespace {
 
-using internal::alone;
-using internal::data_address;
-using internal::data_store;
-using internal::join;
-using internal::List;
-using internal::on_fixed;
+using perfmon::events_of;
 
-constexpr List kArchitectural{
-    .counters = internal::kPmc0To7,
-    .source =
-        "Intel SDM Vol. 3 (325384-059), Table 18-1 \"UMask and Event Select Encodings for "
-        "Pre-Defined Architectural Performance Events\""};
-constexpr List kAnywhere{.counters = internal::kPmc0To7,
-                         .pebs_counters = internal::kPmc0To7,
-                         .source = "intel/perfmon ADL V1.40, SPR V1.39"};
-// PMC0 counts them; its records are those of the precise distribution, which C0H does not have.
-constexpr List kPmc1To7{.counters = internal::kPmc0To7,
-                        .pebs_counters = internal::kPmc1To7,
-                        .source = "intel/perfmon ADL V1.40, SPR V1.39"};
-constexpr List kPmc0To3{.counters = internal::kPmc0To3,
-                        .pebs_counters = internal::kPmc0To3,
-                        .source = "intel/perfmon ADL V1.40, SPR V1.39"};
-constexpr List kPmc0{.counters = internal::kPmc0,
-                     .pebs_counters = internal::kPmc0,
-                     .source = "intel/perfmon ADL V1.40, SPR V1.39"};
-constexpr List kLoadLatency{.counters = internal::kPmc1To7,
-                            .pebs_counters = internal::kPmc1To7,
-                            .source = "intel/perfmon ADL V1.40, SPR V1.39"};
-constexpr List kFixed{.source =
-                          "intel/perfmon ADL V1.40, SPR V1.39; Linux 6.12 ds.c "
-                          "intel_glc_pebs_event_constraints"};
-
-// The core model's LLC events are the lines that its loads and stores ask for; silicon's are those of
-// code fetches, prefetches and speculation, too.
-constexpr std::array kArchitecturalEvents = {
-    kArchitectural.counting("CPU_CLK_UNHALTED.THREAD_P", 0x3C, 0x00, Signal::kCycles),
-    kArchitectural.counting("CPU_CLK_UNHALTED.REF_TSC_P", 0x3C, 0x01, Signal::kReferenceCycles),
-    kArchitectural.counting("LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, Signal::kLlcReferences),
-    kArchitectural.counting("LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, Signal::kLlcMisses),
-};
-
-// Signal::kNone: far branches, transactions, other cores and packages, uncached memory, and sums of
-// signals (L1_MISS, L2_MISS, loads and stores together) are no part of the core model.
-// A mispredicted conditional branch that was taken is one too: the core model reports taken branches
-// of every type together.
-constexpr std::array kCommonEvents = {
-    on_fixed(0, kFixed.pebs("INST_RETIRED.ANY", 0x00, 0x01, Signal::kInstructions)),
-    on_fixed(0, kFixed.pebs("INST_RETIRED.PREC_DIST", 0x00, 0x01, Signal::kInstructions,
-                            EventKind::kPdir)),
-    kPmc1To7.pebs("INST_RETIRED.ANY_P", 0xC0, 0x00, Signal::kInstructions),
-    kPmc1To7.pebs("INST_RETIRED.NOP", 0xC0, 0x02, Signal::kNops),
-    kPmc1To7.pebs("INST_RETIRED.REP_ITERATION", 0xC0, 0x08, Signal::kNone),
-    kPmc1To7.pebs("INST_RETIRED.MACRO_FUSED", 0xC0, 0x10, Signal::kMacroFused),
-    kAnywhere.pebs("BR_INST_RETIRED.ALL_BRANCHES", 0xC4, 0x00, Signal::kBranches),
-    kAnywhere.pebs("BR_INST_RETIRED.COND_TAKEN", 0xC4, 0x01, Signal::kConditionalTaken),
-    kAnywhere.pebs("BR_INST_RETIRED.NEAR_CALL", 0xC4, 0x02, Signal::kNearCalls),
-    kAnywhere.pebs("BR_INST_RETIRED.NEAR_RETURN", 0xC4, 0x08, Signal::kNearReturns),
-    kAnywhere.pebs("BR_INST_RETIRED.COND_NTAKEN", 0xC4, 0x10, Signal::kConditionalNotTaken),
-    kAnywhere.pebs("BR_INST_RETIRED.COND", 0xC4, 0x11, Signal::kConditional),
-    kAnywhere.pebs("BR_INST_RETIRED.NEAR_TAKEN", 0xC4, 0x20, Signal::kNearTaken),
-    kAnywhere.pebs("BR_INST_RETIRED.FAR_BRANCH", 0xC4, 0x40, Signal::kNone),
-    kAnywhere.pebs("BR_INST_RETIRED.INDIRECT", 0xC4, 0x80, Signal::kNone),
-    kAnywhere.pebs("BR_MISP_RETIRED.ALL_BRANCHES", 0xC5, 0x00, Signal::kMispredicts),
-    kAnywhere.pebs("BR_MISP_RETIRED.COND_TAKEN", 0xC5, 0x01, Signal::kNone),
-    kAnywhere.pebs("BR_MISP_RETIRED.INDIRECT_CALL", 0xC5, 0x02, Signal::kNone),
-    kAnywhere.pebs("BR_MISP_RETIRED.RET", 0xC5, 0x08, Signal::kNone),
-    kAnywhere.pebs("BR_MISP_RETIRED.COND_NTAKEN", 0xC5, 0x10, Signal::kMispredictsNotTaken),
-    kAnywhere.pebs("BR_MISP_RETIRED.COND", 0xC5, 0x11, Signal::kMispredictsConditional),
-    kAnywhere.pebs("BR_MISP_RETIRED.NEAR_TAKEN", 0xC5, 0x20, Signal::kMispredictsTaken),
-    kAnywhere.pebs("BR_MISP_RETIRED.INDIRECT", 0xC5, 0x80, Signal::kNone),
-    data_address(kPmc0.pebs("MEM_TRANS_RETIRED.STORE_SAMPLE", 0xCD, 0x02, Signal::kStores,
-                            EventKind::kStoreSample)),
-    data_address(
-        kPmc0To3.pebs("MEM_INST_RETIRED.STLB_MISS_LOADS", 0xD0, 0x11, Signal::kStlbMissLoads)),
-    data_store(
-        kPmc0To3.pebs("MEM_INST_RETIRED.STLB_MISS_STORES", 0xD0, 0x12, Signal::kStlbMissStores)),
-    data_address(kPmc0To3.pebs("MEM_INST_RETIRED.LOCK_LOADS", 0xD0, 0x21, Signal::kLockedLoads)),
-    data_address(kPmc0To3.pebs("MEM_INST_RETIRED.SPLIT_LOADS", 0xD0, 0x41, Signal::kSplitLoads)),
-    data_store(kPmc0To3.pebs("MEM_INST_RETIRED.SPLIT_STORES", 0xD0, 0x42, Signal::kSplitStores)),
-    data_address(kPmc0To3.pebs("MEM_INST_RETIRED.ALL_LOADS", 0xD0, 0x81, Signal::kLoads)),
-    data_store(kPmc0To3.pebs("MEM_INST_RETIRED.ALL_STORES", 0xD0, 0x82, Signal::kStores)),
-    data_store(kPmc0To3.pebs("MEM_INST_RETIRED.ANY", 0xD0, 0x83, Signal::kNone)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_RETIRED.L1_HIT", 0xD1, 0x01, Signal::kLoadsL1Hit)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_RETIRED.L2_HIT", 0xD1, 0x02, Signal::kLoadsL2Hit)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_RETIRED.L3_HIT", 0xD1, 0x04, Signal::kLoadsL3Hit)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_RETIRED.L1_MISS", 0xD1, 0x08, Signal::kNone)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_RETIRED.L2_MISS", 0xD1, 0x10, Signal::kNone)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_RETIRED.L3_MISS", 0xD1, 0x20, Signal::kLoadsL3Miss)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_RETIRED.FB_HIT", 0xD1, 0x40, Signal::kLoadsFillBuffer)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_MISS", 0xD2, 0x01, Signal::kNone)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_NO_FWD", 0xD2, 0x02, Signal::kNone)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_FWD", 0xD2, 0x04, Signal::kNone)),
-    data_address(
-        kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, Signal::kLoadsL3Hit)),
-    data_address(
-        kPmc0To3.pebs("MEM_LOAD_L3_MISS_RETIRED.LOCAL_DRAM", 0xD3, 0x01, Signal::kLoadsL3Miss)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_MISC_RETIRED.UC", 0xD4, 0x04, Signal::kNone)),
-    // Not precise: what it samples comes at the next opportunity (R61).
-    on_fixed(3, kFixed.counting("TOPDOWN.SLOTS", 0x00, 0x04, Signal::kSlots)),
-    alone(kAnywhere.pebs("FRONTEND_RETIRED", 0xC6, 0x01, Signal::kNone, EventKind::kFrontend)),
-    alone(kLoadLatency.pebs("MEM_TRANS_RETIRED.LOAD_LATENCY", 0xCD, 0x01, Signal::kLoads,
-                            EventKind::kLoadLatency)),
-};
-
-constexpr std::array kAlderLakeEvents = {
-    data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_HIT", 0xD2, 0x02, Signal::kNone)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_L3_HIT_RETIRED.XSNP_HITM", 0xD2, 0x04, Signal::kNone)),
-};
-
-// Sapphire Rapids' alone; Emerald Rapids takes no persistent memory.
-constexpr std::array kPersistentMemoryEvents = {
-    data_address(kPmc0To3.pebs("MEM_LOAD_RETIRED.LOCAL_PMM", 0xD1, 0x80, Signal::kNone)),
-    kPmc0To3.pebs("MEM_LOAD_L3_MISS_RETIRED.REMOTE_PMM", 0xD3, 0x10, Signal::kNone),
-};
-constexpr std::array kServerEvents = {
-    kAnywhere.pebs("RTM_RETIRED.ABORTED", 0xC9, 0x04, Signal::kNone),
-    data_address(kPmc0To3.pebs("MEM_LOAD_L3_MISS_RETIRED.REMOTE_DRAM", 0xD3, 0x02, Signal::kNone)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_L3_MISS_RETIRED.REMOTE_HITM", 0xD3, 0x04, Signal::kNone)),
-    data_address(kPmc0To3.pebs("MEM_LOAD_L3_MISS_RETIRED.REMOTE_FWD", 0xD3, 0x08, Signal::kNone)),
-};
-
-// Counting only: the slots of the fused domain.
-constexpr List kCountingOnly{.counters = internal::kPmc0To7,
-                             .source = "intel/perfmon ADL V1.40, SPR"};
 // What load latency needs beside it, for the bits of blocked data and addresses.
-constexpr List kAuxiliary{
+constexpr Event kAuxiliary = {
+    .name = "LD_BLOCKS.STORE_FORWARD",
+    .code = 0x03,
+    .umask = 0x82,
     .counters = internal::kPmc0To3,
     .source = "intel/perfmon ADL V1.40, SPR V1.39; Linux 6.12 core.c is_mem_loads_aux_event"};
-constexpr std::array kSlotEvents = {
-    kAuxiliary.counting("LD_BLOCKS.STORE_FORWARD", 0x03, 0x82, Signal::kNone),
-    kCountingOnly.counting("UOPS_RETIRED.SLOTS", 0xC2, 0x02, Signal::kUops),
-};
+constexpr std::array kOwn = {kAuxiliary};
 
-constexpr auto kAlderLakeTable =
-    join(kArchitecturalEvents, kSlotEvents, kCommonEvents, kAlderLakeEvents);
-constexpr auto kSapphireRapidsTable =
-    join(kArchitecturalEvents, kSlotEvents, kCommonEvents, kServerEvents, kPersistentMemoryEvents);
-constexpr auto kEmeraldRapidsTable =
-    join(kArchitecturalEvents, kSlotEvents, kCommonEvents, kServerEvents);
+// The lists say where PEBS takes each event.
+constexpr uint16_t kPebsCounters = 0;
+constexpr auto kAlderLakeTable = events_of<perfmon::kAlderLakePList, kOwn>(
+    {.source = perfmon::kAlderLakePSource, .pebs_counters = kPebsCounters});
+constexpr auto kSapphireRapidsTable = events_of<perfmon::kSapphireRapidsList, kOwn>(
+    {.source = perfmon::kSapphireRapidsSource, .pebs_counters = kPebsCounters});
+constexpr auto kEmeraldRapidsTable = events_of<perfmon::kEmeraldRapidsList, kOwn>(
+    {.source = perfmon::kEmeraldRapidsSource, .pebs_counters = kPebsCounters});
 
 // Alder Lake, Raptor Lake. [Linux 6.12 intel-family.h]
 constexpr std::array<CpuModel, 5> kAlderLakeModels = {

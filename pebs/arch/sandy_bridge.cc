@@ -4,157 +4,48 @@
 // Intel Microarchitecture Code Name Sandy Bridge", Tables 18-31, 18-32, 19-13, and 18.10 for Ivy
 // Bridge; Intel's event lists intel/perfmon SNB V19, JKT V24, IVB V24; minimum microcode from
 // Linux.
+#include "pebs/arch/perfmon/sandy_bridge.h"
+
 #include <array>
 
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/generations.h"
+#include "pebs/arch/perfmon/ivy_bridge.h"
+#include "pebs/arch/perfmon/ivy_bridge_ep.h"
+#include "pebs/arch/perfmon/sandy_bridge_ep.h"
 
 namespace skidproof::arch {
 
 namespace {
 
-using internal::alone;
-using internal::join;
-using internal::List;
+using perfmon::events_of;
 
-constexpr List kArchitectural{
-    .counters = internal::kPmc0To7,
-    .source =
-        "Intel SDM Vol. 3 (325384-059), Table 18-1 \"UMask and Event Select Encodings for "
-        "Pre-Defined Architectural Performance Events\""};
-// Count wherever there is a counter, PEBS on PMC0-3 only (Table 18-31).
-constexpr List kAnywhere{
-    .counters = internal::kPmc0To7,
-    .pebs_counters = internal::kPmc0To3,
-    .source = "Intel SDM Vol. 3 (325384-059), Table 18-32; intel/perfmon SNB V19, IVB V24"};
-// D0H-D3H count on PMC0-3 whatever hyper-threading is (chapter 19).
-constexpr List kPmc0To3{
-    .counters = internal::kPmc0To3,
-    .pebs_counters = internal::kPmc0To3,
-    .source = "Intel SDM Vol. 3 (325384-059), Tables 18-32, 19-13; intel/perfmon SNB V19, IVB V24"};
-// Neither counts nor is sampled beyond PMC3, as Intel's lists have it.
-constexpr List kFirstFour{
-    .counters = internal::kPmc0To3,
-    .pebs_counters = internal::kPmc0To3,
-    .source = "Intel SDM Vol. 3 (325384-059), Table 18-32; intel/perfmon SNB V19, IVB V24"};
-// Of 06_2DH Intel's list has these counted only.
-constexpr List kJaketown{.counters = internal::kPmc0To3, .source = "intel/perfmon JKT V24"};
-// In no table of the SDM; Intel's lists have them.
-constexpr List kPerfmonOnly{.counters = internal::kPmc0To3,
-                            .pebs_counters = internal::kPmc0To3,
-                            .source = "intel/perfmon SNB V19, IVB V24"};
-constexpr List kLoadLatency{.counters = internal::kPmc3,
-                            .pebs_counters = internal::kPmc3,
-                            .source =
-                                "Intel SDM Vol. 3 (325384-059), 18.9.4.2 \"Load Latency "
-                                "Performance Monitoring Facility\", Table 19-13 (PMC3 only)"};
-constexpr List kPreciseStore{.counters = internal::kPmc3,
-                             .pebs_counters = internal::kPmc3,
-                             .source =
-                                 "Intel SDM Vol. 3 (325384-059), 18.9.4.3 \"Precise Store "
-                                 "Facility\", Table 18-31 (PMC3 only)"};
-// Table 18-31 restricts the *precise distribution* to PMC1. What C0H/01H gives on PMC0, 2 and 3 is
-// not stated; the row lets it count and be sampled there, and Microarch::pdir_counter says where
+// Table 18-31 restricts the *precise distribution* to PMC1, and Intel's lists publish the event there alone. What C0H/01H
+// gives on PMC0, 2 and 3 is not stated; the row lets it count and be sampled there, and Microarch::pdir_counter says where
 // the distribution is precise.
-constexpr List kPdir{.counters = internal::kPmc0To3,
-                     .pebs_counters = internal::kPmc0To3,
-                     .source =
-                         "Intel SDM Vol. 3 (325384-059), 18.9.4.4 \"Precise Distribution of "
-                         "Instructions Retired (PDIR)\", Tables 18-31, 18-32"};
+constexpr Event kPrecDist = {.name = "INST_RETIRED.PREC_DIST",
+                             .code = 0xC0,
+                             .umask = 0x01,
+                             .signal = Signal::kInstructions,
+                             .counters = internal::kPmc0To3,
+                             .pebs_counters = internal::kPmc0To3,
+                             .kind = EventKind::kPdir,
+                             .source =
+                                 "Intel SDM Vol. 3 (325384-059), 18.9.4.4 \"Precise Distribution "
+                                 "of Instructions Retired (PDIR)\", Tables 18-31, 18-32"};
+constexpr std::array kSandyBridgeOwn = {internal::alone(kPrecDist)};
+constexpr std::array kIvyBridgeOwn = {kPrecDist};
 
-// The core model's LLC events are the lines that its loads and stores ask for; silicon's are those of
-// code fetches, prefetches and speculation, too.
-constexpr std::array kArchitecturalEvents = {
-    kArchitectural.counting("CPU_CLK_UNHALTED.THREAD_P", 0x3C, 0x00, Signal::kCycles),
-    kArchitectural.counting("CPU_CLK_UNHALTED.REF_XCLK", 0x3C, 0x01, Signal::kBusCycles),
-    kArchitectural.counting("INST_RETIRED.ANY_P", 0xC0, 0x00, Signal::kInstructions),
-    kArchitectural.counting("LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, Signal::kLlcReferences),
-    kArchitectural.counting("LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, Signal::kLlcMisses),
-    kArchitectural.counting("BR_INST_RETIRED.ALL_BRANCHES", 0xC4, 0x00, Signal::kBranches),
-    kArchitectural.counting("BR_MISP_RETIRED.ALL_BRANCHES", 0xC5, 0x00, Signal::kMispredicts),
-};
-
-constexpr Event kPrecDist =
-    kPdir.pebs("INST_RETIRED.PREC_DIST", 0xC0, 0x01, Signal::kInstructions, EventKind::kPdir);
-
-constexpr std::array kCommonEvents = {
-    // Published as macro-fused 1, micro-fused 2: the core model reports the fused domain for both.
-    kAnywhere.pebs("UOPS_RETIRED.ALL", 0xC2, 0x01, Signal::kUops),
-    kAnywhere.pebs("UOPS_RETIRED.RETIRE_SLOTS", 0xC2, 0x02, Signal::kUops),
-    kAnywhere.pebs("BR_INST_RETIRED.CONDITIONAL", 0xC4, 0x01, Signal::kConditional),
-    kAnywhere.pebs("BR_INST_RETIRED.NEAR_CALL", 0xC4, 0x02, Signal::kNearCalls),
-    // The same encoding, meant with USR alone.
-    kAnywhere.pebs("BR_INST_RETIRED.NEAR_CALL_R3", 0xC4, 0x02, Signal::kNearCalls),
-    kFirstFour.pebs("BR_INST_RETIRED.ALL_BRANCHES_PEBS", 0xC4, 0x04, Signal::kBranches,
-                    EventKind::kPebsOnly),
-    kAnywhere.pebs("BR_INST_RETIRED.NEAR_RETURN", 0xC4, 0x08, Signal::kNearReturns),
-    kAnywhere.pebs("BR_INST_RETIRED.NEAR_TAKEN", 0xC4, 0x20, Signal::kNearTaken),
-    kAnywhere.pebs("BR_MISP_RETIRED.CONDITIONAL", 0xC5, 0x01, Signal::kMispredictsConditional),
-    kFirstFour.pebs("BR_MISP_RETIRED.ALL_BRANCHES_PEBS", 0xC5, 0x04, Signal::kMispredicts,
-                    EventKind::kPebsOnly),
-    alone(kLoadLatency.pebs("MEM_TRANS_RETIRED.LOAD_LATENCY", 0xCD, 0x01, Signal::kLoads,
-                            EventKind::kLoadLatency)),
-    alone(kPreciseStore.pebs("MEM_TRANS_RETIRED.PRECISE_STORE", 0xCD, 0x02, Signal::kStores,
-                             EventKind::kPreciseStore)),
-    kPmc0To3.pebs("MEM_UOPS_RETIRED.STLB_MISS_LOADS", 0xD0, 0x11, Signal::kStlbMissLoads),
-    kPmc0To3.pebs("MEM_UOPS_RETIRED.STLB_MISS_STORES", 0xD0, 0x12, Signal::kStlbMissStores),
-    kPmc0To3.pebs("MEM_UOPS_RETIRED.LOCK_LOADS", 0xD0, 0x21, Signal::kLockedLoads),
-    kPmc0To3.pebs("MEM_UOPS_RETIRED.SPLIT_LOADS", 0xD0, 0x41, Signal::kSplitLoads),
-    kPmc0To3.pebs("MEM_UOPS_RETIRED.SPLIT_STORES", 0xD0, 0x42, Signal::kSplitStores),
-    kPmc0To3.pebs("MEM_UOPS_RETIRED.ALL_LOADS", 0xD0, 0x81, Signal::kLoads),
-    kPmc0To3.pebs("MEM_UOPS_RETIRED.ALL_STORES", 0xD0, 0x82, Signal::kStores),
-    kPmc0To3.pebs("MEM_LOAD_UOPS_RETIRED.L1_HIT", 0xD1, 0x01, Signal::kLoadsL1Hit),
-    kPmc0To3.pebs("MEM_LOAD_UOPS_RETIRED.L2_HIT", 0xD1, 0x02, Signal::kLoadsL2Hit),
-    kPmc0To3.pebs("MEM_LOAD_UOPS_RETIRED.HIT_LFB", 0xD1, 0x40, Signal::kLoadsFillBuffer),
-};
-
-constexpr std::array kLlcEvents = {
-    kPmc0To3.pebs("MEM_LOAD_UOPS_RETIRED.LLC_HIT", 0xD1, 0x04, Signal::kLoadsL3Hit),
-    // One core: no snoop is ever needed.
-    kPmc0To3.pebs("MEM_LOAD_UOPS_LLC_HIT_RETIRED.XSNP_MISS", 0xD2, 0x01, Signal::kNone),
-    kPmc0To3.pebs("MEM_LOAD_UOPS_LLC_HIT_RETIRED.XSNP_HIT", 0xD2, 0x02, Signal::kNone),
-    kPmc0To3.pebs("MEM_LOAD_UOPS_LLC_HIT_RETIRED.XSNP_HITM", 0xD2, 0x04, Signal::kNone),
-    kPmc0To3.pebs("MEM_LOAD_UOPS_LLC_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, Signal::kLoadsL3Hit),
-};
-
-constexpr std::array kJaketownLlcEvents = {
-    kJaketown.counting("MEM_LOAD_UOPS_RETIRED.LLC_HIT", 0xD1, 0x04, Signal::kLoadsL3Hit),
-    kJaketown.counting("MEM_LOAD_UOPS_RETIRED.LLC_MISS", 0xD1, 0x20, Signal::kLoadsL3Miss),
-    kJaketown.counting("MEM_LOAD_UOPS_LLC_HIT_RETIRED.XSNP_MISS", 0xD2, 0x01, Signal::kNone),
-    kJaketown.counting("MEM_LOAD_UOPS_LLC_HIT_RETIRED.XSNP_HIT", 0xD2, 0x02, Signal::kNone),
-    kJaketown.counting("MEM_LOAD_UOPS_LLC_HIT_RETIRED.XSNP_HITM", 0xD2, 0x04, Signal::kNone),
-    kJaketown.counting("MEM_LOAD_UOPS_LLC_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, Signal::kLoadsL3Hit),
-    kJaketown.counting("MEM_LOAD_UOPS_LLC_MISS_RETIRED.LOCAL_DRAM", 0xD3, 0x01,
-                       Signal::kLoadsL3Miss),
-    kJaketown.counting("MEM_LOAD_UOPS_LLC_MISS_RETIRED.REMOTE_DRAM", 0xD3, 0x04, Signal::kNone),
-};
-
-constexpr std::array kSandyBridgeEvents = {
-    alone(kPrecDist),
-    kAnywhere.pebs("BR_MISP_RETIRED.NEAR_CALL", 0xC5, 0x02, Signal::kMispredictsNearCall),
-    kAnywhere.pebs("BR_MISP_RETIRED.NOT_TAKEN", 0xC5, 0x10, Signal::kMispredictsNotTaken),
-    kAnywhere.pebs("BR_MISP_RETIRED.TAKEN", 0xC5, 0x20, Signal::kMispredictsTaken),
-};
-constexpr std::array kSandyBridgeClientEvents = {
-    kPerfmonOnly.pebs("MEM_LOAD_UOPS_MISC_RETIRED.LLC_MISS", 0xD4, 0x02, Signal::kLoadsL3Miss),
-};
-
-// The core model says where a load hit, not how many levels it missed on the way: L1_MISS and
-// L2_MISS would each be a sum of signals.
-constexpr std::array kIvyBridgeEvents = {
-    kPrecDist,
-    kAnywhere.pebs("BR_MISP_RETIRED.NEAR_TAKEN", 0xC5, 0x20, Signal::kMispredictsTaken),
-    kPerfmonOnly.pebs("MEM_LOAD_UOPS_RETIRED.L1_MISS", 0xD1, 0x08, Signal::kNone),
-    kPerfmonOnly.pebs("MEM_LOAD_UOPS_RETIRED.L2_MISS", 0xD1, 0x10, Signal::kNone),
-    kPerfmonOnly.pebs("MEM_LOAD_UOPS_RETIRED.LLC_MISS", 0xD1, 0x20, Signal::kLoadsL3Miss),
-};
-
-constexpr auto kSandyBridgeTable = join(kArchitecturalEvents, kCommonEvents, kLlcEvents,
-                                        kSandyBridgeEvents, kSandyBridgeClientEvents);
-constexpr auto kJaketownTable =
-    join(kArchitecturalEvents, kCommonEvents, kJaketownLlcEvents, kSandyBridgeEvents);
-constexpr auto kIvyBridgeTable =
-    join(kArchitecturalEvents, kCommonEvents, kLlcEvents, kIvyBridgeEvents);
+// Where the lists do not say where PEBS takes an event. [Table 18-31]
+constexpr uint16_t kPebsCounters = internal::kPmc0To3;
+constexpr auto kSandyBridgeTable = events_of<perfmon::kSandyBridgeList, kSandyBridgeOwn>(
+    {.source = perfmon::kSandyBridgeSource, .pebs_counters = kPebsCounters});
+constexpr auto kJaketownTable = events_of<perfmon::kSandyBridgeEpList, kSandyBridgeOwn>(
+    {.source = perfmon::kSandyBridgeEpSource, .pebs_counters = kPebsCounters});
+constexpr auto kIvyBridgeTable = events_of<perfmon::kIvyBridgeList, kIvyBridgeOwn>(
+    {.source = perfmon::kIvyBridgeSource, .pebs_counters = kPebsCounters});
+constexpr auto kIvyTownTable = events_of<perfmon::kIvyBridgeEpList, kIvyBridgeOwn>(
+    {.source = perfmon::kIvyBridgeEpSource, .pebs_counters = kPebsCounters});
 
 // Below these revisions Linux refuses PEBS.
 constexpr std::array<CpuModel, 5> kSandyBridgeModels = {
@@ -168,6 +59,7 @@ constexpr std::array<CpuModel, 3> kJaketownModels = {
      {.model = 0x2D, .stepping = 7, .minimum_microcode = 0x70C},
      {.model = 0x2D}}};
 constexpr std::array<CpuModel, 2> kIvyBridgeModels = {{{.model = 0x3A}, {.model = 0x3E}}};
+constexpr std::array<CpuModel, 1> kIvyTownModels = {{{.model = 0x3E}}};
 
 // What the two share. [SDM 18.9.2 for coalescence, 18.9.3 for full-width writes, Table 18-31]
 constexpr Microarch shared() {
@@ -233,10 +125,13 @@ constexpr Microarch ivy_bridge() {
 constexpr Microarch kSandyBridgeEp =
     internal::part_of(sandy_bridge(), "Sandy Bridge-EP", kJaketownModels, kJaketownTable);
 constexpr std::array<const Microarch*, 1> kSandyBridgeVariants = {&kSandyBridgeEp};
+constexpr Microarch kIvyBridgeEp =
+    internal::part_of(ivy_bridge(), "Ivy Bridge-EP", kIvyTownModels, kIvyTownTable);
+constexpr std::array<const Microarch*, 1> kIvyBridgeVariants = {&kIvyBridgeEp};
 
 }  // namespace
 
 constexpr Microarch kSandyBridge = internal::with_variants(sandy_bridge(), kSandyBridgeVariants);
-constexpr Microarch kIvyBridge = ivy_bridge();
+constexpr Microarch kIvyBridge = internal::with_variants(ivy_bridge(), kIvyBridgeVariants);
 
 }  // namespace skidproof::arch

@@ -1,0 +1,18 @@
+// Events of the microarchs' rows, for `list events` and `explain EVENT`.
+#ifndef SKIDPROOF_HARNESS_CLI_EVENT_ENTRIES_H_
+#define SKIDPROOF_HARNESS_CLI_EVENT_ENTRIES_H_
+
+#include <vector>
+
+#include "harness/cli/catalogue.h"
+
+namespace skidproof::cli {
+
+// One for each event of each row and of its variants, in the rows' order: "sandy-bridge/UOPS_RETIRED.ALL",
+// "sandy-bridge (Sandy Bridge-EP)/UOPS_RETIRED.ALL". Each also answers to the event's name. Where a row publishes one name
+// with several encodings, each is an entry of that id.
+std::vector<Entry> event_entries();
+
+}  // namespace skidproof::cli
+
+#endif  // SKIDPROOF_HARNESS_CLI_EVENT_ENTRIES_H_

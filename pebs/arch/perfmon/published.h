@@ -1,0 +1,170 @@
+// Intel's published event lists as the importer wrote them, and how an entry becomes an event of a row.
+#ifndef SKIDPROOF_PEBS_ARCH_PERFMON_PUBLISHED_H_
+#define SKIDPROOF_PEBS_ARCH_PERFMON_PUBLISHED_H_
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "pebs/arch/event.h"
+
+namespace skidproof::arch::perfmon {
+
+enum Precision : uint8_t {
+  kNotPrecise,
+  kPrecise,      // PEBS takes it
+  kPreciseOnly,  // published as requiring PEBS
+};
+
+// Of Published::flags.
+enum Flag : uint16_t {
+  kInvert = 1,
+  kEdge = 2,
+  kEqual = 4,
+  kAlone = 8,          // no other PEBS event beside it
+  kDataAddress = 16,   // the record has the access's linear address
+  kL1Hit = 32,         // … and whether a store hit the L1 data cache
+  kPreciseStore = 64,  // needs PS_EN
+};
+
+// A line of a list. Counters are masks: bit n is IA32_PMCn, bit 32 + n is IA32_FIXED_CTRn. [github.com/intel/perfmon,
+// README.md "Event Format"]
+struct Published {
+  std::string_view name;
+  uint8_t code = 0;
+  uint8_t umask = 0;
+  uint8_t umask2 = 0;
+  uint8_t cmask = 0;
+  uint16_t flags = 0;
+  uint64_t counters = 0;
+  uint64_t pebs_counters = 0;   // 0: the list does not say
+  uint64_t pdist_counters = 0;  // where the distribution is precise
+  Precision precision = kNotPrecise;
+  uint32_t msr = 0;  // that the event needs beside its select
+  uint64_t msr_value = 0;
+  std::string_view errata;  // ids with spaces between
+
+  constexpr bool is(uint16_t flag) const { return (flags & flag) != 0; }
+};
+
+struct Meaning {
+  std::string_view name;
+  Signal signal;
+};
+inline constexpr Meaning kMeanings[] = {
+#define COUNTS(name, signal) {name, Signal::signal},
+#include "pebs/arch/perfmon/signals.inc"
+#undef COUNTS
+};
+constexpr Signal signal_of(std::string_view name) {
+  for (const Meaning& meaning : kMeanings) {
+    if (meaning.name == name) return meaning.signal;
+  }
+  return Signal::kNone;
+}
+
+// What a list leaves to the manual.
+struct Rules {
+  std::string_view source;     // the list: "intel/perfmon SNB V19"
+  uint16_t pebs_counters = 0;  // PMCn that can do PEBS, where an entry does not say
+};
+
+inline constexpr uint32_t kLoadLatencyMsr = 0x3F6, kFrontendMsr = 0x3F7;
+
+// One event with a parameter in an MSR is published once for each of some values: LOAD_LATENCY_GT_4, …_8; LATENCY_ABOVE_
+// THRESHOLD_0, …; FRONTEND_RETIRED.L1I_MISS, ….
+constexpr std::string_view name_without_value(const Published& entry) {
+  std::string_view name = entry.name;
+  if (entry.msr == kFrontendMsr) return name.substr(0, name.find('.'));
+  if (entry.msr != kLoadLatencyMsr) return name;
+  name = name.substr(0, name.find_last_not_of("0123456789"));
+  return name.ends_with("_GT") ? name.substr(0, name.size() - 3) : name;
+}
+
+constexpr EventKind kind_of(const Published& entry) {
+  if (entry.precision == kNotPrecise) return EventKind::kCounting;
+  if (entry.msr == kLoadLatencyMsr) return EventKind::kLoadLatency;
+  if (entry.msr == kFrontendMsr) return EventKind::kFrontend;
+  if (entry.is(kPreciseStore)) return EventKind::kPreciseStore;
+  if (entry.name.ends_with(".STORE_SAMPLE")) return EventKind::kStoreSample;
+  if (entry.name.ends_with(".PREC_DIST")) return EventKind::kPdir;
+  return entry.precision == kPreciseOnly ? EventKind::kPebsOnly : EventKind::kPebs;
+}
+
+constexpr Event event_of(const Published& entry, const Rules& rules) {
+  Event event{.name = name_without_value(entry),
+              .code = entry.code,
+              .umask = entry.umask,
+              .counters = static_cast<uint16_t>(entry.counters),
+              .kind = kind_of(entry),
+              .cmask = entry.cmask,
+              .invert = entry.is(kInvert),
+              .taken_alone = entry.is(kAlone),
+              .source = rules.source,
+              .fixed_counters = static_cast<uint8_t>(entry.counters >> 32),
+              .data_address = entry.is(kDataAddress) && kind_of(entry) != EventKind::kLoadLatency,
+              .l1_hit_bit = entry.is(kL1Hit)};
+  event.signal = event.kind == EventKind::kLoadLatency ? Signal::kLoads : signal_of(event.name);
+  if (event.precise()) {
+    const uint64_t sampled = entry.pebs_counters != 0 ? entry.pebs_counters : rules.pebs_counters;
+    event.pebs_counters = static_cast<uint16_t>(sampled & entry.counters);
+  }
+  return event;
+}
+
+// Of what is not precise there are left out cycles of a signal (CMASK, Edge), and what counts on a fixed counter alone and
+// is not sampled there: fixed counters are asked for by their numbers, and the oldest lists number them from 1.
+constexpr bool belongs(const Published& entry) {
+  if (entry.precision != kNotPrecise) return true;
+  const bool sampled = entry.pebs_counters != 0;
+  return entry.cmask == 0 && !entry.is(kEdge) && ((entry.counters & 0xFFFF) != 0 || sampled);
+}
+
+constexpr bool same_encoding(const Event& a, const Event& b) {
+  return a.name == b.name && a.code == b.code && a.umask == b.umask && a.cmask == b.cmask &&
+         a.invert == b.invert;
+}
+
+namespace internal {
+// Writes the events of a list, and then a row's own, in place of those of the same name and encoding; returns how many.
+template <typename List, typename Own>
+constexpr size_t merge(const List& list, const Own& own, const Rules& rules, Event* out) {
+  size_t count = 0;
+  const auto put = [&](const Event& event) {
+    for (size_t i = 0; i < count; ++i) {
+      if (!same_encoding(out[i], event)) continue;
+      return out + i;
+    }
+    return out + count++;
+  };
+  for (const Published& entry : list) {
+    if (!belongs(entry)) continue;
+    const Event event = event_of(entry, rules);
+    *put(event) = event;
+  }
+  for (const Event& event : own) *put(event) = event;
+  return count;
+}
+template <const auto& kList, const auto& kOwn>
+constexpr size_t merged_size() {
+  std::array<Event, kList.size() + kOwn.size()> all{};
+  return merge(kList, kOwn, {}, all.data());
+}
+}  // namespace internal
+
+// The events of a list, and a row's own: what the list does not have, and what the row says otherwise, each with its
+// source.
+template <const auto& kList, const auto& kOwn>
+constexpr auto events_of(const Rules& rules) {
+  std::array<Event, kList.size() + kOwn.size()> all{};
+  internal::merge(kList, kOwn, rules, all.data());
+  std::array<Event, internal::merged_size<kList, kOwn>()> events{};
+  std::copy_n(all.begin(), events.size(), events.begin());
+  return events;
+}
+
+}  // namespace skidproof::arch::perfmon
+
+#endif  // SKIDPROOF_PEBS_ARCH_PERFMON_PUBLISHED_H_

@@ -1,0 +1,131 @@
+// How lines of Intel's lists become events, and that the rows say only on purpose what the lists do not.
+#include "pebs/arch/perfmon/published.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "pebs/arch/microarch.h"
+
+namespace skidproof::arch::perfmon {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr Rules kRules{.source = "a list", .pebs_counters = 0x0F};
+
+constexpr Published precise(std::string_view name) {
+  return {.name = name, .code = 0xD0, .umask = 0x81, .counters = 0xFF, .precision = kPrecise};
+}
+
+TEST(Published, APreciseEventIsSampledWhereTheRowSamplesUnlessTheListSays) {
+  Published entry = precise("MEM_UOPS_RETIRED.ALL_LOADS");
+  Event event = event_of(entry, kRules);
+  EXPECT_EQ(event.kind, EventKind::kPebs);
+  EXPECT_EQ(event.signal, Signal::kLoads);
+  EXPECT_EQ(event.counters, 0xFF);
+  EXPECT_EQ(event.pebs_counters, 0x0F) << "the row's";
+  EXPECT_EQ(event.source, "a list");
+  entry.pebs_counters = 0xFE;
+  EXPECT_EQ(event_of(entry, kRules).pebs_counters, 0xFE) << "the list's";
+  entry.counters = 0x02;
+  EXPECT_EQ(event_of(entry, kRules).pebs_counters, 0x02) << "where it counts at all";
+  entry.precision = kPreciseOnly;
+  EXPECT_EQ(event_of(entry, kRules).kind, EventKind::kPebsOnly);
+  entry.precision = kNotPrecise;
+  event = event_of(entry, kRules);
+  EXPECT_EQ(event.kind, EventKind::kCounting);
+  EXPECT_EQ(event.pebs_counters, 0) << "sampled, perhaps, but not precisely";
+}
+
+TEST(Published, KindsThatANameOrARegisterTells) {
+  EXPECT_EQ(event_of(precise("INST_RETIRED.PREC_DIST"), kRules).kind, EventKind::kPdir);
+  EXPECT_EQ(event_of(precise("MEM_TRANS_RETIRED.STORE_SAMPLE"), kRules).kind,
+            EventKind::kStoreSample);
+  Published entry = precise("MEM_TRANS_RETIRED.PRECISE_STORE");
+  entry.flags = kPreciseStore | kAlone;
+  EXPECT_EQ(event_of(entry, kRules).kind, EventKind::kPreciseStore);
+  EXPECT_TRUE(event_of(entry, kRules).taken_alone);
+  entry = precise("MEM_UOPS_RETIRED.ALL_STORES");
+  entry.flags = kDataAddress | kL1Hit;
+  EXPECT_TRUE(event_of(entry, kRules).data_address);
+  EXPECT_TRUE(event_of(entry, kRules).l1_hit_bit);
+}
+
+TEST(Published, OneEventForAllValuesOfARegister) {
+  for (const char* name :
+       {"MEM_TRANS_RETIRED.LOAD_LATENCY_GT_4", "MEM_TRANS_RETIRED.LOAD_LATENCY_GT_512"}) {
+    Published entry = precise(name);
+    entry.msr = kLoadLatencyMsr;
+    const Event event = event_of(entry, kRules);
+    EXPECT_EQ(event.name, "MEM_TRANS_RETIRED.LOAD_LATENCY");
+    EXPECT_EQ(event.kind, EventKind::kLoadLatency);
+    EXPECT_EQ(event.signal, Signal::kLoads);
+  }
+  Published entry = precise("MEM_INST_RETIRED.LATENCY_ABOVE_THRESHOLD_16384");
+  entry.msr = kLoadLatencyMsr;
+  EXPECT_EQ(event_of(entry, kRules).name, "MEM_INST_RETIRED.LATENCY_ABOVE_THRESHOLD");
+  entry = precise("FRONTEND_RETIRED.L1I_MISS");
+  entry.msr = kFrontendMsr;
+  EXPECT_EQ(event_of(entry, kRules).name, "FRONTEND_RETIRED");
+  EXPECT_EQ(event_of(entry, kRules).kind, EventKind::kFrontend);
+}
+
+TEST(Published, CyclesOfWhatIsNotPreciseAreLeftOut) {
+  Published entry = precise("UOPS_RETIRED.STALL_CYCLES");
+  entry.cmask = 1;
+  EXPECT_TRUE(belongs(entry)) << "precise on the oldest parts";
+  entry.precision = kNotPrecise;
+  EXPECT_FALSE(belongs(entry));
+  entry.cmask = 0;
+  EXPECT_TRUE(belongs(entry));
+  entry.counters = uint64_t{1} << 32;
+  EXPECT_FALSE(belongs(entry)) << "a fixed counter's, not sampled";
+  entry.pebs_counters = uint64_t{1} << 32;
+  EXPECT_TRUE(belongs(entry));
+}
+
+TEST(Published, ARowsOwnEventReplacesTheListsOrIsAdded) {
+  static constexpr std::array kList = {precise("A"), precise("B"), precise("A")};
+  static constexpr std::array kOwn = {
+      Event{.name = "B", .code = 0xD0, .umask = 0x81, .source = "the manual"},
+      Event{.name = "B", .code = 0xD0, .umask = 0x82, .source = "the manual"}};
+  constexpr auto kEvents = events_of<kList, kOwn>(kRules);
+  ASSERT_EQ(kEvents.size(), 3u) << "published twice is once";
+  EXPECT_EQ(kEvents[0].source, "a list");
+  EXPECT_EQ(kEvents[1].source, "the manual");
+  EXPECT_EQ(kEvents[2].umask, 0x82);
+}
+
+// What a row says otherwise than its list, or beside it, has another source than the list.
+TEST(Published, EveryDifferenceFromTheListsStandsOnAnotherSource) {
+  std::vector<const Microarch*> rows;
+  for (const Microarch* row : microarchs()) {
+    if (row->name == "netburst" || row->name == "core2") continue;  // Intel publishes no list
+    rows.push_back(row);
+    rows.insert(rows.end(), row->variants.begin(), row->variants.end());
+  }
+  ASSERT_GT(rows.size(), 20u);
+  for (const Microarch* row : rows) {
+    size_t own = 0;
+    for (const Event& event : row->events) {
+      if (event.source.starts_with("intel/perfmon ") &&
+          event.source.find(';') == std::string_view::npos)
+        continue;
+      ++own;
+      EXPECT_THAT(std::string(event.source),
+                  AnyOf(HasSubstr("Intel SDM Vol. 3"), HasSubstr("Linux")))
+          << row->title << " " << event.name;
+    }
+    EXPECT_LE(own, 3u) << row->title << ": the lists are the rule";
+    EXPECT_GT(row->events.size(), 30u) << row->title;
+  }
+}
+
+}  // namespace
+}  // namespace skidproof::arch::perfmon
