@@ -115,10 +115,12 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
     const Flow& flow = *flows[point.tag];
     std::vector<double> gigabytes;  // per second: bytes in a nanosecond
     for (double ns : point.ns) gigabytes.push_back(1 / ns);
-    bench.emit(median_measurement(
+    Measurement row = median_measurement(
         flow.stream->measurement, "GB/s", gigabytes,
         {{"bytes", window}, {"kind", kind_of(flow)}, {"page", flow.huge ? "2MiB" : "4KiB"}},
-        point.noise));
+        point.noise);
+    row.counts = counts_of(bench, point, gigabytes);
+    bench.emit(std::move(row));
   }
   return {};
 }
@@ -126,6 +128,7 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
 }  // namespace
 
 Expected<void> characterize_bandwidth(Workbench& bench) {
+  SKIDPROOF_CHECK(bench.count(kOfLoads));
   std::vector<uint64_t> sizes = bench.options().bandwidth_bytes;
   if (sizes.empty()) sizes = default_windows(bench.options().effort);
   const auto count = static_cast<double>(sizes.size());

@@ -262,7 +262,7 @@ Expected<void> measure_return_stack(const Workbench& bench, double seconds, doub
     point.sample = [&bench, draw, deep, less]() -> Expected<Sample> {
       // Both with the same directions.
       uint64_t first = *draw, second = *draw;
-      const auto run = [&bench](Workpiece& piece, uint64_t seed) -> Expected<RunLog> {
+      const auto run = [&bench](Workpiece& piece, uint64_t seed) -> Expected<CountedRun> {
         SKIDPROOF_CHECK(bench.refill(piece, seed));
         return bench.run(piece, kNests);
       };
@@ -297,7 +297,7 @@ Expected<void> measure_history(const Workbench& bench, double seconds, double fr
     const auto alone = std::make_shared<Workpiece>(
         SKIDPROOF_TRY(bench.prepare("branch_history", text + ",second=independent")));
     // Every run draws the directions anew.
-    const auto run = [&bench, draw](const std::shared_ptr<Workpiece>& piece) -> Expected<RunLog> {
+    const auto run = [&bench, draw](const std::shared_ptr<Workpiece>& piece) -> Expected<CountedRun> {
       SKIDPROOF_CHECK(bench.refill(*piece, ++*draw));
       return bench.run(*piece, kHistoryDirections);
     };
@@ -332,6 +332,7 @@ Expected<void> measure_history(const Workbench& bench, double seconds, double fr
 }  // namespace
 
 Expected<void> characterize_branches(Workbench& bench) {
+  SKIDPROOF_CHECK(bench.count(kOfJumps));
   const JumpPlan plan = jump_plan(bench.effort());
   BranchPoints points(bench);
   bench.progress(0, "branches");

@@ -108,6 +108,23 @@ MeasurementParameters told_as(std::optional<ToldCache> told, uint64_t ToldCache:
   return {{"told", (*told).*field}, {"source", told->leaf}};
 }
 
+// Loads that no cache up to this level answered, of a load.
+Misses misses_of_level(const Workbench& bench, unsigned number) {
+  if (bench.counters() == nullptr) return {};
+  const auto first = bench.counters()->place(arch::Signal::kLoadsL1Hit);
+  const auto second = bench.counters()->place(arch::Signal::kLoadsL2Hit);
+  if (!first || (number == 2 && !second)) return {};
+  return [=](const Counts& load) {
+    return 1 - load.values[*first] - (number == 2 ? load.values[*second] : 0);
+  };
+}
+Misses misses_of_pages(const Workbench& bench) {
+  if (bench.counters() == nullptr) return {};
+  const auto walks = bench.counters()->place(arch::Signal::kStlbMissLoads);
+  if (!walks) return {};
+  return [at = *walks](const Counts& load) { return load.values[at]; };
+}
+
 struct Geometry {
   uint64_t ways = 0, way_bytes = 0;
   double within = 0;  // cycles of a load while lines fit
@@ -123,6 +140,7 @@ Expected<void> find_ways(const Workbench& bench, const Level& level, uint64_t st
   question.to = kMostWays;
   question.growth = 1.2;
   question.least_rise = level.least_rise;
+  question.misses = misses_of_level(bench, level.number);
   question.point = [&](uint64_t lines) {
     return conflict_point(bench, {.stride = stride, .lines = lines, .huge = level.huge},
                           level.floor);
@@ -153,6 +171,8 @@ Expected<Fit> fit_at(const Workbench& bench, const Level& level, uint64_t stride
   }
   SKIDPROOF_CHECK(take_by_turns(bench, points, {.seconds = seconds}));
   const double border = found.within + level.least_rise / 2;
+  const Misses misses = misses_of_level(bench, level.number);
+  std::string counted;
   std::map<uint64_t, bool> fits, over;
   std::vector<CurvePoint> curve;
   for (const Point& point : points) {
@@ -160,6 +180,13 @@ Expected<Fit> fit_at(const Workbench& bench, const Level& level, uint64_t stride
     curve.push_back(at);
     fits[point.tag] = at.least < border;
     over[point.tag] = at.least > border;
+    if (const auto missed = misses ? least_misses(at, misses) : std::nullopt) {
+      // One line of each set that does not fit, of ways + 1.
+      const double half = unavoidable_misses(ways, ways + 1) / 2;
+      fits[point.tag] = fits[point.tag] && *missed < half;
+      over[point.tag] = over[point.tag] && *missed > half;
+      counted += fmt::format("{}{:.3g}", counted.empty() ? "; misses counted: " : ", ", *missed);
+    }
   }
   emit_conflicts(bench, level, stride, curve);
   if (fits[ways] && over[ways + 1] && over[2 * ways] && over[2 * ways + 2])
@@ -169,9 +196,9 @@ Expected<Fit> fit_at(const Workbench& bench, const Level& level, uint64_t stride
   found.why = fmt::format(
       "lines {} bytes apart: {} and {} of them cost {:.4g} and {:.4g} cycles each, {} and {} cost "
       "{:.4g} "
-      "and {:.4g}: neither a way's multiple nor its half",
+      "and {:.4g}: neither a way's multiple nor its half{}",
       stride, ways, ways + 1, curve[0].least, curve[1].least, 2 * ways, 2 * ways + 2,
-      curve[2].least, curve[3].least);
+      curve[2].least, curve[3].least, counted);
   return Fit::kUnclear;
 }
 
@@ -294,6 +321,8 @@ Expected<Reach> find_translation(Workbench& bench, const Translation& t, double 
   question.growth = 1.25;
   question.sharp = true;
   question.least_rise = t.least_rise;
+  // Rows have no event of loads that miss the first level alone.
+  if (t.level == 2) question.misses = misses_of_pages(bench);
   question.point = [&](uint64_t pages) { return pages_point(bench, pages, t.floor); };
   Reach reach = SKIDPROOF_TRY(find_reach(bench, question, seconds));
   MeasurementParameters parameters;
@@ -333,6 +362,7 @@ Expected<void> translations(Workbench& bench) {
 }  // namespace
 
 Expected<void> characterize_caches(Workbench& bench) {
+  SKIDPROOF_CHECK(bench.count(kOfLoads));
   const Level first = {.number = 1, .name = "l1d"};
   const Geometry l1 = SKIDPROOF_TRY(geometry_of_level(bench, first, 8 << 10, kSmallest));
   if (bench.cancelled()) return {};

@@ -95,7 +95,7 @@ std::vector<std::string_view> characterization_parts() {
 }
 
 Expected<Characterization> characterize(Machine& machine, const CharacterizeOptions& options) {
-  if (machine.identity().provenance != Provenance::kSilicon) {
+  if (machine.identity().provenance != Provenance::kSilicon && !options.any_time) {
     return fail(ErrorCode::kUnsupported,
                 fmt::format("{} has no time of its own to characterize", machine.identity().name),
                 "use --machine native");
@@ -110,16 +110,19 @@ Expected<Characterization> characterize(Machine& machine, const CharacterizeOpti
   for (const Part* part : parts) {
     bench.begin_part(done / total, (done + part->seconds) / total,
                      part->seconds * factor_of(options.effort));
-    const Expected<void> measured = part->measure(bench);
+    Expected<void> measured = bench.count({});
+    if (measured) measured = part->measure(bench);
     if (!measured) {
       Error error = measured.error();
       error.message = fmt::format("{}: {}", part->name, error.message);
       bench.problem(std::move(error));
     }
+    bench.emit_checks(part->name);
     if (bench.cancelled()) break;
     done += part->seconds;
   }
   if (parts.size() > 1 && !bench.cancelled()) emit_drift(bench);
+  if (!bench.cancelled()) bench.emit_chain();
   out.cancelled = bench.cancelled();
   if (!out.cancelled) bench.progress(1, "done");
   return out;

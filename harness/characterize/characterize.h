@@ -1,4 +1,5 @@
-// Timing characterization of real silicon: clocks, caches and memory, branches, the core. By the TSC alone.
+// Characterization of a machine: clocks, caches and memory, branches, the core. By the TSC alone where there is no PMU, by
+// counters too where there is one.
 #ifndef SKIDPROOF_HARNESS_CHARACTERIZE_CHARACTERIZE_H_
 #define SKIDPROOF_HARNESS_CHARACTERIZE_CHARACTERIZE_H_
 
@@ -45,6 +46,8 @@ struct CharacterizeOptions {
   std::function<void(const Unclear&)> on_unclear;
   // Overall progress from 0 to 1 and what is being measured.
   std::function<void(double fraction, std::string_view what)> progress;
+  // Also a machine whose time is not silicon's: a model, a virtual lab.
+  bool any_time = false;
   const std::atomic<bool>* cancel = nullptr;  // set from a signal handler: stop between two runs
 };
 
@@ -57,8 +60,9 @@ struct Characterization {
 
 // Measures on the CPU that `machine` runs on. A sample is the best of several short runs, each without an interrupt,
 // between two calibrations of the core clock; the points of a part are sampled by turns, in an order that the seed draws,
-// until their intervals are narrow or the part's time is over; each number is the median of its samples. Errors:
-// kUnsupported for a machine whose time is not silicon's; kInvalidArgument for an unknown part or a size that a kernel
+// until their intervals are narrow or the part's time is over; each number is the median of its samples. On a machine with a
+// PMU figures carry what was counted beside them, and rows check.… say how much of that agrees. Errors: kUnsupported for a
+// machine whose time is not silicon's, unless that is asked for; kInvalidArgument for an unknown part or a size that a kernel
 // refuses; kNotAvailable without a usable TSC; whatever the first run answers.
 Expected<Characterization> characterize(Machine& machine, const CharacterizeOptions& options);
 

@@ -39,6 +39,10 @@ uint64_t least_of(uint64_t (*ticks)()) {
 }  // namespace
 
 Expected<void> characterize_clock(Workbench& bench) {
+  if (bench.machine().identity().provenance != Provenance::kSilicon) {
+    return fail(ErrorCode::kUnsupported,
+                "the clocks here are this computer's, and not what is measured");
+  }
   const unsigned repetitions = bench.options().repetitions == 0 ? 9 : bench.options().repetitions;
   std::vector<double> tsc, core, rdtsc, rdtscp;
   for (unsigned i = 0; i < repetitions && !bench.cancelled(); ++i) {

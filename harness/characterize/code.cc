@@ -75,6 +75,7 @@ Reach judge_decoded(std::vector<CurvePoint> curve) {
 }
 
 Expected<void> characterize_code(Workbench& bench) {
+  SKIDPROOF_CHECK(bench.count({arch::Signal::kUops}));
   const auto company = std::make_shared<Company>(SKIDPROOF_TRY(Company::create(bench)));
   company->set_patience(bench.seconds_of_part() / 2);
   std::vector<Point> small;

@@ -201,7 +201,7 @@ struct Flood {
   Noise noise;
 };
 
-Expected<RunLog> run_flood(const Workbench& bench, Flood& at, uint64_t iterations) {
+Expected<CountedRun> run_flood(const Workbench& bench, Flood& at, uint64_t iterations) {
   at.next = (at.next + 1) % at.slices;
   at.piece.program.data_address = at.piece.data.address + at.next * at.apart;
   return bench.run(at.piece, iterations);
@@ -214,7 +214,7 @@ Expected<void> flood(Workbench& bench, Flood& at, const std::atomic<bool>& looki
   at.noise = {};
   while (!stop.load(std::memory_order_relaxed)) {
     const bool looked = looking.load(std::memory_order_acquire);
-    const RunLog log = SKIDPROOF_TRY(run_flood(bench, at, at.iterations));
+    const CountedRun log = SKIDPROOF_TRY(run_flood(bench, at, at.iterations));
     at.flows.store(true, std::memory_order_release);
     if (!looked || !looking.load(std::memory_order_acquire)) continue;
     (quiet(log.noise) ? quiet_ticks : ticks).push_back(static_cast<double>(log.tsc));
@@ -347,7 +347,7 @@ Expected<std::vector<double>> run_beside(const Workbench& bench, Flooding& other
     const auto until = Clock::now() + std::chrono::milliseconds(500);
     for (unsigned i = 0; i < least || !others.seen(2) || quiet_ticks.empty(); ++i) {
       if (bench.cancelled() || Clock::now() > until) break;
-      const RunLog log = SKIDPROOF_TRY(once());
+      const CountedRun log = SKIDPROOF_TRY(once());
       (quiet(log.noise) ? quiet_ticks : ticks).push_back(static_cast<double>(log.tsc));
       noise = noise + log.noise;
     }
@@ -498,8 +498,8 @@ struct LoadedChase {
 constexpr uint64_t kLoadedUnroll = 16;
 
 // Goes on where the last run ended: what that left in the caches is not met again.
-Expected<RunLog> chase_on(const Workbench& bench, LoadedChase& chase, uint64_t iterations) {
-  const RunLog log = SKIDPROOF_TRY(bench.run(chase.piece, iterations));
+Expected<CountedRun> chase_on(const Workbench& bench, LoadedChase& chase, uint64_t iterations) {
+  const CountedRun log = SKIDPROOF_TRY(bench.run(chase.piece, iterations));
   chase.piece.program.data_address = log.result;
   chase.piece.program.data_bytes = sizeof(uint64_t);
   return log;

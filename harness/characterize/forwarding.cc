@@ -120,6 +120,7 @@ Expected<void> measure_matrix(Workbench& bench) {
                                        {"place", c.across ? "across lines" : "line"},
                                        {"address", meeting.address}},
                                       point.noise));
+    rows.back().counts = counts_of(bench, point, point.cycles);
     // By one register is no level of the others: it may cost nothing at all.
     const bool judged = meeting.piece.params.word("bases") == "two";
     if (judged) costs.push_back({c, rows.back().value, rows.back().low, rows.back().high});
@@ -224,6 +225,8 @@ Expected<void> measure_splits(Workbench& bench) {
 }  // namespace
 
 Expected<void> characterize_forwarding(Workbench& bench) {
+  SKIDPROOF_CHECK(bench.count({arch::Signal::kLoads, arch::Signal::kStores,
+                               arch::Signal::kSplitLoads, arch::Signal::kSplitStores}));
   SKIDPROOF_CHECK(measure_matrix(bench));
   if (bench.cancelled()) return {};
   SKIDPROOF_CHECK(measure_alias(bench));

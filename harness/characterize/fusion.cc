@@ -151,7 +151,7 @@ Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
     size_t k = 0;
     for (const Workpiece* piece :
          {&attempt.together, &attempt.apart, &attempt.together_joined, &attempt.apart_joined}) {
-      const RunLog log = SKIDPROOF_TRY(bench.run(*piece, attempt.iterations));
+      const CountedRun log = SKIDPROOF_TRY(bench.run(*piece, attempt.iterations));
       ticks[k++] = static_cast<double>(log.tsc);
       quiet = quiet && !disturbed(log.noise);
       sample.noise = sample.noise + log.noise;

@@ -120,6 +120,7 @@ void emit_latencies(const Workbench& bench, const std::vector<Point>& points,
     if (!cycles) continue;
     Measurement row = median_measurement("instruction.latency", "cycles", *cycles,
                                          {{"instruction", trial.instruction}}, point.noise);
+    row.counts = counts_of(bench, point, point.cycles);
     bench.emit(std::move(row));
   }
 }
@@ -141,8 +142,11 @@ void emit_throughputs(const Workbench& bench, const Company& company,
     MeasurementParameters parameters{{"instruction", trial.instruction}};
     // Said, and not hidden in the interval: the share of samples that another thread of this core slowed.
     if (!enough) parameters["company"] = shared;
-    bench.emit(median_measurement("instruction.throughput", "cycles", enough ? alone : point.cycles,
-                                  std::move(parameters), point.noise));
+    Measurement row = median_measurement("instruction.throughput", "cycles",
+                                         enough ? alone : point.cycles, std::move(parameters),
+                                         point.noise);
+    row.counts = counts_of(bench, point, point.cycles);
+    bench.emit(std::move(row));
   }
 }
 
@@ -203,6 +207,7 @@ std::optional<bool> free_of_cost(double low, double high, double cycle) {
 }
 
 Expected<void> characterize_instructions(Workbench& bench) {
+  SKIDPROOF_CHECK(bench.count({arch::Signal::kUops}));
   const Kernel& kernel = *SKIDPROOF_TRY(find_kernel("instruction_table"));
   const auto company = std::make_shared<Company>(SKIDPROOF_TRY(Company::create(bench)));
   company->set_patience(bench.seconds_of_part() / 2);

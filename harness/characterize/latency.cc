@@ -57,8 +57,8 @@ std::vector<uint64_t> default_footprints(const Workbench& bench) {
 
 // Walks on from where the last run stopped: from the start again, a short walk through a large set
 // would only meet what the last one left in the caches. The result of a chase is its next pointer.
-Expected<RunLog> walk(const Workbench& bench, Footprint& point, uint64_t iterations) {
-  const RunLog log = SKIDPROOF_TRY(bench.run(point.chase, iterations));
+Expected<CountedRun> walk(const Workbench& bench, Footprint& point, uint64_t iterations) {
+  const CountedRun log = SKIDPROOF_TRY(bench.run(point.chase, iterations));
   point.chase.program.data_address = log.result;
   point.chase.program.data_bytes = sizeof(uint64_t);
   return log;
@@ -142,6 +142,7 @@ Expected<void> measure_together(Workbench& bench, const std::vector<uint64_t>& s
 
 // All sizes together where memory allows; else those that do, and the largest in groups of their own.
 Expected<void> characterize_latency(Workbench& bench) {
+  SKIDPROOF_CHECK(bench.count(kOfLoads));
   std::vector<uint64_t> sizes = bench.options().latency_bytes;
   if (sizes.empty()) sizes = default_footprints(bench);
   std::sort(sizes.begin(), sizes.end());

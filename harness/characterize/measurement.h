@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -15,6 +16,14 @@ namespace skidproof {
 using ParameterValue = std::variant<uint64_t, double, std::string>;
 using MeasurementParameters = std::map<std::string, ParameterValue, std::less<>>;
 
+// What a machine's counters said beside a figure.
+struct MeasuredCounts {
+  std::map<std::string, double> each;  // of a unit of work (a load, a byte, a jump), by what was counted
+  // Whether it agrees with what the programs declare and with their time; empty: every sample was disturbed.
+  std::optional<bool> agree;
+  std::string differ;  // what does not
+};
+
 struct Measurement {
   std::string name;       // "memory.latency"
   double value = 0;       // `statistic` of the n samples
@@ -25,6 +34,7 @@ struct Measurement {
   std::string interval;  // what low and high are: "95% of the median"
   MeasurementParameters parameters;
   Noise noise;  // of all samples together
+  std::optional<MeasuredCounts> counts = {};  // empty: nothing was counted
 };
 
 // What an interval of the median that covers this much is called.

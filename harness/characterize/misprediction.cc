@@ -18,12 +18,13 @@ constexpr unsigned kPassTries = 5;
 }  // namespace
 
 Expected<void> characterize_misprediction(Workbench& bench) {
+  SKIDPROOF_CHECK(bench.count(kOfJumps));
   const std::string length = fmt::format(",length={}", kDirections);
   Workpiece random = SKIDPROOF_TRY(bench.prepare("branch_pattern", "pattern=random" + length));
   const Workpiece learned =
       SKIDPROOF_TRY(bench.prepare("branch_pattern", "pattern=alternating" + length));
   uint64_t draw = derive_seed(bench.options().seed, "misprediction");
-  const auto surprise = [&]() -> Expected<RunLog> {
+  const auto surprise = [&]() -> Expected<CountedRun> {
     SKIDPROOF_CHECK(bench.refill(random, ++draw));
     return bench.run(random, 1);
   };

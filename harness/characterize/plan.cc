@@ -82,6 +82,7 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
       point.ns.push_back(sample->ns);
       point.cycles.push_back(sample->cycles);
       point.control.push_back(sample->control);
+      point.counts.push_back(sample->counts);
       point.noise = point.noise + sample->noise;
       point.narrow = narrow_enough(point, goal);
       if (!point.narrow || round + 1 < least || (point.by_time && spent() < span)) continue;
@@ -98,13 +99,22 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
   return {};
 }
 
+std::optional<MeasuredCounts> counts_of(const Workbench& bench, const Point& point,
+                                        std::span<const double> values) {
+  if (bench.counters() == nullptr) return std::nullopt;
+  return measured_counts(bench.counters()->names(), point.counts, values);
+}
+
 void emit_point(const Workbench& bench, const Point& point, const std::string& name,
                 const MeasurementParameters& parameters, In in) {
   if (point.ns.empty()) return;
-  if (in != In::kCycles)
-    bench.emit(median_measurement(name, "ns", point.ns, parameters, point.noise));
-  if (in != In::kNs)
-    bench.emit(median_measurement(name, "cycles", point.cycles, parameters, point.noise));
+  const auto emit_in = [&](const char* unit, const std::vector<double>& values) {
+    Measurement row = median_measurement(name, unit, values, parameters, point.noise);
+    row.counts = counts_of(bench, point, values);
+    bench.emit(std::move(row));
+  };
+  if (in != In::kCycles) emit_in("ns", point.ns);
+  if (in != In::kNs) emit_in("cycles", point.cycles);
 }
 
 }  // namespace skidproof

@@ -3,6 +3,8 @@
 #define SKIDPROOF_HARNESS_CHARACTERIZE_PLAN_H_
 
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,7 @@ struct Point {
   size_t tag = 0;  // the part's own
 
   std::vector<double> ns, cycles, control;  // the samples
+  std::vector<Counts> counts;               // of each
   Noise noise;
   bool narrow = false;  // the interval became narrow enough
 
@@ -47,6 +50,10 @@ struct Goal {
 // twice the time, or the part's again, they end anyway. A point whose sample fails becomes a problem and is removed. Cancelled: returns early.
 Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points, const Goal& goal,
                              double from = 0, double to = 1);
+
+// For a row of these values, each of a sample of the point: what was counted beside the median one.
+std::optional<MeasuredCounts> counts_of(const Workbench& bench, const Point& point,
+                                        std::span<const double> values);
 
 // Rows of a point: the median of its samples, in cycles, in nanoseconds, or in both.
 enum class In : uint8_t { kCycles, kNs, kBoth };

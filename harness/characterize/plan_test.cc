@@ -144,8 +144,8 @@ TEST_F(PlanTest, ACyclesWorthInTicksIsPlausible) {
 
 TEST_F(PlanTest, RunsIntoWhichAnInterruptCameAreThrownAway) {
   int calls = 0;
-  const auto sample = bench_->sample(2, [&]() -> Expected<RunLog> {
-    RunLog log;
+  const auto sample = bench_->sample(2, [&]() -> Expected<CountedRun> {
+    CountedRun log;
     log.tsc = ++calls == 1 ? 10 : 1000;
     log.noise.interrupted = calls == 1 ? 1 : 0;
     return log;

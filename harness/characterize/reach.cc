@@ -77,6 +77,7 @@ class Looks {
       Point& known = samples_[point.tag];
       known.cycles.insert(known.cycles.end(), point.cycles.begin(), point.cycles.end());
       known.control.insert(known.control.end(), point.control.begin(), point.control.end());
+      known.counts.insert(known.counts.end(), point.counts.begin(), point.counts.end());
     }
     return {};
   }
@@ -93,7 +94,7 @@ class Looks {
   const Workbench& bench_;
   const ReachQuestion& question_;
   std::map<uint64_t, std::optional<Point>> points_;
-  std::map<uint64_t, Point> samples_;  // cycles and control alone
+  std::map<uint64_t, Point> samples_;  // cycles, control and counts alone
 };
 
 }  // namespace
@@ -107,7 +108,41 @@ CurvePoint curve_point(uint64_t x, const Point& point) {
           .high = summary.interval.high - control,
           .least = summary.minimum - control,
           .n = summary.n,
-          .interval = interval_of_median(summary.interval.coverage)};
+          .interval = interval_of_median(summary.interval.coverage),
+          .cycles = point.cycles,
+          .counts = point.counts};
+}
+
+std::optional<double> least_misses(const CurvePoint& point, const Misses& misses) {
+  std::optional<double> least;
+  for (const Counts& counts : point.counts) {
+    if (!counts.any() || !counts.judged) continue;
+    const double found = misses(counts);
+    least = least ? std::min(*least, found) : found;
+  }
+  return least;
+}
+
+double unavoidable_misses(uint64_t fit, uint64_t walked) {
+  return walked <= fit ? 0 : static_cast<double>(walked - fit) / static_cast<double>(walked);
+}
+
+void ask_counters(Reach& reach, const Misses& misses) {
+  if (!reach.clear || !misses) return;
+  const auto misses_at = [&](uint64_t size) -> std::optional<double> {
+    for (const CurvePoint& point : reach.curve) {
+      if (point.x == size) return least_misses(point, misses);
+    }
+    return std::nullopt;
+  };
+  const auto within = misses_at(reach.last_within), beyond = misses_at(reach.first_beyond);
+  if (!within || !beyond) return;
+  const double border = unavoidable_misses(reach.last_within, reach.first_beyond) / 2;
+  if (*within < border && *beyond > border) return;
+  reach.clear = false;
+  reach.why = fmt::format(
+      "by its time it ends at {}, but counted are {:.3g} misses of each there and {:.3g} at {}",
+      reach.last_within, *within, *beyond, reach.first_beyond);
 }
 
 Reach judge_reach(std::vector<CurvePoint> curve, double least_rise, bool sharp) {
@@ -185,6 +220,7 @@ Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question
     reach.clear = false;
     reach.why = fmt::format("between {} and {}", reach.last_within, reach.first_beyond);
   }
+  ask_counters(reach, question.misses);
   return reach;
 }
 
@@ -200,6 +236,8 @@ void emit_curve_point(const Workbench& bench, const std::string& name, const Cur
   row.high = point.high;
   row.interval = point.interval;
   row.parameters = std::move(parameters);
+  if (bench.counters() != nullptr)
+    row.counts = measured_counts(bench.counters()->names(), point.counts, point.cycles);
   bench.emit(std::move(row));
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,15 @@ struct CurvePoint {
   double value = 0, low = 0, high = 0, least = 0;
   uint64_t n = 0;
   std::string interval = {};  // what low and high cover: "95% of the median"
+  std::vector<double> cycles = {};  // of each sample
+  std::vector<Counts> counts = {};  // of the same, where something was counted
 };
 
 // Of a point's samples in cycles: what they are above the least of its control.
 CurvePoint curve_point(uint64_t x, const Point& point);
+
+// What of a unit's counts says that it missed what ends.
+using Misses = std::function<double(const Counts& unit)>;
 
 struct ReachQuestion {
   std::string what;           // "return stack": for people
@@ -35,6 +41,7 @@ struct ReachQuestion {
   // large add. A slope that
   // begins early (sets that a hash fills unevenly, a cache that others share) says nothing of where it ends.
   bool sharp = false;
+  Misses misses = {};  // the second witness; empty: there is none
   // Makes the point of one size; its samples are of one unit of work (a jump, a load).
   std::function<Expected<Point>(uint64_t size)> point;
 };
@@ -58,6 +65,15 @@ Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question
 
 // The same judgement over a curve that is there already. No size is added.
 Reach judge_reach(std::vector<CurvePoint> curve, double least_rise, bool sharp = false);
+
+// The least misses of a unit that counters saw at a size; empty where none did, undisturbed.
+std::optional<double> least_misses(const CurvePoint& point, const Misses& misses);
+// What must miss at least where so many more than fit are walked by turns, whatever replaces: of each round those.
+double unavoidable_misses(uint64_t fit, uint64_t walked);
+// An end that the time shows must show in what was counted, too: by misses of less than half of what must miss at the
+// first size beyond, at the last within, and of more than that half there. Else it is not clear. Nothing where either
+// was not counted.
+void ask_counters(Reach& reach, const Misses& misses);
 
 // One row of a curve, in cycles.
 void emit_curve_point(const Workbench& bench, const std::string& name, const CurvePoint& point,

@@ -22,8 +22,8 @@ struct Walk {
   uint64_t iterations = 1;
 };
 
-Expected<RunLog> go_on(const Workbench& bench, Walk& walk, uint64_t iterations) {
-  const RunLog log = SKIDPROOF_TRY(bench.run(walk.chase, iterations));
+Expected<CountedRun> go_on(const Workbench& bench, Walk& walk, uint64_t iterations) {
+  const CountedRun log = SKIDPROOF_TRY(bench.run(walk.chase, iterations));
   walk.chase.program.data_address = log.result;
   walk.chase.program.data_bytes = sizeof(uint64_t);
   return log;
@@ -40,6 +40,7 @@ uint64_t working_set(const Workbench& bench) {
 }  // namespace
 
 Expected<void> characterize_strides(Workbench& bench) {
+  SKIDPROOF_CHECK(bench.count(kOfLoads));
   const uint64_t bytes = working_set(bench);
   const bool quick = bench.effort() == Effort::kQuick;
   std::vector<Point> points;

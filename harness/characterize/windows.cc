@@ -72,7 +72,7 @@ Expected<Point> window_point(const Workbench& bench, const Window& window, uint6
   point.what = fmt::format("window, {} × {}", size, window.filler);
   point.sample = [&bench, piece, pairs, quick, size, company = place.company,
                   probes]() -> Expected<Sample> {
-    const auto once = [&]() -> Expected<RunLog> {
+    const auto once = [&]() -> Expected<CountedRun> {
       flush_pairs(*piece);
       return bench.run(*piece, pairs);
     };
@@ -288,6 +288,7 @@ void judge_windows_together(std::map<std::string, WindowSize, std::less<>>& wind
 }
 
 Expected<void> characterize_windows(Workbench& bench) {
+  SKIDPROOF_CHECK(bench.count({arch::Signal::kUops}));
   std::vector<Window> windows;
   for (const Window& window : kWindows) {
     if (window_asked(window, bench.effort())) windows.push_back(window);

@@ -18,6 +18,7 @@ constexpr double kMostClockChange = 0.01;
 constexpr int kClockRetries = 3;
 constexpr uint64_t kChainLength = 256;
 constexpr uint64_t kChainIterations = 120;
+constexpr uint64_t kLongChain = 10;  // times as long
 constexpr int kChainTries = 8;
 constexpr std::chrono::microseconds kRatioHolds{500};
 
@@ -26,19 +27,23 @@ struct Least {
   double quiet = INFINITY, any = INFINITY;  // ticks
   unsigned quiet_calls = 0;
   Noise noise;
+  Counts quiet_counts, any_counts;  // of the same calls
 
-  void add(const RunLog& log) {
-    const auto ticks = static_cast<double>(log.tsc);
+  void add(const CountedRun& run) {
+    const auto ticks = static_cast<double>(run.tsc);
+    if (ticks < any) any_counts = run.counts;
     any = std::min(any, ticks);
-    if (disturbed(log.noise)) {
+    if (disturbed(run.noise)) {
       ++noise.repeats;
     } else {
+      if (ticks < quiet) quiet_counts = run.counts;
       quiet = std::min(quiet, ticks);
       ++quiet_calls;
     }
-    noise = noise + log.noise;
+    noise = noise + run.noise;
   }
   double ticks() const { return quiet_calls != 0 ? quiet : any; }
+  const Counts& counts() const { return quiet_calls != 0 ? quiet_counts : any_counts; }
 };
 
 }  // namespace
@@ -49,7 +54,7 @@ bool disturbed(const Noise& noise) {
 }
 
 Sample operator-(const Sample& a, const Sample& b) {
-  return {a.ns - b.ns, a.cycles - b.cycles, a.noise + b.noise};
+  return {a.ns - b.ns, a.cycles - b.cycles, a.noise + b.noise, 0, a.counts - b.counts};
 }
 
 struct Workbench::Clock {
@@ -57,6 +62,17 @@ struct Workbench::Clock {
   double ratio = 0;
   std::chrono::steady_clock::time_point read;
   std::vector<double> ratios;
+  std::vector<double> adds;  // cycles counted for each of its ADDs
+  uint64_t iterations = kChainIterations;
+  bool steady = false;  // it is what it was
+};
+
+struct Workbench::Counting {
+  Workpiece empty;
+  std::vector<arch::Signal> signals;
+  std::unique_ptr<Counters> counters;
+  Agreements runs;     // of earlier counters: of instructions with what is declared
+  Agreements samples;  // of cycles with the TSC
 };
 
 Expected<Workbench> Workbench::create(Machine& machine, const CharacterizeOptions& options,
@@ -69,10 +85,27 @@ Expected<Workbench> Workbench::create(Machine& machine, const CharacterizeOption
   const Workpiece nothing = SKIDPROOF_TRY(bench.prepare("empty", ""));
   SKIDPROOF_CHECK(bench.run(nothing, 1));
   bench.tsc_hz_ = 1e9;
-  if (machine.identity().provenance == Provenance::kSilicon) {
+  const bool silicon = machine.identity().provenance == Provenance::kSilicon;
+  if (silicon) {
     bench.tsc_hz_ = SKIDPROOF_TRY(calibrate_tsc(options.effort == Effort::kQuick ? 20 : 50));
   }
   bench.clock_ = std::make_shared<Clock>();
+  bench.clock_->steady = !silicon;
+  if (machine.identity().pmu && machine.identity().microarch != nullptr) {
+    bench.counting_ = std::make_shared<Counting>();
+    bench.counting_->empty = nothing;
+    const Expected<void> counts = bench.open_counters({});
+    // Time alone is what there is, then.
+    if (!counts && counts.error().code == ErrorCode::kUnsupported) {
+      bench.counting_.reset();
+      bench.problem(counts.error());
+    } else if (!counts) {
+      return tl::make_unexpected(counts.error());
+    } else {
+      // What a driver does around a program differs from run to run, by more than it does in a function call.
+      bench.clock_->iterations *= kLongChain;
+    }
+  }
   bench.clock_->chain = SKIDPROOF_TRY(
       bench.prepare("alu_chain", fmt::format("operation=add,length={}", kChainLength)));
   return bench;
@@ -118,28 +151,106 @@ Expected<void> Workbench::refill(Workpiece& piece, uint64_t seed) const {
   return prepare_data(*piece.kernel, piece.params, piece.program, piece.data.host, seed);
 }
 
-Expected<RunLog> Workbench::run(const Workpiece& piece, uint64_t iterations) const {
+Expected<CountedRun> Workbench::run(const Workpiece& piece, uint64_t iterations) const {
+  if (counters() != nullptr) return counting_->counters->run(piece.program, iterations);
   RunPlan plan;
   plan.iterations = iterations;
   plan.ring = Ring::kUser;
-  return machine_->run(piece.program, plan);
+  return CountedRun{SKIDPROOF_TRY(machine_->run(piece.program, plan)), {}};
+}
+
+const Counters* Workbench::counters() const {
+  return counting_ == nullptr ? nullptr : counting_->counters.get();
+}
+
+Expected<void> Workbench::count(std::initializer_list<arch::Signal> signals) {
+  if (counting_ == nullptr) return {};
+  return open_counters(signals);
+}
+
+Expected<void> Workbench::open_counters(std::vector<arch::Signal> signals) {
+  if (counting_->counters != nullptr) {
+    if (counting_->signals == signals) return {};
+    counting_->runs += counting_->counters->take_agreements();
+    counting_->counters.reset();  // first: it puts back what it found
+  }
+  counting_->counters =
+      SKIDPROOF_TRY(Counters::open(*machine_, signals, counting_->empty.program));
+  counting_->signals = std::move(signals);
+  return {};
+}
+
+Sample Workbench::sample_of(double ticks, double ratio, const Noise& noise, Counts counts) const {
+  Sample sample{ticks / tsc_hz_ * 1e9, ticks * ratio, noise};
+  if (!counts.any()) return sample;
+  counts.timed = ticks * ratio;
+  // Beside the change of the clock that a sample may have: how far runs of nothing differ.
+  const double allowed = kMostClockChange * counts.timed + counters()->jitter() * ratio;
+  counts.cycles_agree = std::abs(counts.cycles() - counts.timed) <= allowed;
+  if (counts.judged) {
+    Agreements& samples = counting_->samples;
+    ++samples.judged;
+    samples.agree += counts.cycles_agree ? 1 : 0;
+    if (!counts.cycles_agree && samples.first.empty()) {
+      samples.first = fmt::format("{:.6g} cycles counted, {:.6g} by the TSC", counts.cycles(),
+                                  counts.timed);
+    }
+  }
+  sample.cycles = counts.cycles();
+  sample.counts = counts;
+  return sample;
+}
+
+void Workbench::emit_checks(std::string_view part) const {
+  if (counters() == nullptr) return;
+  counting_->runs += counting_->counters->take_agreements();
+  const auto emit_one = [&](const char* name, const char* of, Agreements& all) {
+    const Agreements found = std::exchange(all, {});
+    if (found.judged == 0) return;
+    Measurement row;
+    row.name = name;
+    row.unit = "share";
+    row.statistic = of;
+    row.n = found.judged;
+    row.value = static_cast<double>(found.agree) / static_cast<double>(found.judged);
+    row.low = row.high = row.value;
+    row.parameters = {{"part", std::string(part)}};
+    row.counts = MeasuredCounts{
+        .each = {}, .agree = found.agree == found.judged, .differ = found.first};
+    emit(std::move(row));
+  };
+  emit_one("check.instructions", "share of runs", counting_->runs);
+  emit_one("check.cycles", "share of samples", counting_->samples);
+}
+
+void Workbench::emit_chain() const {
+  if (counters() == nullptr || clock_->adds.empty()) return;
+  emit(median_measurement("check.chain", "cycles", clock_->adds, {}, {}));
 }
 
 Expected<double> Workbench::measure_ratio() const {
   Least least;
   for (int i = 0; i < kChainTries; ++i)
-    least.add(SKIDPROOF_TRY(run(clock_->chain, kChainIterations)));
-  clock_->ratio = static_cast<double>(kChainLength * kChainIterations) / least.ticks();
+    least.add(SKIDPROOF_TRY(run(clock_->chain, clock_->iterations)));
+  const auto length = static_cast<double>(kChainLength * clock_->iterations);
+  const double cycles = least.counts().any() ? least.counts().cycles() : length;
+  if (least.counts().any()) clock_->adds.push_back(cycles / length);
+  clock_->ratio = cycles / least.ticks();
   clock_->read = std::chrono::steady_clock::now();
   clock_->ratios.push_back(clock_->ratio);
   return clock_->ratio;
+}
+
+Expected<double> Workbench::ratio_afterwards() const {
+  if (clock_->steady) return clock_->ratio;
+  return measure_ratio();
 }
 
 const std::vector<double>& Workbench::ratios() const { return clock_->ratios; }
 
 Expected<double> Workbench::core_cycles_per_tick() const {
   const auto age = std::chrono::steady_clock::now() - clock_->read;
-  if (clock_->ratio != 0 && age < kRatioHolds) return clock_->ratio;
+  if (clock_->ratio != 0 && (clock_->steady || age < kRatioHolds)) return clock_->ratio;
   return measure_ratio();
 }
 
@@ -152,10 +263,9 @@ Expected<Sample> Workbench::sample(unsigned tries, const Once& once) const {
       now.add(SKIDPROOF_TRY(once()));
     now.noise = now.noise + least.noise;
     least = now;
-    const double after = SKIDPROOF_TRY(measure_ratio());
+    const double after = SKIDPROOF_TRY(ratio_afterwards());
     if (std::abs(after / before - 1) <= kMostClockChange || retry == kClockRetries) {
-      const double ticks = least.ticks();
-      return Sample{ticks / tsc_hz_ * 1e9, ticks * (before + after) / 2, least.noise};
+      return sample_of(least.ticks(), (before + after) / 2, least.noise, least.counts());
     }
     before = after;
   }
@@ -176,11 +286,11 @@ Expected<std::pair<Sample, Sample>> Workbench::sample_both(unsigned tries, const
       a.add(SKIDPROOF_TRY(first()));
       b.add(SKIDPROOF_TRY(second()));
     }
-    const double after = SKIDPROOF_TRY(measure_ratio());
+    const double after = SKIDPROOF_TRY(ratio_afterwards());
     if (std::abs(after / before - 1) <= kMostClockChange || retry == kClockRetries) {
       const double ratio = (before + after) / 2;
-      return std::pair{Sample{a.ticks() / tsc_hz_ * 1e9, a.ticks() * ratio, earlier + a.noise},
-                       Sample{b.ticks() / tsc_hz_ * 1e9, b.ticks() * ratio, b.noise}};
+      return std::pair{sample_of(a.ticks(), ratio, earlier + a.noise, a.counts()),
+                       sample_of(b.ticks(), ratio, b.noise, b.counts())};
     }
     earlier = earlier + a.noise + b.noise;
     before = after;
@@ -220,8 +330,8 @@ Expected<uint64_t> Workbench::iterations_for(double ns, const RunSome& once) con
   uint64_t iterations = 1;
   for (;;) {
     // The best of two: the first pays for cold code and data.
-    const RunLog first = SKIDPROOF_TRY(once(iterations));
-    const RunLog second = SKIDPROOF_TRY(once(iterations));
+    const CountedRun first = SKIDPROOF_TRY(once(iterations));
+    const CountedRun second = SKIDPROOF_TRY(once(iterations));
     const auto ticks = std::max(1.0, static_cast<double>(std::min(first.tsc, second.tsc)));
     if (ticks >= wanted / 8) {
       const double scaled = static_cast<double>(iterations) * wanted / ticks;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 
 #include "base/expected.h"
 #include "harness/characterize/characterize.h"
+#include "harness/characterize/counts.h"
 #include "kernels/kernel.h"
 
 namespace skidproof {
@@ -30,13 +32,16 @@ struct Workpiece {
 // What one repetition took.
 struct Sample {
   double ns = 0;
-  double cycles = 0;  // of the core, at the frequency that it had
+  double cycles = 0;  // of the core: counted, or else ticks at the frequency that it had
   Noise noise;        // of its tries; `repeats` of them were disturbed and thrown away
   // Cycles of a control that was run beside it, of which the curves of reach.h are the excess; 0 without one.
   double control = 0;
-  Sample per(double units) const { return {ns / units, cycles / units, noise, control / units}; }
+  Counts counts = {};
+  Sample per(double units) const {
+    return {ns / units, cycles / units, noise, control / units, counts.per(units)};
+  }
 };
-// The difference of two; noise adds up.
+// The difference of two; noise adds up, and controls are lost.
 Sample operator-(const Sample& a, const Sample& b);
 
 // Whether a run was interrupted, moved or had its CPU taken away.
@@ -45,7 +50,7 @@ bool disturbed(const Noise& noise);
 class Workbench {
  public:
   // Runs the empty program once, so that this thread is pinned before the clock is calibrated. On a machine whose time is
-  // not silicon's, a tick is a nanosecond.
+  // not silicon's, a tick is a nanosecond. Where there is a PMU, instructions and cycles are counted from here on.
   static Expected<Workbench> create(Machine& machine, const CharacterizeOptions& options,
                                     Characterization& out);
 
@@ -65,26 +70,38 @@ class Workbench {
                               const Memory& data = {}) const;
   // Fills the data anew.
   Expected<void> refill(Workpiece& piece, uint64_t seed) const;
-  Expected<RunLog> run(const Workpiece& piece, uint64_t iterations) const;
+  // With what was counted, where something is. What entering and leaving the program takes is then no part of its ticks.
+  Expected<CountedRun> run(const Workpiece& piece, uint64_t iterations) const;
+
+  // Counts these as well from here on, as far as the machine can: the row has events for them and counters for those.
+  // Nothing on a machine without a PMU.
+  Expected<void> count(std::initializer_list<arch::Signal> signals);
+  const Counters* counters() const;  // nullptr: nothing is counted
+  // Rows check.instructions and check.cycles (shares of the part's undisturbed runs and samples that agree with what
+  // programs declare, and with the TSC) of all that was counted since the last call.
+  void emit_checks(std::string_view part) const;
+  // Row check.chain: cycles counted for an ADD of the chain that says what a tick is worth. By the TSC alone it is taken
+  // for 1.
+  void emit_chain() const;
 
   // One sample: the fewest ticks of `tries` calls into which no interrupt, switch, migration or theft came; of up to three
   // times as many calls, those with such are thrown away, unless there is nothing else. When the core clock moved by more
   // than 1 % meanwhile, again, up to three times.
-  using Once = std::function<Expected<RunLog>()>;
+  using Once = std::function<Expected<CountedRun>()>;
   Expected<Sample> sample(unsigned tries, const Once& once) const;
   Expected<Sample> sample(unsigned tries, const Workpiece& piece, uint64_t iterations) const;
   // Two that are to be compared, their calls by turns: either under the other's circumstances.
   Expected<std::pair<Sample, Sample>> sample_both(unsigned tries, const Once& first,
                                                   const Once& second) const;
-  // Core cycles in a tick now: a chain of dependent ADDs, one cycle each. ADD reg,imm would be wrong: some cores do it at
-  // rename. Not measured again within half a millisecond.
+  // Core cycles in a tick now: a chain of dependent ADDs, one cycle each where cycles are not counted. ADD reg,imm would be
+  // wrong: some cores do it at rename. Not measured again within half a millisecond; on what is not silicon, never.
   Expected<double> core_cycles_per_tick() const;
   // Every reading of it so far.
   const std::vector<double>& ratios() const;
 
   // Iterations that take about `ns`, by a short pilot of growing length; at least one.
   Expected<uint64_t> iterations_for(double ns, const Workpiece& piece) const;
-  using RunSome = std::function<Expected<RunLog>(uint64_t iterations)>;
+  using RunSome = std::function<Expected<CountedRun>(uint64_t iterations)>;
   Expected<uint64_t> iterations_for(double ns, const RunSome& once) const;
 
   void emit(Measurement measurement) const;
@@ -99,6 +116,10 @@ class Workbench {
  private:
   Workbench() = default;
   Expected<double> measure_ratio() const;
+  Expected<double> ratio_afterwards() const;  // of a sample
+  Expected<void> open_counters(std::vector<arch::Signal> signals);
+  // Of the least run, with the cycles that its ticks are worth at this ratio.
+  Sample sample_of(double ticks, double ratio, const Noise& noise, Counts counts) const;
 
   Machine* machine_ = nullptr;
   const CharacterizeOptions* options_ = nullptr;
@@ -109,6 +130,8 @@ class Workbench {
   std::chrono::steady_clock::time_point began_;
   struct Clock;  // the chain, and what it last gave
   std::shared_ptr<Clock> clock_;
+  struct Counting;  // the session, and how samples agreed
+  std::shared_ptr<Counting> counting_;
 };
 
 }  // namespace skidproof
