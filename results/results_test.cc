@@ -258,6 +258,28 @@ TEST(Row, ANumberThatIsNotOneIsRefused) {
   EXPECT_THAT(refusal(measurement), HasSubstr("interval"));
 }
 
+TEST(Row, WhatWasCountedBesideAMeasurementIsThereWhereItIs) {
+  MeasurementRow measurement = sample_measurement();
+  for (const char* field : {"counts", "counts_agree", "counts_differ"})
+    EXPECT_FALSE(json_of(measurement).contains(field)) << field;
+  measurement.counts = {{"instructions", 1.125}, {"cycles", 4}};
+  measurement.counts_agree = true;
+  ASSERT_EQ(refusal(measurement), "");
+  const Json json = json_of(measurement);
+  EXPECT_FALSE(json.contains("counts_differ"));
+  const auto back = row_of(json);
+  ASSERT_TRUE(back) << back.error().text();
+  EXPECT_EQ(std::get<MeasurementRow>(*back).counts, measurement.counts);
+  EXPECT_EQ(std::get<MeasurementRow>(*back).counts_agree, measurement.counts_agree);
+  measurement.counts_agree = false;
+  EXPECT_THAT(refusal(measurement), HasSubstr("what differs"));
+  measurement.counts_differ = "instructions: 2 counted, 1 declared";
+  EXPECT_EQ(refusal(measurement), "");
+  EXPECT_EQ(json_of(measurement)["counts_differ"], measurement.counts_differ);
+  measurement.counts = {{"cycles", "four"}};
+  EXPECT_THAT(refusal(measurement), HasSubstr("not a number"));
+}
+
 TEST(Row, AQualificationHoldsOnlyWhenAllWasCaughtAndNobodyAccused) {
   QualificationRow qualification = sample_qualification();
   ASSERT_EQ(refusal(qualification), "");

@@ -158,6 +158,9 @@ void fields(auto&& field, MaybeConst<MeasurementRow> auto& row) {
   field("interval", row.interval);
   field("parameters", row.parameters);
   field("noise", row.noise);
+  field("counts", Sparse{row.counts});
+  field("counts_agree", Sparse{row.counts_agree});
+  field("counts_differ", Sparse{row.counts_differ});
 }
 
 void fields(auto&& field, MaybeConst<DefectRow> auto& row) {
@@ -579,6 +582,12 @@ std::string wrong(const MeasurementRow& row) {
     return "its spread is not an interval";
   }
   if (!row.parameters.is_object()) return "parameters are a JSON object";
+  if (!row.counts.is_null() && !row.counts.is_object()) return "counts are a JSON object";
+  for (const Json& count : row.counts) {
+    if (!count.is_number() || !std::isfinite(count.get<double>())) return "a count is not a number";
+  }
+  if (row.counts_agree.value_or(true) != row.counts_differ.empty())
+    return "counts that do not agree, and no others, say what differs";
   return {};
 }
 

@@ -287,6 +287,12 @@ struct MeasurementRow {
   std::string interval;  // "quartiles", "95% of the median" …; may be empty
   Json parameters = Json::object();
   MeasurementNoise noise;
+  // Of a characterization on a machine with a PMU: what was counted, by name, of a unit of work (a load, a byte) in the
+  // sample that the value is. null: nothing was.
+  Json counts;
+  // Whether counts agree with what programs declare and with their time; not there: nothing undisturbed was counted.
+  std::optional<bool> counts_agree;
+  std::string counts_differ;  // what does not agree
 };
 
 // `defect` (qualify): was this deliberate deviation of the model caught?

@@ -1,4 +1,4 @@
-// `characterize`: what this CPU's memory, stores and branches really do, by the TSC.
+// `characterize`: what a machine's memory, stores and branches really do, by the TSC and, where there is a PMU, by counts.
 #include "harness/characterize/characterize.h"
 
 #include <fmt/core.h>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "harness/cli/characterize_text.h"
+#include "harness/cli/machine_options.h"
 #include "harness/cli/machines.h"
 #include "harness/cli/python.h"
 #include "harness/cli/result_files.h"
@@ -30,7 +31,7 @@ struct CharacterizeCommand {
   bool thorough = false;
   bool verbose = false;
   std::vector<std::string> sizes;
-  std::optional<int> cpu;
+  MachineOptions machine = {.name = "native"};
   std::vector<std::string> only;
   std::vector<std::string> compare;  // measured before: machines side by side, nothing is measured
   std::string store;
@@ -61,6 +62,10 @@ results::MeasurementRow row_of(const Measurement& measured, const Identity& who)
   row.parameters = json_of(measured.parameters);
   row.noise = {measured.noise.involuntary_switches, measured.noise.migrations, measured.noise.smi,
                measured.noise.steal_s};
+  if (!measured.counts) return row;
+  if (!measured.counts->each.empty()) row.counts = measured.counts->each;
+  row.counts_agree = measured.counts->agree;
+  row.counts_differ = measured.counts->differ;
   return row;
 }
 
@@ -108,8 +113,54 @@ Expected<std::vector<uint64_t>> bytes_of(const std::vector<std::string>& sizes) 
   return bytes;
 }
 
-int measure(const CharacterizeCommand& options, NativeMachine& machine, ResultFiles& files,
-            const Text& text) {
+// What is measured, and what holds it.
+struct Measured {
+  OpenMachine open;
+  std::shared_ptr<Machine> machine;
+  std::optional<int> cpu;  // of this computer, where it is known
+};
+
+// The native machine, or one that was asked for by its name: what has a time of its own, be it silicon's or not.
+Expected<Measured> open_to_measure(const CharacterizeCommand& options) {
+  MachineOptions wanted = options.machine;
+  if (wanted.name == "auto" || wanted.name.starts_with("tape:")) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("'{}' cannot be characterized: {}", wanted.name,
+                            wanted.name == "auto"
+                                ? "a model's times are not silicon's, so what is measured is chosen"
+                                : "a tape has the times of what it recorded, and no others"),
+                "say --machine native, direct or model:<microarch>");
+  }
+  Measured measured;
+  const bool native = wanted.name == "native";
+  measured.cpu = wanted.cpu.cpu;
+  if (native) wanted.cpu.cpu.reset();
+  measured.open = SKIDPROOF_TRY(open_machine(wanted, options.seed));
+  if (native) {
+    auto machine = SKIDPROOF_TRY(NativeMachine::create({.cpu = measured.cpu}));
+    measured.cpu = machine->cpu();
+    measured.machine = std::move(machine);
+    measured.open.identity = measured.machine->identity();
+  } else {
+    measured.machine = SKIDPROOF_TRY(measured.open.source->machine({.seed = options.seed}));
+  }
+  return measured;
+}
+
+// Above all, whose times these are.
+void print_whose(const Text& text, const OpenMachine& machine) {
+  if (machine.identity.provenance == Provenance::kSilicon) return;
+  const bool model = machine.identity.provenance == Provenance::kModel;
+  text.line();
+  text.line(text.paint(
+      Paint::kYellow,
+      fmt::format("These are not silicon's times, but those of {}: its clock is {}, and a tick of "
+                  "it is taken for a nanosecond.",
+                  in_words(machine), model ? "the model's own" : "the emulated PC's")));
+}
+
+int measure(const CharacterizeCommand& options, const OpenMachine& open, Machine& machine,
+            ResultFiles& files, const Text& text) {
   std::atomic<bool> cancel = false;
   std::optional<Error> write_error;
   Progress progress("characterize");
@@ -121,6 +172,7 @@ int measure(const CharacterizeCommand& options, NativeMachine& machine, ResultFi
   what.latency_bytes = what.bandwidth_bytes = *bytes_of(options.sizes);
   what.seed = options.seed;
   what.repetitions = options.repetitions;
+  what.any_time = true;  // it was asked for by its name
   what.cancel = &cancel;
   what.progress = [&progress](double fraction, std::string_view label) {
     progress.update(static_cast<size_t>(fraction * 100), 100, label);
@@ -150,7 +202,9 @@ int measure(const CharacterizeCommand& options, NativeMachine& machine, ResultFi
   const Ending end = ending_of_measuring(result, supervisor.reason(), write_error, files);
   files.end(end.exit, end.reason);
   if (!result) return complain(result.error());
+  print_whose(text, open);
   options.verbose ? print_everything(text, *result) : print_sheet(text, *result);
+  print_counts(text, *result);
   if (!result->measurements.empty()) print_noise(text, result->measurements);
   for (const Error& problem : result->problems) complain(0, problem);
   if (write_error) complain(end.exit, *write_error);
@@ -165,14 +219,12 @@ int measure(const CharacterizeCommand& options, NativeMachine& machine, ResultFi
 
 Expected<std::unique_ptr<ResultFiles>> open_results(const CharacterizeCommand& options,
                                                     const Invocation& invocation,
-                                                    const Identity& who) {
+                                                    const OpenMachine& machine) {
   auto files =
       SKIDPROOF_TRY(ResultFiles::open(options.destination, new_run_id(), "measurements.jsonl"));
-  files->set_machine(who.name);
-  OpenMachine machine;
-  machine.identity = who;
-  SKIDPROOF_CHECK(
-      files->write(run_row(files->run_id(), invocation.command, options.seed, who.name)));
+  const std::string& name = machine.identity.name;
+  files->set_machine(name);
+  SKIDPROOF_CHECK(files->write(run_row(files->run_id(), invocation.command, options.seed, name)));
   SKIDPROOF_CHECK(files->write(machine_row(machine)));
   return files;
 }
@@ -199,18 +251,21 @@ int characterize_verb(const CharacterizeCommand& options, const Invocation& invo
   }
   if (const auto sizes = bytes_of(options.sizes); !sizes)
     return complain(kExitUsage, sizes.error());
-  auto machine = NativeMachine::create({.cpu = options.cpu});
-  if (!machine) return complain(machine.error());
-  const Identity& who = (*machine)->identity();
-  auto files = open_results(options, invocation, who);
+  auto measured = open_to_measure(options);
+  if (!measured) return complain(measured.error());
+  const OpenMachine& open = measured->open;
+  const Identity& who = open.identity;
+  auto files = open_results(options, invocation, open);
   if (!files) return complain(kExitHarnessFailed, files.error());
 
   const Text text(options.destination.json == "-" ? stderr : stdout);
-  text.line(fmt::format("skidproof {}  {}  {}  CPU {}", version(),
-                        text.paint(Paint::kBold, who.name), who.brand, (*machine)->cpu()));
+  text.line(fmt::format("skidproof {}  {}  {}{}", version(), text.paint(Paint::kBold, who.name),
+                        in_words(open),
+                        measured->cpu ? fmt::format("  CPU {}", *measured->cpu) : ""));
   if (!who.hypervisor.empty()) text.line("  under the hypervisor " + who.hypervisor);
+  for (const std::string& note : open.notes) text.line("  " + note);
   for (const std::string& path : (*files)->paths()) text.line("  rows go to " + path);
-  return measure(options, **machine, **files, text);
+  return measure(options, open, *measured->machine, **files, text);
 }
 
 }  // namespace
@@ -221,20 +276,25 @@ void add_characterize(Command program, Invocation& invocation) {
   for (std::string_view part : characterization_parts()) parts.emplace_back(part);
   Command verb = program.verb(
       "characterize",
-      "measure this CPU: caches and memory, stores, branches, the core, cores together");
+      "measure a processor: caches and memory, stores, branches, the core, cores together");
   verb.epilogue(
       "Examples:\n"
       "  skidproof characterize --quick\n"
       "  skidproof characterize --only latency --cpu 3 --json latency.jsonl\n"
+      "  skidproof characterize --machine direct                          by PMU counts, too\n"
       "  skidproof characterize --compare lab7/measurements.jsonl lab8/measurements.jsonl");
   verb.flag("--quick", options->quick,
             "fewer sizes and wider intervals: under 10 s instead of a minute");
   verb.flag("--thorough", options->thorough, "narrower intervals: some minutes");
   verb.flag("--verbose", options->verbose, "tables of all measurements instead of the sheet");
-  verb.option("--cpu", options->cpu,
-              "logical CPU to measure (default: the last one that this process may use)")
-      .named("N")
-      .not_negative();
+  verb.option("--machine", options->machine.name,
+              "native (this CPU, by its time stamp counter), direct (by PMU counts, too), or "
+              "model:<microarch>, whose times are not silicon's")
+      .named("NAME")
+      .shows_default();
+  add_model_and_cpu(verb, options->machine,
+                    "logical CPU to measure (default: of `native` the last one that this process "
+                    "may use, of `direct` the highest, on a hybrid part of the P-cores)");
   verb.option("--only", options->only, "one part; may be given again: " + joined(parts))
       .named("PART")
       .many();

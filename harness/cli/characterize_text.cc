@@ -320,6 +320,57 @@ void print_sheet(const Text& text, const Characterization& measured) {
   print_fusion(text, measured);
 }
 
+namespace {
+
+constexpr size_t kMostContradicted = 8;  // that are named
+
+// Of the rows of one check: "1,234 of 1,240 runs agree".
+std::string agreement_of(const Characterization& all, std::string_view name) {
+  double agree = 0;
+  uint64_t n = 0;
+  std::string_view of;
+  for (const Measurement& m : all.measurements) {
+    if (m.name != name) continue;
+    agree += m.value * static_cast<double>(m.n);
+    n += m.n;
+    of = m.statistic.ends_with("runs") ? "runs" : "samples";
+  }
+  if (n == 0) return "";
+  return fmt::format("{:.0f} of {} {}", agree, n, of);
+}
+
+}  // namespace
+
+void print_counts(const Text& text, const Characterization& measured) {
+  const std::string instructions = agreement_of(measured, "check.instructions");
+  if (instructions.empty()) return;
+  text.line();
+  text.line(text.paint(Paint::kBold, "Counted beside the time"));
+  Table table;
+  table.row({"instructions as programs declare", instructions});
+  const std::string cycles = agreement_of(measured, "check.cycles");
+  if (!cycles.empty()) table.row({"cycles as by the TSC", cycles});
+  std::vector<std::string> contradicted;
+  for (const Measurement& m : measured.measurements) {
+    if (m.name == "check.chain") {
+      table.row({"an ADD of the clock's chain", fmt::format("{:.4g} cycles", m.value)});
+    }
+    if (!m.counts || m.counts->agree.value_or(true)) continue;
+    std::string where;
+    for (const auto& [key, value] : m.parameters)
+      where += fmt::format(" {}={}", key, text_of(key, value));
+    contradicted.push_back(fmt::format("{}{}: {}", m.name, where, m.counts->differ));
+  }
+  table.print(text, 2);
+  if (contradicted.empty()) return;
+  text.line(text.paint(Paint::kYellow,
+                       fmt::format("  contradicted by its counters: {}",
+                                   count_of(contradicted.size(), "figure"))));
+  for (size_t i = 0; i < contradicted.size() && i < kMostContradicted; ++i)
+    text.line("    " + wrap(contradicted[i], 6));
+  if (contradicted.size() > kMostContradicted) text.line("    … all of them: in the rows");
+}
+
 void print_noise(const Text& text, const std::vector<Measurement>& measurements) {
   Noise sum;
   for (const Measurement& measured : measurements) sum = sum + measured.noise;

@@ -12,6 +12,8 @@ void print_sheet(const Text& text, const Characterization& measured);
 // One table for each name: its parameters, then a column for each unit that it was measured in.
 void print_everything(const Text& text, const Characterization& measured);
 // One line on what disturbed it.
+// What was counted beside time, how much of it agrees, and which figures contradict it. Nothing without counts.
+void print_counts(const Text& text, const Characterization& measured);
 void print_noise(const Text& text, const std::vector<Measurement>& measurements);
 
 }  // namespace skidproof::cli

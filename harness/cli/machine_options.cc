@@ -4,7 +4,7 @@
 
 namespace skidproof::cli {
 
-void add_model_and_cpu(Command verb, MachineOptions& machine) {
+void add_model_and_cpu(Command verb, MachineOptions& machine, const std::string& cpu) {
   verb.option("--defect", machine.defects,
               "break the model on purpose, ID@0.01 in a share of the overflows; may be given "
               "again (skidproof list defects)")
@@ -15,9 +15,11 @@ void add_model_and_cpu(Command verb, MachineOptions& machine) {
               "promises, or FIELD=VALUE,… (skidproof list rough)")
       .named("SEED|FIELDS");
   verb.option("--cpu", machine.cpu.cpu,
-              "which CPU of this computer `direct` claims (default: the highest, on a hybrid "
-              "part of the P-cores)")
-      .named("N");
+              !cpu.empty() ? cpu
+                           : "which CPU of this computer `direct` claims (default: the highest, on "
+                             "a hybrid part of the P-cores)")
+      .named("N")
+      .not_negative();
   verb.option("--core", machine.cpu.core, "the same by the type of the core")
       .one_of({"P", "E"})
       .named("P|E");

@@ -146,6 +146,15 @@ TestRow sample_test() {
   return row;
 }
 
+MeasurementRow sample_counted_measurement() {
+  MeasurementRow row = sample_measurement();
+  row.name = "memory.stride_latency";
+  row.counts = {{"instructions", 1.125}, {"cycles", 4.0}};
+  row.counts_agree = false;
+  row.counts_differ = "instructions: 1.25 counted, 1.125 declared, in 1 of 6 samples";
+  return row;
+}
+
 MeasurementRow sample_measurement() {
   MeasurementRow row;
   row.machine = kMachine;
@@ -288,6 +297,7 @@ std::vector<Row> sample_rows() {
           sample_measurement_start(),
           sample_unmeasured(),
           sample_measurement(),
+          sample_counted_measurement(),
           sample_defect(),
           sample_qualification(),
           sample_qualification_shard(),

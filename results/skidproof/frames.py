@@ -118,10 +118,11 @@ def _read_run(source: Source, run, lines: dict):
         tried = row.get("repetitions") or {}
         lines["tests"].append({"evidence": {}, **_row(run, row, "repetitions"), "n": tried.get("n"), "k": tried.get("k")})
     for row in run.measurements:
-        line = _row(run, row, "parameters", "noise")
+        line = _row(run, row, "parameters", "noise", "counts")
         taken = {*line, "provenance"}
         for key, value in {**row.get("parameters", {}), **row.get("noise", {})}.items():
             line[f"{key}_" if key in taken else key] = value
+        line |= {f"counted_{key}": value for key, value in (row.get("counts") or {}).items()}
         lines["measurements"].append(line)
     lines["errata"] += [_row(run, row) for row in run.errata]
     lines["defects"] += [_row(run, row) for row in run.defects]

@@ -44,7 +44,7 @@ FIELDS = {
              "skip_category": is_text, "comparisons": is_count, "iterations": is_count, "seed": is_scalar, "repetition": is_scalar,
              "duration_s": is_number, "repetitions": is_object},
     "measurement": {"low": is_number, "high": is_number, "n": is_count, "parameters": is_object, "noise": is_object, "statistic": is_text,
-                    "interval": is_text, "value": is_number},
+                    "interval": is_text, "value": is_number, "counts": is_object, "counts_agree": is_flag, "counts_differ": is_text},
     "defect": {"clause": is_text, "brief": is_text, "microarch": is_text, "caught_by": is_list, "tests_run": is_count},
     "qualification": {"defects": is_count, "caught": is_count, "conforming_runs": is_count, "conforming_failures": is_count,
                       "missed": is_list,
