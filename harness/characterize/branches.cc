@@ -159,13 +159,19 @@ Expected<void> add_many_jumps(const Workbench& bench, BranchPoints& points, cons
         std::make_shared<Workpiece>(SKIDPROOF_TRY(bench.prepare("taken_jumps", all)));
     piece->program.instructions
         .clear();  // tens of megabytes that only name a place where it would fault
+    const Expectations whole = piece->program.per_iteration;
     for (uint64_t jumps : growing(256, plan.most, plan.growth)) {
       const Params params = SKIDPROOF_TRY(Params::parse(
           piece->kernel->parameters, fmt::format("{},skip={}", all, plan.most - jumps)));
       Point point;
       point.what = fmt::format("branches, {} jumps", jumps);
-      point.sample = [&bench, piece, params, jumps]() -> Expected<Sample> {
+      // As fewer jumps are in the data, fewer are declared.
+      Expectations declared = whole;
+      declared.instructions -= plan.most - jumps;
+      declared.branches_taken -= plan.most - jumps;
+      point.sample = [&bench, piece, params, jumps, declared]() -> Expected<Sample> {
         piece->params = params;
+        piece->program.per_iteration = declared;
         SKIDPROOF_CHECK(bench.refill(*piece, bench.options().seed));
         const uint64_t iterations = std::max<uint64_t>(4, 8192 / jumps);
         SKIDPROOF_CHECK(bench.run(*piece, 2));

@@ -37,12 +37,8 @@ struct Conflict {
 
 Expected<Workpiece> chase_of(const Workbench& bench, const Conflict& c) {
   const uint64_t bytes = c.lines * c.stride;
-  const Memory memory = SKIDPROOF_TRY(bench.allocate(bytes, c.huge));
-  if (c.huge && !memory.huge_pages) {
-    return fail(ErrorCode::kNotAvailable, "the kernel gave no 2 MiB pages",
-                "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled; echo 1 > "
-                "/proc/sys/vm/compact_memory");
-  }
+  const Memory memory =
+      SKIDPROOF_TRY(c.huge ? bench.allocate_huge(bytes) : bench.allocate(bytes, false));
   return bench.prepare("pointer_chase",
                        fmt::format("bytes={},granularity={},shift={},stagger={},unroll={}", bytes,
                                    c.stride, c.shift, c.apart ? 2 : 0, kUnrolled),

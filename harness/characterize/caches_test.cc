@@ -15,13 +15,13 @@
 namespace skidproof {
 namespace {
 
-struct Inferred {
+struct InferredShapes {
   std::map<std::string, uint64_t> clear;
   std::map<std::string, std::string> unclear;
 };
 
-Inferred infer_on(const arch::Microarch& microarch, const std::string& rough) {
-  Inferred inferred;
+InferredShapes infer_on(const arch::Microarch& microarch, const std::string& rough) {
+  InferredShapes inferred;
   auto machine = engines::make_model_machine(microarch, {.sibling_thread = false, .rough = rough});
   EXPECT_TRUE(machine) << machine.error().text();
   if (!machine) return inferred;
@@ -60,7 +60,7 @@ TEST_P(CachesOfModels, AreRightOrNotClear) {
         {"shape.line", g.line_bytes},        {"shape.l2.size", g.l2_bytes},
         {"shape.l2.ways", g.l2_ways},        {"shape.dtlb.reach", g.dtlb_entries},
         {"shape.stlb.reach", g.stlb_entries}};
-    const Inferred inferred = infer_on(*microarch, text);
+    const InferredShapes inferred = infer_on(*microarch, text);
     for (const auto& [name, value] : truth) {
       const auto found = inferred.clear.find(name);
       if (found == inferred.clear.end()) {

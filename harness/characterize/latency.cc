@@ -77,13 +77,8 @@ Expected<void> warm(const Workbench& bench, Footprint& point) {
 
 Expected<std::shared_ptr<Footprint>> make_footprint(const Workbench& bench, uint64_t bytes,
                                                     bool huge) {
-  const Memory memory = SKIDPROOF_TRY(bench.allocate(bytes, huge));
-  if (huge && !memory.huge_pages) {
-    return fail(ErrorCode::kNotAvailable,
-                fmt::format("the kernel gave no 2 MiB pages for {}", size_text(bytes)),
-                "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled; echo 1 > "
-                "/proc/sys/vm/compact_memory");
-  }
+  const Memory memory =
+      SKIDPROOF_TRY(huge ? bench.allocate_huge(bytes) : bench.allocate(bytes, false));
   auto point = std::make_shared<Footprint>();
   point->bytes = bytes;
   point->huge = huge;

@@ -123,6 +123,19 @@ Expected<Memory> Workbench::allocate(size_t bytes, bool huge_pages) const {
   return machine_->allocate({.bytes = bytes, .use = MemoryUse::kData, .huge_pages = huge_pages});
 }
 
+Expected<Memory> Workbench::allocate_huge(size_t bytes) const {
+  Memory memory = SKIDPROOF_TRY(allocate(bytes, true));
+  if (memory.huge_pages) return memory;
+  if (machine_->identity().pmu) {
+    return fail(ErrorCode::kNotAvailable, "Skidproof's driver has no 2 MiB pages",
+                "use --machine native for what stands on them");
+  }
+  return fail(ErrorCode::kNotAvailable,
+              fmt::format("the kernel gave no 2 MiB pages for {} KiB", (bytes + 1023) >> 10),
+              "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled; echo 1 > "
+              "/proc/sys/vm/compact_memory");
+}
+
 Expected<Workpiece> Workbench::prepare(std::string_view kernel, std::string_view parameters,
                                        const Memory& data) const {
   Workpiece piece;
@@ -225,7 +238,15 @@ void Workbench::emit_checks(std::string_view part) const {
 
 void Workbench::emit_chain() const {
   if (counters() == nullptr || clock_->adds.empty()) return;
-  emit(median_measurement("check.chain", "cycles", clock_->adds, {}, {}));
+  Measurement row = median_measurement("check.chain", "cycles", clock_->adds, {}, {});
+  row.counts = MeasuredCounts{};
+  // A model's core is no promise.
+  if (!clock_->steady) {
+    row.counts->agree = std::abs(row.value - 1) <= kMostClockChange;
+    if (!*row.counts->agree)
+      row.counts->differ = "by the TSC alone an ADD of this chain is taken for one cycle";
+  }
+  emit(std::move(row));
 }
 
 Expected<double> Workbench::measure_ratio() const {

@@ -62,8 +62,10 @@ class Workbench {
   double seconds_of_part() const { return budget_; }
   Effort effort() const { return options_->effort; }
 
-  // kNotAvailable where `huge_pages` are asked for and the kernel gives none.
+  // `huge_pages`: on 2 MiB pages where the machine gives them.
   Expected<Memory> allocate(size_t bytes, bool huge_pages) const;
+  // On 2 MiB pages. kNotAvailable where the machine gives none.
+  Expected<Memory> allocate_huge(size_t bytes) const;
   // Generates the kernel for its own code block and this data block (which several may share), and
   // fills the data. The kernel's parameters are text: "key=value,…".
   Expected<Workpiece> prepare(std::string_view kernel, std::string_view parameters,

@@ -69,10 +69,11 @@ results::MeasurementRow row_of(const Measurement& measured, const Identity& who)
   return row;
 }
 
-// What this machine lacks is no failure of the harness.
-bool harness_failed(const std::vector<Error>& problems) {
+// What this machine lacks is no failure of the harness: of a model's engine, instructions that it does not know.
+bool harness_failed(const std::vector<Error>& problems, Provenance provenance) {
   for (const Error& problem : problems) {
     const ErrorCode code = problem.code;
+    if (code == ErrorCode::kExecution && provenance == Provenance::kModel) continue;
     if (code != ErrorCode::kNotAvailable && code != ErrorCode::kUnsupported &&
         code != ErrorCode::kNoMemory && code != ErrorCode::kPermission) {
       return true;
@@ -82,7 +83,8 @@ bool harness_failed(const std::vector<Error>& problems) {
 }
 
 Ending ending_of_measuring(const Expected<Characterization>& result, const std::string& interrupted,
-                           const std::optional<Error>& write_error, const ResultFiles& files) {
+                           const std::optional<Error>& write_error, const ResultFiles& files,
+                           Provenance provenance) {
   if (write_error) {
     const std::string failure = files.failure();
     return {kExitHarnessFailed, failure.empty() ? write_error->message : failure};
@@ -90,7 +92,7 @@ Ending ending_of_measuring(const Expected<Characterization>& result, const std::
   if (!interrupted.empty()) return {kExitHarnessFailed, interrupted};
   if (!result) return {kExitHarnessFailed, result.error().message};
   if (result->measurements.empty()) return {kExitNothingRan, "nothing could be measured"};
-  if (harness_failed(result->problems)) return {kExitHarnessFailed, "a measurement failed"};
+  if (harness_failed(result->problems, provenance)) return {kExitHarnessFailed, "a measurement failed"};
   return {};
 }
 
@@ -154,8 +156,7 @@ void print_whose(const Text& text, const OpenMachine& machine) {
   text.line();
   text.line(text.paint(
       Paint::kYellow,
-      fmt::format("These are not silicon's times, but those of {}: its clock is {}, and a tick of "
-                  "it is taken for a nanosecond.",
+      fmt::format("{}: its clock is {}, and a tick of it is taken for a nanosecond.",
                   in_words(machine), model ? "the model's own" : "the emulated PC's")));
 }
 
@@ -199,7 +200,8 @@ int measure(const CharacterizeCommand& options, const OpenMachine& open, Machine
       [&files](const std::string& reason) { files.end(kExitHarnessFailed, reason); });
   const auto result = characterize(machine, what);
   progress.clear();
-  const Ending end = ending_of_measuring(result, supervisor.reason(), write_error, files);
+  const Ending end = ending_of_measuring(result, supervisor.reason(), write_error, files,
+                                         machine.identity().provenance);
   files.end(end.exit, end.reason);
   if (!result) return complain(result.error());
   print_whose(text, open);
