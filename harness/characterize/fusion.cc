@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -66,6 +67,7 @@ struct Attempt {
   Workpiece together, apart, together_joined, apart_joined;
   uint64_t iterations = 0;  // 0: not made yet
   PairSamples samples;
+  std::vector<double> saved;  // uops by a pair side by side, in each undisturbed round, where uops are counted
   PairVerdict verdict = PairVerdict::kOpen;
 };
 
@@ -143,15 +145,18 @@ Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
   const auto pairs = static_cast<double>(attempt.iterations * kLayouts[trial.at].pairs);
   const auto instructions =
       static_cast<double>(attempt.apart.program.per_iteration.instructions * attempt.iterations);
+  const auto uops = bench.counters() == nullptr ? std::nullopt
+                                                : bench.counters()->place(arch::Signal::kUops);
   std::vector<double> gains;
   Sample sample;
   for (unsigned round = 0; round <= kRounds; ++round) {
-    std::array<double, 4> ticks{};
+    std::array<double, 4> ticks{}, beyond_instructions{};
     bool quiet = true;
     size_t k = 0;
     for (const Workpiece* piece :
          {&attempt.together, &attempt.apart, &attempt.together_joined, &attempt.apart_joined}) {
       const CountedRun log = SKIDPROOF_TRY(bench.run(*piece, attempt.iterations));
+      if (uops) beyond_instructions[k] = log.counts.values[*uops] - log.counts.declared;
       ticks[k++] = static_cast<double>(log.tsc);
       quiet = quiet && !disturbed(log.noise);
       sample.noise = sample.noise + log.noise;
@@ -159,6 +164,8 @@ Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
     if (round == 0) continue;
     gains.push_back((ticks[1] - ticks[0]) * cycles / pairs);
     if (!quiet) continue;
+    if (uops)
+      attempt.saved.push_back((beyond_instructions[1] - beyond_instructions[0]) / pairs);
     attempt.samples.gain.push_back(gains.back());
     attempt.samples.slot_together.push_back((ticks[0] - ticks[2]) * cycles / (2 * pairs));
     attempt.samples.slot_apart.push_back((ticks[1] - ticks[3]) * cycles / (2 * pairs));
@@ -187,6 +194,21 @@ std::string_view word_of(PairVerdict verdict) {
                                            : "unclear";
 }
 
+// The second witness of a verdict: a pair that fuses is a uop less.
+std::optional<MeasuredCounts> counts_of_pair(const Attempt& attempt) {
+  if (attempt.saved.empty()) return std::nullopt;
+  const double saved = stats::median(attempt.saved);
+  MeasuredCounts counts{.each = {{"uops_saved", saved}}};
+  if (word_of(attempt.verdict) == "unclear") return counts;
+  const bool fused = attempt.verdict == PairVerdict::kFused;
+  counts.agree = fused == (saved > 0.5);
+  if (!*counts.agree) {
+    counts.differ = fmt::format("{} by its time, and {:.3g} uops saved by a pair",
+                                word_of(attempt.verdict), saved);
+  }
+  return counts;
+}
+
 void emit_gain(const Workbench& bench, const Point& point, const Trial& trial) {
   const Pair& pair = trial.pair;
   Measurement gain =
@@ -200,6 +222,7 @@ void emit_gain(const Workbench& bench, const Point& point, const Trial& trial) {
                           {"slot_cycles", trial.attempt().samples.slot()},
                           {"verdict", std::string(word_of(trial.attempt().verdict))}},
                          point.noise);
+  gain.counts = counts_of_pair(trial.attempt());
   Measurement fused = gain;
   bench.emit(std::move(gain));
   if (word_of(trial.attempt().verdict) == "unclear") return;
@@ -214,6 +237,7 @@ void emit_gain(const Workbench& bench, const Point& point, const Trial& trial) {
 }  // namespace
 
 Expected<void> characterize_fusion(Workbench& bench) {
+  SKIDPROOF_CHECK(bench.count({arch::Signal::kUops}));
   SKIDPROOF_CHECK(find_kernel("fused_branch"));
   std::vector<Pair> pairs = all_pairs(bench.effort() == Effort::kQuick);
   std::erase_if(pairs, [](Pair& pair) { return !choose_direction(pair); });
