@@ -350,7 +350,7 @@ void print_counts(const Text& text, const Characterization& measured) {
   table.row({"instructions as programs declare", instructions});
   const std::string cycles = agreement_of(measured, "check.cycles");
   if (!cycles.empty()) table.row({"cycles as by the TSC", cycles});
-  std::vector<std::string> contradicted;
+  std::vector<std::string> checks, contradicted;
   for (const Measurement& m : measured.measurements) {
     if (m.name == "check.chain") {
       table.row({"an ADD of the clock's chain", fmt::format("{:.4g} cycles", m.value)});
@@ -359,9 +359,11 @@ void print_counts(const Text& text, const Characterization& measured) {
     std::string where;
     for (const auto& [key, value] : m.parameters)
       where += fmt::format(" {}={}", key, text_of(key, value));
-    contradicted.push_back(fmt::format("{}{}: {}", m.name, where, m.counts->differ));
+    auto& list = m.name.starts_with("check.") ? checks : contradicted;
+    list.push_back(fmt::format("{}{}: {}", m.name, where, m.counts->differ));
   }
   table.print(text, 2);
+  for (const std::string& check : checks) text.line("  " + wrap(check, 4));
   if (contradicted.empty()) return;
   text.line(text.paint(Paint::kYellow,
                        fmt::format("  contradicted by its counters: {}",

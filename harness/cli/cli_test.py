@@ -156,6 +156,14 @@ class Usage(CliTest):
     def test_a_cpu_that_is_not_there(self):
         self.assert_refused(self.skidproof("characterize", "--cpu", "1000"), 64, "1000")
 
+    def test_machines_that_cannot_be_characterized(self):
+        for machine, word in (("auto", "not silicon's"), ("tape:night.tape", "tape"), ("model:sandy-bridg", "sandy-bridge"),
+                              ("nativ", "native")):
+            self.assert_refused(self.skidproof("characterize", "--machine", machine), 64, word)
+        self.assert_refused(self.skidproof("characterize", "--defect", "skid-none"), 64, "defects are of models")
+        self.assert_refused(self.skidproof("characterize", "--machine", MODEL, "--cpu", "0"), 64, "--cpu")
+        self.assert_refused(self.skidproof("characterize", "--compare", "a.jsonl", "--machine", MODEL), 64, "--compare")
+
 
 class Catalogue(CliTest):
     def test_every_kind_lists_and_explains(self):
@@ -1608,6 +1616,35 @@ class Characterize(CliTest):
         self.assertTrue(0.5 < clock[0]["value"] < 8)
         self.assertEqual(rows[1]["provenance"], "silicon")
 
+    def characterize_model(self, machine, *more):
+        done = self.skidproof("characterize", "--machine", machine, "--quick", "--repetitions", "1", "--size", "16K", *more)
+        self.assertEqual(done.exit, 0, done.err)
+        return done
+
+    def test_a_model_says_above_all_that_it_is_one(self):
+        done = self.characterize_model(MODEL, "--only", "latency", "--out", "model")
+        sheet = done.out[done.out.index("\n\n"):].strip()
+        self.assertIn("not silicon: its clock is the model's own", sheet.splitlines()[0])
+        self.assertIn("instructions as programs declare", done.out)
+        self.assertNotIn("contradicted", done.out)
+        compared = self.skidproof("characterize", "--compare", "model")
+        self.assertEqual(compared.exit, 0, compared.err)
+        self.assertIn("MODEL", compared.out)
+
+    def test_what_is_counted_stands_in_the_rows(self):
+        rows = self.characterize_model(MODEL, "--only", "latency", "--json", "-").rows()
+        self.assert_valid(rows)
+        self.assertEqual(rows[1]["provenance"], "model")
+        latency = next(row for row in rows if row.get("name") == "memory.latency")
+        self.assertEqual(latency["counts_agree"], True)
+        self.assertAlmostEqual(latency["counts"]["l1_hit_loads"], 1, delta=0.01)
+        shares = [row["value"] for row in rows if row.get("name", "") in ("check.instructions", "check.cycles")]
+        self.assertEqual(shares, [1, 1])
+
+    def test_counters_that_contradict_are_said(self):
+        done = self.characterize_model(MODEL + "+any-thread-always-on", "--only", "latency")
+        self.assertIn("contradicted by its counters", done.out)
+        self.assertIn("declared", done.out)
 
     def test_machines_side_by_side(self):
         for name in ("a", "b"):

@@ -427,7 +427,26 @@ def core_lines(machines):
     lines += line("core to core, at worst", "ns", (best(m.measured("core.transfer", "ns"), note=pair_words) for m in machines))
     lines += line("memory, idle", "ns", (best(m.measured("memory.loaded_latency", "ns"), min) for m in machines))
     lines += line("memory, most loaded", "ns", (best(m.measured("memory.loaded_latency", "ns"), note=load_words) for m in machines))
-    return lines
+    return lines + counted_lines(machines)
+
+
+def counted_lines(machines):
+    """How far a machine's counters agree with the figures: of its PMU, where it has one. Said, and not judged."""
+    lines = []
+    for name, words, of in (("check.instructions", "instructions as declared", "runs"), ("check.cycles", "cycles as by the TSC", "samples")):
+        lines += line(words, "%", (share_of(m.measured(name), of) for m in machines))
+    return lines + line("figures that counts contradict", "", (contradicted(m) for m in machines))
+
+
+def share_of(found, of):
+    n = sum(row.get("n") or 0 for row in found)
+    return Value(100 * sum(row["value"] * (row.get("n") or 0) for row in found) / n, "%", note=f"of {n} {of}") if n else None
+
+
+def contradicted(machine):
+    judged = [row["counts_agree"] for name, found in machine.rows.items() if not name.startswith("check.")
+              for row in found if isinstance(row.get("counts_agree"), bool)]
+    return Value(judged.count(False), "", note=f"of {len(judged)}") if judged else None
 
 
 def of_verdict(machine, verdict):

@@ -114,6 +114,19 @@ class Judgement(unittest.TestCase):
         self.assertFalse(sections[0].lines[0].differs)
         self.assertRegex(characterize.text_of(machines, sections, 80), r"core clock \(GHz\) +3 ±\? +4\n(.*\n)*.*too few samples")
 
+    def test_what_counters_say_of_the_figures(self):
+        counted = [sample_runs.measurement("native", "check.instructions", share, "share", share, share) | {"n": n, "parameters": {"part": part}}
+                   for part, share, n in (("latency", 1, 30), ("caches", 0.5, 10))]
+        figure = sample_runs.measurement("native", "memory.latency", 4, "ns", 4, 4)
+        counted += [figure | {"counts": {"cycles": 4}, "counts_agree": agree, "parameters": {"bytes": size}, **more}
+                    for size, agree, more in ((4096, True, {}), (8192, False, {"counts_differ": "instructions: 3 counted"}))]
+        _, sections = sheet_of(a_run(*counted))
+        of = "Core and its neighbours"
+        self.assertEqual(line_of(sections, of, "instructions as declared").cells[0].value, 87.5)
+        self.assertEqual(line_of(sections, of, "instructions as declared").cells[0].note, "of 40 runs")
+        self.assertEqual(line_of(sections, of, "figures that counts contradict").cells[0].value, 1)
+        self.assertEqual(line_of(sections, of, "figures that counts contradict").cells[0].note, "of 2")
+
     def test_the_same_run_twice_differs_in_nothing(self):
         _, sections = sheet_of(sample_runs.shape_run(), sample_runs.shape_run())
         self.assertEqual([line.words for section in sections for line in section.lines if line.differs], [])
