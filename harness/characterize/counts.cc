@@ -175,24 +175,29 @@ Expected<CountedRun> Counters::run_raw(const Program& program, uint64_t iteratio
   return run;
 }
 
-// The middle of what stands beside the program's own, the least ticks, and how far those vary.
+// The middle of what stands beside the program's own, the least ticks, and how far both vary.
 Expected<void> Counters::measure_edge(const Program& empty) {
   std::array<std::vector<double>, Counts::kMost> values;
   std::vector<double> ticks;
   SKIDPROOF_CHECK(run_raw(empty, 1));  // its pages and its code come in
   for (unsigned i = 0; i < kEdgeRuns; ++i) {
     const CountedRun run = SKIDPROOF_TRY(run_raw(empty, 1));
+    if (!run.counts.judged) continue;
     for (size_t at = 0; at < run.counts.size; ++at) {
       const double own = at == Counts::kInstructions ? run.counts.declared : 0;
       values[at].push_back(run.counts.values[at] - own);
     }
     ticks.push_back(static_cast<double>(run.tsc));
   }
-  for (size_t at = 0; at < names_.size(); ++at) {
-    if (!values[at].empty()) edge_[at] = middle_of(values[at]);
+  if (ticks.empty()) return {};  // nothing but disturbed runs: nothing is taken away
+  for (size_t at = 0; at < names_.size() && !values[at].empty(); ++at) {
+    const auto [least, most] = std::minmax_element(values[at].begin(), values[at].end());
+    edge_[at] = middle_of(values[at]);
+    apart_[at] = 2 * (*most - *least);
   }
+  // Ticks that something made more are seldom the least.
   edge_ticks_ = static_cast<uint64_t>(stats::minimum(ticks));
-  jitter_ = middle_of(ticks) - static_cast<double>(edge_ticks_);
+  ticks_apart_ = 2 * (middle_of(ticks) - static_cast<double>(edge_ticks_));
   return {};
 }
 
@@ -201,7 +206,8 @@ Expected<CountedRun> Counters::run(const Program& program, uint64_t iterations) 
   for (size_t at = 0; at < run.counts.size; ++at) run.counts.values[at] -= edge_[at];
   // One tick at least: it is divided by.
   run.tsc = run.tsc > edge_ticks_ ? run.tsc - edge_ticks_ : 1;
-  run.counts.instructions_agree = run.counts.instructions() == run.counts.declared;
+  run.counts.instructions_agree = std::abs(run.counts.instructions() - run.counts.declared) <=
+                                  apart_[Counts::kInstructions];
   if (!run.counts.judged) return run;
   ++agreements_.judged;
   if (run.counts.instructions_agree) {

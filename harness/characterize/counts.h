@@ -87,8 +87,10 @@ class Counters {
   const std::vector<std::string>& names() const { return names_; }
   // The place of a signal among the counts; empty where it is not counted.
   std::optional<size_t> place(arch::Signal signal) const;
-  // Ticks by which two runs of the same may differ without a reason of their own.
-  double jitter() const { return jitter_; }
+  // Cycles, and ticks, by which two runs of the same may differ without a reason of their own: how far runs of the empty
+  // program did, twice over, since a few do not show all of it. Of instructions it is 0 on most machines.
+  double cycles_apart() const { return apart_[Counts::kCycles]; }
+  double ticks_apart() const { return ticks_apart_; }
 
   // Errors: those of Session::run().
   Expected<CountedRun> run(const Program& program, uint64_t iterations);
@@ -106,9 +108,9 @@ class Counters {
   const std::vector<std::string> names_;
   const std::vector<arch::Signal> signals_;  // of each name
   const bool fixed_;                         // instructions and cycles are on fixed counters
-  std::array<double, Counts::kMost> edge_{};
+  std::array<double, Counts::kMost> edge_{}, apart_{};
   uint64_t edge_ticks_ = 0;
-  double jitter_ = 0;
+  double ticks_apart_ = 0;
   Agreements agreements_;
 };
 

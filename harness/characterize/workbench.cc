@@ -198,7 +198,8 @@ Sample Workbench::sample_of(double ticks, double ratio, const Noise& noise, Coun
   if (!counts.any()) return sample;
   counts.timed = ticks * ratio;
   // Beside the change of the clock that a sample may have: how far runs of nothing differ.
-  const double allowed = kMostClockChange * counts.timed + counters()->jitter() * ratio;
+  const double allowed = kMostClockChange * counts.timed + counters()->cycles_apart() +
+                         counters()->ticks_apart() * ratio;
   counts.cycles_agree = std::abs(counts.cycles() - counts.timed) <= allowed;
   if (counts.judged) {
     Agreements& samples = counting_->samples;
