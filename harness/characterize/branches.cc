@@ -303,7 +303,8 @@ Expected<void> measure_history(const Workbench& bench, double seconds, double fr
     const auto alone = std::make_shared<Workpiece>(
         SKIDPROOF_TRY(bench.prepare("branch_history", text + ",second=independent")));
     // Every run draws the directions anew.
-    const auto run = [&bench, draw](const std::shared_ptr<Workpiece>& piece) -> Expected<CountedRun> {
+    const auto run = [&bench,
+                      draw](const std::shared_ptr<Workpiece>& piece) -> Expected<CountedRun> {
       SKIDPROOF_CHECK(bench.refill(*piece, ++*draw));
       return bench.run(*piece, kHistoryDirections);
     };

@@ -113,8 +113,7 @@ Counters::Counters(Session session, std::vector<std::string> names, std::vector<
       signals_(std::move(signals)),
       fixed_(fixed) {}
 
-Expected<std::unique_ptr<Counters>> Counters::open(Machine& machine,
-                                                   std::span<const Signal> beside,
+Expected<std::unique_ptr<Counters>> Counters::open(Machine& machine, std::span<const Signal> beside,
                                                    const Program& empty) {
   const Identity& who = machine.identity();
   if (!who.pmu || who.microarch == nullptr) {
@@ -206,8 +205,8 @@ Expected<CountedRun> Counters::run(const Program& program, uint64_t iterations) 
   for (size_t at = 0; at < run.counts.size; ++at) run.counts.values[at] -= edge_[at];
   // One tick at least: it is divided by.
   run.tsc = run.tsc > edge_ticks_ ? run.tsc - edge_ticks_ : 1;
-  run.counts.instructions_agree = std::abs(run.counts.instructions() - run.counts.declared) <=
-                                  apart_[Counts::kInstructions];
+  run.counts.instructions_agree =
+      std::abs(run.counts.instructions() - run.counts.declared) <= apart_[Counts::kInstructions];
   if (!run.counts.judged) return run;
   ++agreements_.judged;
   if (run.counts.instructions_agree) {
@@ -253,9 +252,8 @@ std::optional<MeasuredCounts> measured_counts(const std::vector<std::string>& na
   if (judged == 0) return out;
   out.agree = wrong_instructions == 0 && 2 * wrong_cycles <= judged;
   if (wrong_instructions != 0) {
-    out.differ =
-        fmt::format("instructions: {:.6g} counted, {:.6g} declared, in {} of {} samples",
-                    odd->instructions(), odd->declared, wrong_instructions, judged);
+    out.differ = fmt::format("instructions: {:.6g} counted, {:.6g} declared, in {} of {} samples",
+                             odd->instructions(), odd->declared, wrong_instructions, judged);
   }
   if (2 * wrong_cycles > judged) {
     out.differ += fmt::format("{}cycles: {:.6g} counted, {:.6g} by the TSC, in {} of {} samples",

@@ -67,7 +67,8 @@ struct Attempt {
   Workpiece together, apart, together_joined, apart_joined;
   uint64_t iterations = 0;  // 0: not made yet
   PairSamples samples;
-  std::vector<double> saved;  // uops by a pair side by side, in each undisturbed round, where uops are counted
+  std::vector<double>
+      saved;  // uops by a pair side by side, in each undisturbed round, where uops are counted
   PairVerdict verdict = PairVerdict::kOpen;
 };
 
@@ -145,8 +146,8 @@ Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
   const auto pairs = static_cast<double>(attempt.iterations * kLayouts[trial.at].pairs);
   const auto instructions =
       static_cast<double>(attempt.apart.program.per_iteration.instructions * attempt.iterations);
-  const auto uops = bench.counters() == nullptr ? std::nullopt
-                                                : bench.counters()->place(arch::Signal::kUops);
+  const auto uops =
+      bench.counters() == nullptr ? std::nullopt : bench.counters()->place(arch::Signal::kUops);
   std::vector<double> gains;
   Sample sample;
   for (unsigned round = 0; round <= kRounds; ++round) {
@@ -164,8 +165,7 @@ Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
     if (round == 0) continue;
     gains.push_back((ticks[1] - ticks[0]) * cycles / pairs);
     if (!quiet) continue;
-    if (uops)
-      attempt.saved.push_back((beyond_instructions[1] - beyond_instructions[0]) / pairs);
+    if (uops) attempt.saved.push_back((beyond_instructions[1] - beyond_instructions[0]) / pairs);
     attempt.samples.gain.push_back(gains.back());
     attempt.samples.slot_together.push_back((ticks[0] - ticks[2]) * cycles / (2 * pairs));
     attempt.samples.slot_apart.push_back((ticks[1] - ticks[3]) * cycles / (2 * pairs));

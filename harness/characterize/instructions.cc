@@ -142,9 +142,9 @@ void emit_throughputs(const Workbench& bench, const Company& company,
     MeasurementParameters parameters{{"instruction", trial.instruction}};
     // Said, and not hidden in the interval: the share of samples that another thread of this core slowed.
     if (!enough) parameters["company"] = shared;
-    Measurement row = median_measurement("instruction.throughput", "cycles",
-                                         enough ? alone : point.cycles, std::move(parameters),
-                                         point.noise);
+    Measurement row =
+        median_measurement("instruction.throughput", "cycles", enough ? alone : point.cycles,
+                           std::move(parameters), point.noise);
     row.counts = counts_of(bench, point, point.cycles);
     bench.emit(std::move(row));
   }

@@ -18,7 +18,8 @@ using MeasurementParameters = std::map<std::string, ParameterValue, std::less<>>
 
 // What a machine's counters said beside a figure.
 struct MeasuredCounts {
-  std::map<std::string, double> each;  // of a unit of work (a load, a byte, a jump), by what was counted
+  std::map<std::string, double>
+      each;  // of a unit of work (a load, a byte, a jump), by what was counted
   // Whether it agrees with what the programs declare and with their time; empty: every sample was disturbed.
   std::optional<bool> agree;
   std::string differ;  // what does not
@@ -33,7 +34,7 @@ struct Measurement {
   double low = 0, high = 0;
   std::string interval;  // what low and high are: "95% of the median"
   MeasurementParameters parameters;
-  Noise noise;  // of all samples together
+  Noise noise;                                // of all samples together
   std::optional<MeasuredCounts> counts = {};  // empty: nothing was counted
 };
 

@@ -138,7 +138,7 @@ void ask_counters(Reach& reach, const Misses& misses) {
   const auto within = misses_at(reach.last_within), beyond = misses_at(reach.first_beyond);
   if (!within || !beyond) return;
   const double border = unavoidable_misses(reach.last_within, reach.first_beyond) / 2;
-  if (*within < border && *beyond > border) return;
+  if (*within<border&& * beyond> border) return;
   reach.clear = false;
   reach.why = fmt::format(
       "by its time it ends at {}, but counted are {:.3g} misses of each there and {:.3g} at {}",

@@ -20,7 +20,7 @@ struct CurvePoint {
   uint64_t x = 0;
   double value = 0, low = 0, high = 0, least = 0;
   uint64_t n = 0;
-  std::string interval = {};  // what low and high cover: "95% of the median"
+  std::string interval = {};        // what low and high cover: "95% of the median"
   std::vector<double> cycles = {};  // of each sample
   std::vector<Counts> counts = {};  // of the same, where something was counted
 };

@@ -187,8 +187,7 @@ Expected<void> Workbench::open_counters(std::vector<arch::Signal> signals) {
     counting_->runs += counting_->counters->take_agreements();
     counting_->counters.reset();  // first: it puts back what it found
   }
-  counting_->counters =
-      SKIDPROOF_TRY(Counters::open(*machine_, signals, counting_->empty.program));
+  counting_->counters = SKIDPROOF_TRY(Counters::open(*machine_, signals, counting_->empty.program));
   counting_->signals = std::move(signals);
   return {};
 }
@@ -206,8 +205,8 @@ Sample Workbench::sample_of(double ticks, double ratio, const Noise& noise, Coun
     ++samples.judged;
     samples.agree += counts.cycles_agree ? 1 : 0;
     if (!counts.cycles_agree && samples.first.empty()) {
-      samples.first = fmt::format("{:.6g} cycles counted, {:.6g} by the TSC", counts.cycles(),
-                                  counts.timed);
+      samples.first =
+          fmt::format("{:.6g} cycles counted, {:.6g} by the TSC", counts.cycles(), counts.timed);
     }
   }
   sample.cycles = counts.cycles();
@@ -229,8 +228,8 @@ void Workbench::emit_checks(std::string_view part) const {
     row.value = static_cast<double>(found.agree) / static_cast<double>(found.judged);
     row.low = row.high = row.value;
     row.parameters = {{"part", std::string(part)}};
-    row.counts = MeasuredCounts{
-        .each = {}, .agree = found.agree == found.judged, .differ = found.first};
+    row.counts =
+        MeasuredCounts{.each = {}, .agree = found.agree == found.judged, .differ = found.first};
     emit(std::move(row));
   };
   emit_one("check.instructions", "share of runs", counting_->runs);

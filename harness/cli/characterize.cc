@@ -92,7 +92,8 @@ Ending ending_of_measuring(const Expected<Characterization>& result, const std::
   if (!interrupted.empty()) return {kExitHarnessFailed, interrupted};
   if (!result) return {kExitHarnessFailed, result.error().message};
   if (result->measurements.empty()) return {kExitNothingRan, "nothing could be measured"};
-  if (harness_failed(result->problems, provenance)) return {kExitHarnessFailed, "a measurement failed"};
+  if (harness_failed(result->problems, provenance))
+    return {kExitHarnessFailed, "a measurement failed"};
   return {};
 }
 
@@ -154,10 +155,10 @@ void print_whose(const Text& text, const OpenMachine& machine) {
   if (machine.identity.provenance == Provenance::kSilicon) return;
   const bool model = machine.identity.provenance == Provenance::kModel;
   text.line();
-  text.line(text.paint(
-      Paint::kYellow,
-      fmt::format("{}: its clock is {}, and a tick of it is taken for a nanosecond.",
-                  in_words(machine), model ? "the model's own" : "the emulated PC's")));
+  text.line(
+      text.paint(Paint::kYellow,
+                 fmt::format("{}: its clock is {}, and a tick of it is taken for a nanosecond.",
+                             in_words(machine), model ? "the model's own" : "the emulated PC's")));
 }
 
 int measure(const CharacterizeCommand& options, const OpenMachine& open, Machine& machine,

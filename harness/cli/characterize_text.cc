@@ -365,9 +365,8 @@ void print_counts(const Text& text, const Characterization& measured) {
   table.print(text, 2);
   for (const std::string& check : checks) text.line("  " + wrap(check, 4));
   if (contradicted.empty()) return;
-  text.line(text.paint(Paint::kYellow,
-                       fmt::format("  contradicted by its counters: {}",
-                                   count_of(contradicted.size(), "figure"))));
+  text.line(text.paint(Paint::kYellow, fmt::format("  contradicted by its counters: {}",
+                                                   count_of(contradicted.size(), "figure"))));
   for (size_t i = 0; i < contradicted.size() && i < kMostContradicted; ++i)
     text.line("    " + wrap(contradicted[i], 6));
   if (contradicted.size() > kMostContradicted) text.line("    … all of them: in the rows");
