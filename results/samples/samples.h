@@ -17,7 +17,8 @@ FuzzRow sample_fuzz();
 ErratumRow sample_erratum();  // listed, and not reproduced
 EndRow sample_end();
 
-// A file's worth: one row of each type, and a test of every other outcome but an error besides.
+// A file's worth: one row of each type, and besides a test of every other outcome but an error, and a measurement beside
+// which something was counted.
 std::vector<Row> sample_rows();
 
 }  // namespace skidproof::results

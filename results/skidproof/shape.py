@@ -404,8 +404,7 @@ def branch_lines(machines):
     lines = line("misprediction", "cycles", (best(m.measured("branch.mispredict_penalty", "cycles"), min) for m in machines))
     lines += line("taken branch, at best", "cycles", (best(m.measured("branch.taken", "cycles"), min) for m in machines))
     fused = [[row["value"] for row in m.measured("fusion.fused")] for m in machines]
-    lines += line("pairs that fuse", "", (Value(sum(v > 0 for v in found), "", *[sum(v > 0 for v in found)] * 2, note=f"of {len(found)}")
-                                          if found else None for found in fused))
+    lines += line("pairs that fuse", "", (exactly(sum(v > 0 for v in found), "", f"of {len(found)}") if found else None for found in fused))
     return lines
 
 
@@ -431,7 +430,7 @@ def core_lines(machines):
 
 
 def counted_lines(machines):
-    """How far a machine's counters agree with the figures: of its PMU, where it has one. Said, and not judged."""
+    """How far a machine's counters agree with the figures: where it has a PMU."""
     lines = []
     for name, words, of in (("check.instructions", "instructions as declared", "runs"), ("check.cycles", "cycles as by the TSC", "samples")):
         lines += line(words, "%", (share_of(m.measured(name), of) for m in machines))
@@ -440,13 +439,18 @@ def counted_lines(machines):
 
 def share_of(found, of):
     n = sum(row.get("n") or 0 for row in found)
-    return Value(100 * sum(row["value"] * (row.get("n") or 0) for row in found) / n, "%", note=f"of {n} {of}") if n else None
+    return exactly(100 * sum(row["value"] * (row.get("n") or 0) for row in found) / n, "%", f"of {n} {of}") if n else None
 
 
 def contradicted(machine):
     judged = [row["counts_agree"] for name, found in machine.rows.items() if not name.startswith("check.")
               for row in found if isinstance(row.get("counts_agree"), bool)]
-    return Value(judged.count(False), "", note=f"of {len(judged)}") if judged else None
+    return exactly(judged.count(False), "", f"of {len(judged)}") if judged else None
+
+
+def exactly(value, unit, note):
+    """What was counted, and has no spread."""
+    return Value(value, unit, value, value, note)
 
 
 def of_verdict(machine, verdict):
