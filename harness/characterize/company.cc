@@ -1,6 +1,7 @@
 #include "harness/characterize/company.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <thread>
@@ -27,13 +28,12 @@ Expected<Company> Company::create(const Workbench& bench) {
 }
 
 Expected<double> Company::probe() {
-  double ticks = INFINITY;
-  for (int i = 0; i < kProbeTries; ++i) {
-    ticks = std::min(ticks,
-                     static_cast<double>(SKIDPROOF_TRY(bench_->run(nops_, kProbeIterations)).tsc));
-  }
-  const double cycles = ticks * SKIDPROOF_TRY(bench_->core_cycles_per_tick()) /
-                        static_cast<double>(kProbeNops * kProbeIterations);
+  std::array<CountedRun, kProbeTries> runs;
+  for (CountedRun& run : runs) run = SKIDPROOF_TRY(bench_->run(nops_, kProbeIterations));
+  const double per_tick = SKIDPROOF_TRY(bench_->core_cycles_per_tick());
+  double cycles = INFINITY;
+  for (const CountedRun& run : runs) cycles = std::min(cycles, run.cycles(per_tick));
+  cycles /= static_cast<double>(kProbeNops * kProbeIterations);
   least_ = std::min(least_, cycles);
   return cycles;
 }

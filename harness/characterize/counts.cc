@@ -106,12 +106,8 @@ std::vector<ChosenEvent> choose_events(const arch::Microarch& row, unsigned coun
   return chosen;
 }
 
-Counters::Counters(Session session, std::vector<std::string> names, std::vector<Signal> signals,
-                   bool fixed)
-    : session_(std::move(session)),
-      names_(std::move(names)),
-      signals_(std::move(signals)),
-      fixed_(fixed) {}
+Counters::Counters(Session session, std::vector<std::string> names, std::vector<Signal> signals)
+    : session_(std::move(session)), names_(std::move(names)), signals_(std::move(signals)) {}
 
 Expected<std::unique_ptr<Counters>> Counters::open(Machine& machine, std::span<const Signal> beside,
                                                    const Program& empty) {
@@ -150,7 +146,7 @@ Expected<std::unique_ptr<Counters>> Counters::open(Machine& machine, std::span<c
   std::vector<std::string> names;
   for (const Signal signal : signals) names.push_back(key_of(signal));
   std::unique_ptr<Counters> made(new Counters(SKIDPROOF_TRY(Session::open(machine, plan)),
-                                              std::move(names), std::move(signals), fixed));
+                                              std::move(names), std::move(signals)));
   SKIDPROOF_CHECK(made->measure_edge(empty));
   return made;
 }

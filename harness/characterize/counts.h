@@ -11,7 +11,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/expected.h"
@@ -53,6 +52,11 @@ Counts operator-(const Counts& a, const Counts& b);
 // A run with what was counted during it.
 struct CountedRun : RunLog {
   Counts counts;
+
+  // Of the core: counted, or what its ticks are worth.
+  double cycles(double per_tick) const {
+    return counts.any() ? counts.cycles() : static_cast<double>(tsc) * per_tick;
+  }
 };
 
 // How many of one part's runs, or samples, agree with their counters.
@@ -99,15 +103,13 @@ class Counters {
   Agreements take_agreements();
 
  private:
-  Counters(Session session, std::vector<std::string> names, std::vector<arch::Signal> signals,
-           bool fixed);
+  Counters(Session session, std::vector<std::string> names, std::vector<arch::Signal> signals);
   Expected<CountedRun> run_raw(const Program& program, uint64_t iterations);
   Expected<void> measure_edge(const Program& empty);
 
   Session session_;
   const std::vector<std::string> names_;
   const std::vector<arch::Signal> signals_;  // of each name
-  const bool fixed_;                         // instructions and cycles are on fixed counters
   std::array<double, Counts::kMost> edge_{}, apart_{};
   uint64_t edge_ticks_ = 0;
   double ticks_apart_ = 0;

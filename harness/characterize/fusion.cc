@@ -142,7 +142,7 @@ Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
   if (trial.attempt().iterations == 0) SKIDPROOF_CHECK(make_attempt(bench, trial));
   Attempt& attempt = trial.attempt();
   ++trial.visited;
-  const double cycles = SKIDPROOF_TRY(bench.core_cycles_per_tick());
+  const double per_tick = SKIDPROOF_TRY(bench.core_cycles_per_tick());
   const auto pairs = static_cast<double>(attempt.iterations * kLayouts[trial.at].pairs);
   const auto instructions =
       static_cast<double>(attempt.apart.program.per_iteration.instructions * attempt.iterations);
@@ -151,28 +151,28 @@ Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
   std::vector<double> gains;
   Sample sample;
   for (unsigned round = 0; round <= kRounds; ++round) {
-    std::array<double, 4> ticks{}, beyond_instructions{};
+    std::array<double, 4> cycles{}, beyond_instructions{};
     bool quiet = true;
     size_t k = 0;
     for (const Workpiece* piece :
          {&attempt.together, &attempt.apart, &attempt.together_joined, &attempt.apart_joined}) {
       const CountedRun log = SKIDPROOF_TRY(bench.run(*piece, attempt.iterations));
       if (uops) beyond_instructions[k] = log.counts.values[*uops] - log.counts.declared;
-      ticks[k++] = static_cast<double>(log.tsc);
+      cycles[k++] = log.cycles(per_tick);
       quiet = quiet && !disturbed(log.noise);
       sample.noise = sample.noise + log.noise;
     }
     if (round == 0) continue;
-    gains.push_back((ticks[1] - ticks[0]) * cycles / pairs);
+    gains.push_back((cycles[1] - cycles[0]) / pairs);
     if (!quiet) continue;
     if (uops) attempt.saved.push_back((beyond_instructions[1] - beyond_instructions[0]) / pairs);
     attempt.samples.gain.push_back(gains.back());
-    attempt.samples.slot_together.push_back((ticks[0] - ticks[2]) * cycles / (2 * pairs));
-    attempt.samples.slot_apart.push_back((ticks[1] - ticks[3]) * cycles / (2 * pairs));
-    attempt.samples.share.push_back(ticks[1] * cycles / instructions);
+    attempt.samples.slot_together.push_back((cycles[0] - cycles[2]) / (2 * pairs));
+    attempt.samples.slot_apart.push_back((cycles[1] - cycles[3]) / (2 * pairs));
+    attempt.samples.share.push_back(cycles[1] / instructions);
   }
   sample.cycles = stats::median(gains);
-  sample.ns = sample.cycles / cycles / bench.tsc_hz() * 1e9;
+  sample.ns = sample.cycles / per_tick / bench.tsc_hz() * 1e9;
   return sample;
 }
 
