@@ -106,11 +106,13 @@ Expected<void> characterize_code(Workbench& bench) {
     bench.unclear("shape.uop_cache.reach", decoded.why);
     return {};
   }
+  const uint64_t within = decoded.last_within / kNopBytes,
+                 beyond = decoded.first_beyond / kNopBytes;
   emit_inferred(bench, {.name = "uop_cache.reach",
                         .unit = "instructions",
-                        .value = static_cast<double>(decoded.last_within / kNopBytes),
-                        .low = static_cast<double>(decoded.last_within / kNopBytes),
-                        .high = static_cast<double>(decoded.first_beyond / kNopBytes),
+                        .value = static_cast<double>(within),
+                        .low = static_cast<double>(within),
+                        .high = static_cast<double>(beyond),
                         .n = decoded.curve.size(),
                         .parameters = {{"length", kNopBytes}}});
   return {};

@@ -144,6 +144,7 @@ Expected<std::unique_ptr<Counters>> Counters::open(Machine& machine, std::span<c
     if (i >= own) signals.push_back(chosen[i].event->signal);
   }
   std::vector<std::string> names;
+  names.reserve(signals.size());
   for (const Signal signal : signals) names.push_back(key_of(signal));
   std::unique_ptr<Counters> made(new Counters(SKIDPROOF_TRY(Session::open(machine, plan)),
                                               std::move(names), std::move(signals)));
@@ -248,8 +249,13 @@ std::optional<MeasuredCounts> measured_counts(const std::vector<std::string>& na
   if (judged == 0) return out;
   out.agree = wrong_instructions == 0 && 2 * wrong_cycles <= judged;
   if (wrong_instructions != 0) {
-    out.differ = fmt::format("instructions: {:.6g} counted, {:.6g} declared, in {} of {} samples",
-                             odd->instructions(), odd->declared, wrong_instructions, judged);
+    // A difference of two may be as declared where neither is.
+    const std::string what =
+        odd->instructions() == odd->declared
+            ? "those of the runs are not as declared"
+            : fmt::format("{:.6g} counted, {:.6g} declared", odd->instructions(), odd->declared);
+    out.differ =
+        fmt::format("instructions: {}, in {} of {} samples", what, wrong_instructions, judged);
   }
   if (2 * wrong_cycles > judged) {
     out.differ += fmt::format("{}cycles: {:.6g} counted, {:.6g} by the TSC, in {} of {} samples",

@@ -288,6 +288,7 @@ void print_fusion(const Text& text, const Characterization& all) {
   }
   if (verdicts.empty()) return;
   std::vector<std::string> words;
+  words.reserve(verdicts.size());
   for (const auto& [verdict, count] : verdicts)
     words.push_back(fmt::format("{} {}", count, verdict));
   text.line(fmt::format("  macro-fusion of pairs: {}", joined(words)));
