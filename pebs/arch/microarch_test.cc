@@ -24,7 +24,7 @@ TEST(Microarchs, InOrderOfAgeWithTheNamesOfTheCommandLine) {
   EXPECT_THAT(names,
               testing::ElementsAre("netburst", "core2", "nehalem", "westmere", "sandy-bridge",
                                    "ivy-bridge", "haswell", "broadwell", "skylake", "ice-lake",
-                                   "alder-lake-p", "sapphire-rapids"));
+                                   "alder-lake-p", "sapphire-rapids", "meteor-lake-p", "granite-rapids"));
 }
 
 TEST(Microarchs, FoundByName) {
