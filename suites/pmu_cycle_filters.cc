@@ -66,7 +66,7 @@ uint64_t distance(uint64_t a, uint64_t b) { return a > b ? a - b : b - a; }
 
 // Programs with long gaps between events, with none, and with both.
 std::vector<Param> programs() {
-  return {{.label = "chase", .words = {"pointer_chase", "bytes=65536"}},
+  return {{.label = "chase", .words = {"pointer_chase", "bytes=@beyond-l1"}},
           {.label = "chain", .words = {"alu_chain", ""}},
           {.label = "sled", .words = {"nop_sled", ""}},
           {.label = "mixed", .words = {"mixed", ""}},
@@ -104,7 +104,7 @@ SKIDPROOF_TEST(PmuCycleFilters, AddUpToTheEvents, clause::M29) {
   if (event == nullptr) event = counting_event(uarch(), Signal::kInstructions);
   SKIDPROOF_REQUIRE(event != nullptr && (event->counters & 2) != 0,
                     SkipCategory::kNotOnThisMicroarch, "no such event on two counters");
-  const Program& code = program("pointer_chase", "bytes=65536");
+  const Program& code = program("pointer_chase", "bytes=@beyond-l1");
   const uint64_t ends = SKIDPROOF_ENDS, iterations = iterations_between(ends);
   const uint64_t events = need(count(machine(), 0, *event, code, iterations));
   uint64_t sum = 0;
@@ -160,7 +160,7 @@ SKIDPROOF_TEST(PmuCycleFilters, SeeAnEdgeBehindEveryGap, clause::M28) {
   const arch::Event* event = counting_event(uarch(), Signal::kLoads);
   SKIDPROOF_REQUIRE(event != nullptr && (event->counters & 2) != 0,
                     SkipCategory::kNotOnThisMicroarch, "no load event on two counters");
-  const Program& code = program("pointer_chase", "bytes=65536");
+  const Program& code = program("pointer_chase", "bytes=@beyond-l1");
   const Pair chase =
       need(count_pair(machine(), *event, {.edge = true}, {.cmask = 1}, code, kIterations));
   evidence("edges", chase.first);

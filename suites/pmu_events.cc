@@ -87,7 +87,7 @@ SKIDPROOF_TEST(PmuEvents, CountReferenceCyclesAtOneRate, clause::M47, clause::M2
     return static_cast<double>(sampled.run.counters.at(0)) /
            static_cast<double>(sampled.run.log.tsc);
   };
-  const double waiting = rate(program("pointer_chase", "bytes=65536"), 50'000);
+  const double waiting = rate(program("pointer_chase", "bytes=@beyond-l1"), 50'000);
   const double busy = rate(program("alu_chain"), 10'000);
   evidence("event", event->name);
   evidence("a-tick-of-the-tsc-waiting", waiting);
@@ -195,7 +195,7 @@ SKIDPROOF_TEST_OVER(PmuEvents, AgreeWithFixedCounterZero,
 // Fixed counter 2 runs at the rate of the TSC while the core is not halted. The run's TSC interval
 // lies around the counted one by the machine's own few instructions.
 SKIDPROOF_TEST(PmuEvents, CountReferenceCyclesAtTheRateOfTheTsc, clause::M18) {
-  const Program& code = program("pointer_chase", "bytes=65536");
+  const Program& code = program("pointer_chase", "bytes=@beyond-l1");
   SessionPlan plan;
   plan.buffer_records = 1;
   plan.fixed = {{.counter = 2}};

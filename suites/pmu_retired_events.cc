@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "harness/check/check.h"
-#include "pebs/capabilities.h"
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
@@ -103,27 +102,21 @@ struct Level {
   uint64_t rounds = 0;
 };
 
-// By the caches that CPUID.04H lists; no bytes where it does not, or where the chase would be larger than
+// By the caches that were measured or that CPUID.04H lists; no bytes where it does not, or where the chase would be larger than
 // the largest block of memory that machines give (SKIDPROOF_MAX_BLOCK_BYTES of the driver).
 constexpr uint64_t kLargestChase = uint64_t{256} << 20;
-Level level(std::string_view word, const Capabilities& found) {
-  auto bytes = [&](unsigned number) -> uint64_t {
-    for (const Cache& cache : found.caches) {
-      if (cache.level == number) return cache.bytes;
-    }
-    return 0;
-  };
+Level level(std::string_view word, const MachineShape& shape) {
   // Half a level lies well beyond the level before it only where that is a quarter of it or less; else
   // as much as lies between the two, where there is room for twice the smaller.
-  auto between = [&](unsigned number) -> uint64_t {
-    const uint64_t beyond = 2 * bytes(number - 1);
-    return bytes(number) < beyond ? 0 : std::max(std::bit_floor(bytes(number) / 2), beyond);
+  auto between = [](const SizeRange& before, const SizeRange& here) -> uint64_t {
+    const uint64_t beyond = 2 * before.most;
+    return here.least < beyond ? 0 : std::max(std::bit_floor(here.least / 2), beyond);
   };
-  if (word == "L1") return {Signal::kLoadsL1Hit, std::bit_floor(bytes(1) / 2), 16};
-  if (word == "L2") return {Signal::kLoadsL2Hit, between(2), 8};
-  if (word == "L3") return {Signal::kLoadsL3Hit, between(3), 4};
-  const uint64_t beyond = std::bit_ceil(bytes(3) * 2);
-  return {Signal::kLoadsL3Miss, bytes(3) == 0 || beyond > kLargestChase ? 0 : beyond, 2};
+  if (word == "L1") return {Signal::kLoadsL1Hit, std::bit_floor(shape.l1d.least / 2), 16};
+  if (word == "L2") return {Signal::kLoadsL2Hit, between(shape.l1d, shape.l2), 8};
+  if (word == "L3") return {Signal::kLoadsL3Hit, between(shape.l2, shape.l3), 4};
+  const uint64_t beyond = std::bit_ceil(2 * shape.l3.most);
+  return {Signal::kLoadsL3Miss, !shape.l3.known() || beyond > kLargestChase ? 0 : beyond, 2};
 }
 
 }  // namespace
@@ -152,7 +145,7 @@ SKIDPROOF_TEST_OVER(PmuRetiredEvents, CountEachOnce,
 // Of several rounds through half a level at most the first finds the lines elsewhere.
 SKIDPROOF_TEST_OVER(PmuRetiredEvents, CountLoadsByWhereTheirLineWas,
                     over::words({"L1", "L2", "L3", "memory"}), clause::M49) {
-  const Level here = level(param().word(), capabilities_of(machine()));
+  const Level here = level(param().word(), shape());
   SKIDPROOF_REQUIRE(here.bytes != 0, SkipCategory::kMachineLimit,
                     "CPUID.04H lists no such cache, one that is hardly larger than the one before "
                     "it, or one that "
@@ -198,7 +191,7 @@ SKIDPROOF_TEST_OVER(PmuRetiredEvents, CountEachLoadAtOneLevel,
 
 // The same of a chase that no level below the third holds, and the third does.
 SKIDPROOF_TEST(PmuRetiredEvents, CountEachLoadOfAChaseBeyondL2, clause::M49) {
-  const Level beyond = level("L3", capabilities_of(machine()));
+  const Level beyond = level("L3", shape());
   SKIDPROOF_REQUIRE(beyond.bytes != 0, SkipCategory::kMachineLimit,
                     "CPUID.04H lists no third level, or one that is hardly larger than the second");
   constexpr Signal kLevels[] = {Signal::kLoadsL1Hit, Signal::kLoadsFillBuffer, Signal::kLoadsL2Hit,
@@ -222,12 +215,10 @@ SKIDPROOF_TEST_OVER(PmuRetiredEvents, CountAccessesBeyondTheSecondLevelTlb,
   const bool stores = param().word() == "store";
   const Signal signal = stores ? Signal::kStlbMissStores : Signal::kStlbMissLoads;
   SKIDPROOF_REQUIRE(publishes(uarch(), {signal}), SkipCategory::kNotOnThisMicroarch, kNoEvent);
-  constexpr uint64_t pages =
-      8192;  // four times what the largest second-level TLB of a row's parts has
-  const uint64_t bytes = pages * 4096;
   const Program& far =
-      stores ? program("store_stream", "stride=4K,unroll=1," + number("window", bytes))
-             : program("pointer_chase", "granularity=4K,stagger=1," + number("bytes", bytes));
+      stores ? program("store_stream", "stride=4K,unroll=1,window=@beyond-stlb")
+             : program("pointer_chase", "granularity=4K,stagger=1,bytes=@beyond-stlb");
+  const uint64_t pages = far.data_bytes / 4096;
   const Program& near = stores ? program("store_stream", "stride=4K,unroll=1,window=64K")
                                : program("pointer_chase", "granularity=4K,stagger=1,bytes=64K");
   const uint64_t iterations = pages * 4;

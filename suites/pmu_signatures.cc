@@ -198,7 +198,7 @@ SKIDPROOF_TEST_OVER(PmuSignatures, CountNeitherFewerNorManyMore,
 
 // At the highest ratio of core to bus clock, at most twice the one at boot, it is not slower than the TSC.
 SKIDPROOF_TEST(PmuSignatures, CountReferenceCyclesNoSlowerThanTheTsc, clause::M18) {
-  const Program& code = program("pointer_chase", "bytes=65536");
+  const Program& code = program("pointer_chase", "bytes=@beyond-l1");
   SessionPlan plan;
   plan.buffer_records = 1;
   plan.fixed = {{.counter = 2}};

@@ -117,7 +117,9 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
     for (double ns : point.ns) gigabytes.push_back(1 / ns);
     Measurement row = median_measurement(
         flow.stream->measurement, "GB/s", gigabytes,
-        {{"bytes", window}, {"kind", kind_of(flow)}, {"page", flow.huge ? "2MiB" : "4KiB"}},
+        parameters_of(
+            point,
+            {{"bytes", window}, {"kind", kind_of(flow)}, {"page", flow.huge ? "2MiB" : "4KiB"}}),
         point.noise);
     row.counts = counts_of(bench, point, gigabytes);
     bench.emit(std::move(row));

@@ -13,11 +13,14 @@
 #include <map>
 #include <optional>
 #include <utility>
+#include <vector>
 
+#include "harness/characterize/last_level.h"
 #include "harness/characterize/parts.h"
 #include "harness/characterize/plan.h"
 #include "harness/characterize/reach.h"
 #include "harness/characterize/told.h"
+#include "harness/run/noise.h"
 
 namespace skidproof {
 namespace {
@@ -329,11 +332,34 @@ Expected<Reach> find_translation(Workbench& bench, const Translation& t, double 
   return reach;
 }
 
+// What an access adds that misses both TLBs while its page tables are in the core's own caches: four times the pages
+// that the second level reaches, eight bytes of table each.
+Expected<void> measure_walk(const Workbench& bench, const Reach& second) {
+  constexpr unsigned kSamples = 7;
+  if (!second.clear) {
+    bench.unclear("shape.tlb.walk", "the reach of the second-level TLB is not clear");
+    return {};
+  }
+  const uint64_t pages = 4 * second.first_beyond;
+  const Point point = SKIDPROOF_TRY(pages_point(bench, pages, 0));
+  std::vector<double> cycles;
+  Noise noise;
+  for (unsigned i = 0; i < kSamples && !bench.cancelled(); ++i) {
+    const Sample sample = SKIDPROOF_TRY(point.sample());
+    cycles.push_back(sample.cycles - sample.control);
+    noise = noise + sample.noise;
+  }
+  if (cycles.empty()) return {};
+  bench.emit(median_measurement("tlb.walk", "cycles", cycles, {{"pages", pages}}, noise));
+  return {};
+}
+
 Expected<void> translations(Workbench& bench) {
   const double seconds = bench.seconds_of_part() / 4;
   const Reach first = SKIDPROOF_TRY(find_translation(bench, {.name = "dtlb"}, seconds));
   if (!first.clear) {
     bench.unclear("shape.stlb.reach", "that of the first level is not clear");
+    bench.unclear("shape.tlb.walk", "the reach of the first-level TLB is not clear");
     return {};
   }
   // What the second level adds, where it surely answers alone.
@@ -351,8 +377,21 @@ Expected<void> translations(Workbench& bench) {
                               .grain = 64,
                               .floor = (least - control) * 1.1,
                               .least_rise = 2};
-  SKIDPROOF_CHECK(find_translation(bench, second, seconds));
-  return {};
+  const Reach found = SKIDPROOF_TRY(find_translation(bench, second, seconds));
+  if (bench.cancelled()) return {};
+  return measure_walk(bench, found);
+}
+
+Expected<void> last_level(Workbench& bench, const Geometry& l2) {
+  if (l2.way_bytes == 0) {
+    bench.unclear("shape.l3.size", "the second-level cache's size is not clear");
+    return {};
+  }
+  if (bench.effort() == Effort::kQuick) {
+    bench.unclear("shape.l3.size", "a quick look leaves it out");
+    return {};
+  }
+  return find_last_level(bench, l2.ways * l2.way_bytes, bench.seconds_of_part() / 2);
 }
 
 }  // namespace
@@ -364,7 +403,8 @@ Expected<void> characterize_caches(Workbench& bench) {
   if (bench.cancelled()) return {};
   emit_geometry(bench, first, l1);
   if (l1.way_bytes == 0) {
-    for (const char* name : {"line", "l2.size", "l2.ways", "dtlb.reach", "stlb.reach"}) {
+    for (const char* name :
+         {"line", "l2.size", "l2.ways", "l3.size", "dtlb.reach", "stlb.reach", "tlb.walk"}) {
       bench.unclear(std::string("shape.") + name, "the first-level cache's geometry is not clear");
     }
     return {};
@@ -394,7 +434,9 @@ Expected<void> characterize_caches(Workbench& bench) {
     emit_geometry(bench, second, *l2);
   }
   if (bench.cancelled()) return {};
-  return translations(bench);
+  SKIDPROOF_CHECK(translations(bench));
+  if (bench.cancelled()) return {};
+  return last_level(bench, l2 ? *l2 : Geometry{});
 }
 
 }  // namespace skidproof

@@ -2,10 +2,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "harness/characterize/last_level.h"
 #include "harness/characterize/parts.h"
 #include "harness/characterize/workbench.h"
 #include "pebs/arch/microarch.h"
@@ -18,6 +21,8 @@ namespace {
 struct InferredShapes {
   std::map<std::string, uint64_t> clear;
   std::map<std::string, std::string> unclear;
+  std::optional<Measurement> last_level;  // a range
+  std::optional<double> walk;             // cycles
 };
 
 InferredShapes infer_on(const arch::Microarch& microarch, const std::string& rough) {
@@ -36,7 +41,12 @@ InferredShapes infer_on(const arch::Microarch& microarch, const std::string& rou
   EXPECT_TRUE(measured) << measured.error().text();
   for (const Error& problem : out.problems) ADD_FAILURE() << problem.text();
   for (const Measurement& m : out.measurements) {
-    if (m.name.starts_with("shape.")) inferred.clear[m.name] = static_cast<uint64_t>(m.value);
+    if (m.name == "tlb.walk") inferred.walk = m.value;
+    if (m.name == "shape.l3.size") {
+      inferred.last_level = m;
+    } else if (m.name.starts_with("shape.")) {
+      inferred.clear[m.name] = static_cast<uint64_t>(m.value);
+    }
   }
   for (const Unclear& u : out.unclear) inferred.unclear[u.name] = u.reason;
   return inferred;
@@ -72,6 +82,20 @@ TEST_P(CachesOfModels, AreRightOrNotClear) {
       EXPECT_EQ(found->second, value) << name << ", rough " << text;
       ++clear[name];
     }
+    if (const auto& last = inferred.last_level) {
+      EXPECT_LE(last->low, g.l3_bytes) << "rough " << text;
+      EXPECT_GE(last->high, g.l3_bytes) << "rough " << text;
+      ++clear["shape.l3.size"];
+    } else {
+      EXPECT_TRUE(inferred.unclear.contains("shape.l3.size")) << "rough " << text;
+    }
+    if (inferred.walk) {
+      EXPECT_GE(*inferred.walk, g.walk_latency) << "rough " << text;
+      EXPECT_LE(*inferred.walk, 1.1 * (g.walk_latency + g.stlb_latency)) << "rough " << text;
+      ++clear["tlb.walk"];
+    } else {
+      EXPECT_TRUE(inferred.unclear.contains("shape.tlb.walk")) << "rough " << text;
+    }
   }
   // What the first levels are shows on nearly every machine.
   for (const char* name : {"shape.l1d.size", "shape.l1d.ways", "shape.line", "shape.dtlb.reach"})
@@ -80,6 +104,45 @@ TEST_P(CachesOfModels, AreRightOrNotClear) {
 
 INSTANTIATE_TEST_SUITE_P(Each, CachesOfModels,
                          testing::Values("core2", "sandy-bridge", "ice-lake"));
+
+// Beyond a second level that is known. Translation takes its part here: the model's pages are all small.
+TEST(LastLevelOfModels, IsInTheRangeOrNotClear) {
+  int clear = 0;
+  for (const char* name : {"core2", "sandy-bridge", "haswell"}) {
+    const arch::Microarch* microarch = *arch::find_microarch(name);
+    for (uint64_t seed : {0, 1, 2, 3}) {
+      SCOPED_TRACE(fmt::format("{}, rough {}", name, seed));
+      const model::Rough rough =
+          seed == 0 ? model::Rough{} : model::draw_rough(*microarch, seed);
+      const arch::CacheGeometry g = model::geometry_of(*microarch, rough);
+      auto machine = engines::make_model_machine(
+          *microarch,
+          {.sibling_thread = false, .rough = seed == 0 ? "" : fmt::format("{}", seed)});
+      ASSERT_TRUE(machine) << machine.error().text();
+      const CharacterizeOptions options;
+      Characterization out;
+      auto bench = Workbench::create(**machine, options, out);
+      ASSERT_TRUE(bench) << bench.error().text();
+      bench->begin_part(0, 1, 100);
+      const auto found = find_last_level(*bench, g.l2_bytes, 100);
+      ASSERT_TRUE(found) << found.error().text();
+      const auto shape = std::find_if(out.measurements.begin(), out.measurements.end(),
+                                      [](const Measurement& m) { return m.name == "shape.l3.size"; });
+      if (shape == out.measurements.end()) {
+        ASSERT_EQ(out.unclear.size(), 1u);
+        EXPECT_EQ(out.unclear[0].name, "shape.l3.size");
+        std::printf("%s, rough %d: %s\n", name, int(seed), out.unclear[0].reason.c_str());  // TEMP
+        for (auto& m : out.measurements) std::printf("   %g MiB: %.1f\n", double(std::get<uint64_t>(m.parameters.at("bytes")))/(1<<20), m.value);
+        continue;
+      }
+      ++clear;
+      std::printf("%s, rough %d: %g to %g, %u\n", name, int(seed), shape->low, shape->high, g.l3_bytes);  // TEMP
+      EXPECT_LE(shape->low, g.l3_bytes);
+      EXPECT_GE(shape->high, g.l3_bytes);
+    }
+  }
+  EXPECT_GE(clear, 2);
+}
 
 }  // namespace
 }  // namespace skidproof

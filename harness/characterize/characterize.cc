@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "harness/characterize/parts.h"
 #include "harness/characterize/workbench.h"
@@ -17,13 +20,18 @@ struct Part {
   std::string_view name;
   Expected<void> (*measure)(Workbench&);
   double seconds;  // that it may take by default
+  // What it answers, by a number or by a reason: each has a row, even where an error ends the part early.
+  std::vector<std::string_view> shapes = {};
 };
 
-constexpr auto kParts = std::to_array<Part>({
+const auto kParts = std::to_array<Part>({
     {"clock", characterize_clock, 0.3},
     {"latency", characterize_latency, 9},
     {"strides", characterize_strides, 2},
-    {"caches", characterize_caches, 5},
+    {"caches",
+     characterize_caches,
+     7,
+     {"l1d.size", "l1d.ways", "line", "l2.size", "l2.ways", "l3.size", "dtlb.reach", "stlb.reach"}},
     {"bandwidth", characterize_bandwidth, 7},
     {"forwarding", characterize_forwarding, 3},
     {"fusion", characterize_fusion, 5},
@@ -72,6 +80,32 @@ Expected<void> check_sizes(const CharacterizeOptions& options) {
   return {};
 }
 
+// What an error left without an answer.
+void answer_rest(const Workbench& bench, const Part& part, const std::string& reason) {
+  for (const std::string_view shape : part.shapes) {
+    const std::string name = fmt::format("shape.{}", shape);
+    const Characterization& all = bench.so_far();
+    const auto named = [&](const auto& row) { return row.name == name; };
+    if (std::any_of(all.measurements.begin(), all.measurements.end(), named) ||
+        std::any_of(all.unclear.begin(), all.unclear.end(), named)) {
+      continue;
+    }
+    bench.unclear(name, reason);
+  }
+}
+
+void emit_throttled(const Workbench& bench, const CpuQuota& quota, const Throttled& throttled) {
+  Measurement row;
+  row.name = "quota.throttled";
+  row.unit = "s";
+  row.statistic = "sum";
+  row.n = std::max<uint64_t>(1, throttled.times);
+  row.value = row.low = row.high = throttled.seconds;
+  row.interval = "exact";
+  row.parameters = {{"cpus", quota.cpus()}, {"period", quota.period_s}};
+  bench.emit(std::move(row));
+}
+
 // How far the core's clock moved over everything that was measured.
 void emit_drift(const Workbench& bench) {
   const stats::Summary summary = stats::summarize(bench.ratios());
@@ -103,6 +137,8 @@ Expected<Characterization> characterize(Machine& machine, const CharacterizeOpti
   const std::vector<const Part*> parts = SKIDPROOF_TRY(chosen_parts(options));
   SKIDPROOF_CHECK(check_sizes(options));
   Characterization out;
+  const ControlGroups groups = ControlGroups::of_this_process();
+  const Throttled before = groups.throttled();
   Workbench bench = SKIDPROOF_TRY(Workbench::create(machine, options, out));
   double total = 0;
   for (const Part* part : parts) total += part->seconds;
@@ -114,6 +150,7 @@ Expected<Characterization> characterize(Machine& machine, const CharacterizeOpti
     if (measured) measured = part->measure(bench);
     if (!measured) {
       Error error = measured.error();
+      if (!bench.cancelled()) answer_rest(bench, *part, error.message);
       error.message = fmt::format("{}: {}", part->name, error.message);
       bench.problem(std::move(error));
     }
@@ -123,6 +160,9 @@ Expected<Characterization> characterize(Machine& machine, const CharacterizeOpti
   }
   if (parts.size() > 1 && !bench.cancelled()) emit_drift(bench);
   if (!bench.cancelled()) bench.emit_chain();
+  out.quota = groups.cpu_quota();
+  out.throttled = groups.throttled() - before;
+  if (out.quota) emit_throttled(bench, *out.quota, out.throttled);
   out.cancelled = bench.cancelled();
   if (!out.cancelled) bench.progress(1, "done");
   return out;

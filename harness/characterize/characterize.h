@@ -6,12 +6,14 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/expected.h"
 #include "harness/characterize/measurement.h"
+#include "harness/run/control_groups.h"
 #include "pebs/machine.h"
 
 namespace skidproof {
@@ -56,6 +58,8 @@ struct Characterization {
   std::vector<Unclear> unclear;
   std::vector<Error> problems;  // what could not be measured, and why; the rest still was
   bool cancelled = false;
+  std::optional<CpuQuota> quota;  // of CPU time, under which all this was measured …
+  Throttled throttled;            // … and how often and how long it stopped us meanwhile
 };
 
 // Measures on the CPU that `machine` runs on. A sample is the best of several short runs, each without an interrupt,

@@ -440,9 +440,9 @@ Expected<void> measure_scaling_of(Workbench& bench, const Companions& others, ui
     for (double ns : point.ns) gigabytes.push_back(1 / ns);
     bench.emit(median_measurement(fmt::format("scaling.{}", kScaled[point.tag / 10'000]), "GB/s",
                                   gigabytes,
-                                  {{"cpus", uint64_t{point.tag % 10'000}},
-                                   {"bytes", bytes},
-                                   {"kind", fmt::format("regular-{}", widest_here())}},
+                                  parameters_of(point, {{"cpus", uint64_t{point.tag % 10'000}},
+                                                        {"bytes", bytes},
+                                                        {"kind", fmt::format("regular-{}", widest_here())}}),
                                   point.noise));
   }
   return {};

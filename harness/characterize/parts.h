@@ -15,8 +15,9 @@ Expected<void> characterize_clock(Workbench& bench);
 Expected<void> characterize_latency(Workbench& bench);
 // memory.stride_latency (ns and cycles; bytes, stride, order "forward", "backward", "random", page)
 Expected<void> characterize_strides(Workbench& bench);
-// cache.conflict (cycles; level, stride, lines), tlb.latency (cycles that translation adds; pages); shape.l1d.size,
-// shape.l1d.ways, shape.line, shape.l2.size, shape.l2.ways, shape.dtlb.reach, shape.stlb.reach
+// cache.conflict (cycles; level, stride, lines), tlb.latency (cycles that translation adds; pages), tlb.walk (the same where
+// both TLBs miss and page tables are in the core's caches), cache.last_level (cycles; bytes); shape.l1d.size,
+// shape.l1d.ways, shape.line, shape.l2.size, shape.l2.ways, shape.l3.size, shape.dtlb.reach, shape.stlb.reach
 Expected<void> characterize_caches(Workbench& bench);
 // store.bandwidth, load.bandwidth, copy.bandwidth (GB/s; bytes, kind, page)
 Expected<void> characterize_bandwidth(Workbench& bench);
@@ -34,7 +35,8 @@ Expected<void> characterize_fusion(Workbench& bench);
 // branch.pattern (cycles; length), shape.pattern.length (directions),
 // branch.indirect (cycles; targets), shape.indirect.targets (targets),
 // branch.return_stack (cycles of one call more and its return, from random places; depth), shape.return_stack.depth (calls),
-// branch.history (cycles that a jump costs less for going as one so many taken jumps before it; length), shape.history.length (taken jumps)
+// branch.history (cycles that a jump which goes as one so many taken jumps before it costs more than one at random: below 0
+// while that is remembered; length), shape.history.length (taken jumps)
 Expected<void> characterize_branches(Workbench& bench);
 // branch.mispredict_penalty (cycles and ns)
 Expected<void> characterize_misprediction(Workbench& bench);

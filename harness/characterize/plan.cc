@@ -84,6 +84,7 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
       point.control.push_back(sample->control);
       point.counts.push_back(sample->counts);
       point.noise = point.noise + sample->noise;
+      if (sample->spoiled) ++point.spoiled;
       point.narrow = narrow_enough(point, goal);
       if (!point.narrow || round + 1 < least || (point.by_time && spent() < span)) continue;
       done[i] = true;
@@ -105,11 +106,17 @@ std::optional<MeasuredCounts> counts_of(const Workbench& bench, const Point& poi
   return measured_counts(bench.counters()->names(), point.counts, values);
 }
 
+MeasurementParameters parameters_of(const Point& point, MeasurementParameters parameters) {
+  if (point.spoiled != 0) parameters["disturbed"] = point.spoiled;
+  return parameters;
+}
+
 void emit_point(const Workbench& bench, const Point& point, const std::string& name,
                 const MeasurementParameters& parameters, In in) {
   if (point.ns.empty()) return;
+  const MeasurementParameters said = parameters_of(point, parameters);
   const auto emit_in = [&](const char* unit, const std::vector<double>& values) {
-    Measurement row = median_measurement(name, unit, values, parameters, point.noise);
+    Measurement row = median_measurement(name, unit, values, said, point.noise);
     row.counts = counts_of(bench, point, values);
     bench.emit(std::move(row));
   };

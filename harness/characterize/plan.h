@@ -28,6 +28,7 @@ struct Point {
   std::vector<double> ns, cycles, control;  // the samples
   std::vector<Counts> counts;               // of each
   Noise noise;
+  uint64_t spoiled = 0;  // samples each of whose runs was disturbed
   bool narrow = false;  // the interval became narrow enough
 
   double median_ns() const;
@@ -55,6 +56,8 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
 std::optional<MeasuredCounts> counts_of(const Workbench& bench, const Point& point,
                                         std::span<const double> values);
 
+// A point's parameters; where samples of it are spoiled, `disturbed` among them says how many.
+MeasurementParameters parameters_of(const Point& point, MeasurementParameters parameters);
 // Rows of a point: the median of its samples, in cycles, in nanoseconds, or in both.
 enum class In : uint8_t { kCycles, kNs, kBoth };
 void emit_point(const Workbench& bench, const Point& point, const std::string& name,

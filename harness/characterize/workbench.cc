@@ -54,7 +54,11 @@ bool disturbed(const Noise& noise) {
 }
 
 Sample operator-(const Sample& a, const Sample& b) {
-  return {a.ns - b.ns, a.cycles - b.cycles, a.noise + b.noise, 0, a.counts - b.counts};
+  return {.ns = a.ns - b.ns,
+          .cycles = a.cycles - b.cycles,
+          .noise = a.noise + b.noise,
+          .counts = a.counts - b.counts,
+          .spoiled = a.spoiled || b.spoiled};
 }
 
 struct Workbench::Clock {
@@ -286,7 +290,9 @@ Expected<Sample> Workbench::sample(unsigned tries, const Once& once) const {
     least = now;
     const double after = SKIDPROOF_TRY(ratio_afterwards());
     if (std::abs(after / before - 1) <= kMostClockChange || retry == kClockRetries) {
-      return sample_of(least.ticks(), (before + after) / 2, least.noise, least.counts());
+      Sample sample = sample_of(least.ticks(), (before + after) / 2, least.noise, least.counts());
+      sample.spoiled = least.quiet_calls == 0;
+      return sample;
     }
     before = after;
   }
@@ -310,8 +316,11 @@ Expected<std::pair<Sample, Sample>> Workbench::sample_both(unsigned tries, const
     const double after = SKIDPROOF_TRY(ratio_afterwards());
     if (std::abs(after / before - 1) <= kMostClockChange || retry == kClockRetries) {
       const double ratio = (before + after) / 2;
-      return std::pair{sample_of(a.ticks(), ratio, earlier + a.noise, a.counts()),
-                       sample_of(b.ticks(), ratio, b.noise, b.counts())};
+      std::pair both{sample_of(a.ticks(), ratio, earlier + a.noise, a.counts()),
+                     sample_of(b.ticks(), ratio, b.noise, b.counts())};
+      both.first.spoiled = a.quiet_calls == 0;
+      both.second.spoiled = b.quiet_calls == 0;
+      return both;
     }
     earlier = earlier + a.noise + b.noise;
     before = after;

@@ -37,8 +37,9 @@ struct Sample {
   // Cycles of a control that was run beside it, of which the curves of reach.h are the excess; 0 without one.
   double control = 0;
   Counts counts = {};
+  bool spoiled = false;  // each of its runs was disturbed: the least of them is too much, nobody knows by how much
   Sample per(double units) const {
-    return {ns / units, cycles / units, noise, control / units, counts.per(units)};
+    return {ns / units, cycles / units, noise, control / units, counts.per(units), spoiled};
   }
 };
 // The difference of two; noise adds up, and controls are lost.

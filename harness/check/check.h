@@ -39,6 +39,7 @@
 #include "harness/check/stage.h"
 #include "kernels/kernel.h"
 #include "pebs/arch/clause.h"
+#include "pebs/footprint.h"
 #include "pebs/machine.h"
 #include "results/json.h"
 #include "results/row.h"
@@ -125,6 +126,7 @@ struct Environment {
   Ladder* ladder = nullptr;
   bool rates = true;   // a failure is run again for its rate, not only until it is certain
   bool errata = true;  // a listed erratum of this processor explains a failure
+  MachineShape shape = {};  // what was measured of the machine under test before (--shape)
   // What became of a test, with this number of --repeat, in the interrupted run that this one goes on
   // with, or `skip` where another shard of the run has it: then it is passed over without a row. Empty: there is
   // no such test.
@@ -154,9 +156,12 @@ class Test : public ::testing::Test {
   uint64_t seed() const;
   Random& random();
 
+  // Sizes of the machine under test: what was measured, else what CPUID tells. Nothing of what neither knows.
+  MachineShape shape();
   // Generates a registered kernel's program for this machine: allocates code and data, fills the
-  // data. `parameters` is "key=value,…". Skips the test when the CPU lacks an instruction set that
-  // it needs.
+  // data. `parameters` is "key=value,…"; a value may be a working set by its meaning, "bytes=@beyond-l1"
+  // (pebs/footprint.h), for which the row's geometry does where shape() knows nothing. Skips the test when the CPU lacks an
+  // instruction set that it needs, or has no such working set.
   const Program& program(std::string_view kernel, std::string_view parameters = "",
                          Mode mode = Mode::kLong);
 
@@ -184,6 +189,8 @@ class Test : public ::testing::Test {
   virtual void body() = 0;
 
  private:
+  // The parameters with bytes in place of "@beyond-l1".
+  std::string in_bytes(std::string_view parameters);
   void TestBody() final;
   void attempt();
   void give_machine_back();

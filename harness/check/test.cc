@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest-spi.h>
 
+#include <algorithm>
 #include <deque>
 #include <exception>
 #include <filesystem>
@@ -289,10 +290,35 @@ Random& Test::random() {
   return *state_->random;
 }
 
+MachineShape Test::shape() { return filled(environment().shape, told_shape(machine())); }
+
+std::string Test::in_bytes(std::string_view parameters) {
+  std::string text(parameters);
+  for (size_t at = text.find('@'); at != std::string::npos; at = text.find('@', at)) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::string name = text.substr(at + 1, end - at - 1);
+    const auto* wanted =
+        std::find_if(kFootprints.begin(), kFootprints.end(),
+                     [&](Footprint footprint) { return name_of(footprint) == name; });
+    if (wanted == kFootprints.end()) {
+      stop({ErrorCode::kInternal, fmt::format("there is no working set '{}'", name), {}},
+           "parameters", info_->file, info_->line);
+    }
+    const MachineShape known = filled(shape(), shape_of_row(row()));
+    const auto bytes = bytes_of(*wanted, known);
+    if (!bytes) {
+      throw SkipTest{SkipCategory::kMachineLimit,
+                     fmt::format("no working set lies {} here ({})", name, text_of(known))};
+    }
+    text.replace(at, end - at, std::to_string(*bytes));
+  }
+  return text;
+}
+
 const Program& Test::program(std::string_view kernel_name, std::string_view parameters, Mode mode) {
   const Kernel& kernel = *need(find_kernel(kernel_name), "kernel", info_->file, info_->line);
-  const Params params =
-      need(Params::parse(kernel.parameters, parameters), "parameters", info_->file, info_->line);
+  const Params params = need(Params::parse(kernel.parameters, in_bytes(parameters)), "parameters",
+                             info_->file, info_->line);
   if (kernel.needs != nullptr) {
     for (Isa isa : kernel.needs(params)) {
       if (reports(machine(), isa)) continue;

@@ -208,8 +208,8 @@ int measure(const CharacterizeCommand& options, const OpenMachine& open, Machine
   print_whose(text, open);
   options.verbose ? print_everything(text, *result) : print_sheet(text, *result);
   print_counts(text, *result);
-  if (!result->measurements.empty()) print_noise(text, result->measurements);
-  for (const Error& problem : result->problems) complain(0, problem);
+  if (!result->measurements.empty()) print_noise(text, *result);
+  for (const Error& problem : grouped(result->problems)) complain(0, problem);
   if (write_error) complain(end.exit, *write_error);
   text.line();
   text.line(
@@ -258,6 +258,7 @@ int characterize_verb(const CharacterizeCommand& options, const Invocation& invo
   if (!measured) return complain(measured.error());
   const OpenMachine& open = measured->open;
   const Identity& who = open.identity;
+  const HeldSignals held;
   auto files = open_results(options, invocation, open);
   if (!files) return complain(kExitHarnessFailed, files.error());
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -20,6 +21,8 @@ namespace {
 
 std::string bytes_text(uint64_t bytes) {
   if (bytes >= 1 << 20 && bytes % (1 << 20) == 0) return fmt::format("{} MiB", bytes >> 20);
+  if (bytes >= 8 << 20)
+    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
   if (bytes >= 1 << 10 && bytes % (1 << 10) == 0) return fmt::format("{} KiB", bytes >> 10);
   return fmt::format("{} B", bytes);
 }
@@ -115,6 +118,10 @@ uint64_t number_of(const Measurement& m, std::string_view key) {
   return number == nullptr ? 0 : *number;
 }
 
+// Half of its samples or more had no run that nothing came into.
+bool mostly_disturbed(const Measurement& m) { return 2 * number_of(m, "disturbed") >= m.n; }
+std::string_view mark_of(const Measurement& m) { return mostly_disturbed(m) ? "~" : ""; }
+
 struct Label {
   std::string_view name, text;
 };
@@ -128,6 +135,7 @@ constexpr auto kShapes = std::to_array<Label>({
     {"shape.l3.size", "L3 cache"},
     {"shape.dtlb.reach", "DTLB, 4 KiB pages"},
     {"shape.stlb.reach", "second-level TLB"},
+    {"shape.tlb.walk", "page walk"},
     {"shape.rob.size", "reorder buffer"},
     {"shape.scheduler.size", "scheduler"},
     {"shape.vector_scheduler.size", "  of vectors"},
@@ -182,6 +190,7 @@ void print_shape(const Text& text, const Characterization& all) {
                (source.empty() ? "" : ", says " + source);
     }
     std::string value = amount(m.value, m.unit);
+    if (m.name == "shape.l3.size") value = amount(m.low, m.unit) + " to " + amount(m.high, m.unit);
     // Further parameters tell several of one name apart.
     const auto namesakes =
         std::count_if(all.measurements.begin(), all.measurements.end(),
@@ -210,39 +219,65 @@ void print_shape(const Text& text, const Characterization& all) {
   table.print(text, 2);
 }
 
-// A working set in each level that is said or inferred to be there, else at sizes that fit most machines.
-std::vector<uint64_t> levels_of(const Characterization& all, const std::string& name) {
+// A working set, and the level that it lies well inside of; no level where that is not known.
+struct Shown {
+  std::string level;  // "L2"
+  uint64_t bytes = 0;
+  std::string text() const {
+    return (level.empty() ? std::string() : level + ", ") + bytes_text(bytes);
+  }
+};
+
+// In each level whose size was inferred one that is at most half of it and at least twice the level before; four times the
+// last level for memory. Beyond the last size that is clear: sizes that fit most machines, whatever answers there.
+std::vector<Shown> levels_of(const Characterization& all, const std::string& name) {
   std::set<uint64_t> measured;
   for (const Measurement& m : all.measurements) {
     if (m.name == name) measured.insert(number_of(m, "bytes"));
   }
-  std::vector<uint64_t> shown;
+  std::vector<Shown> shown;
+  uint64_t beyond = 0;  // twice the level before
+  bool clear = true;
+  for (const auto& [shape, level] : {std::pair{"shape.l1d.size", "L1"}, std::pair{"shape.l2.size", "L2"},
+                                     std::pair{"shape.l3.size", "L3"}}) {
+    const auto size = std::find_if(all.measurements.begin(), all.measurements.end(),
+                                   [&](const Measurement& m) { return m.name == shape; });
+    clear = clear && size != all.measurements.end();
+    if (!clear) break;
+    const auto end = measured.upper_bound(static_cast<uint64_t>(size->low / 2));
+    if (end != measured.begin() && *std::prev(end) >= beyond)
+      shown.push_back({level, *std::prev(end)});
+    beyond = static_cast<uint64_t>(2 * size->high);
+  }
   for (uint64_t wanted :
        {uint64_t{16} << 10, uint64_t{256} << 10, uint64_t{4} << 20, uint64_t{64} << 20}) {
-    if (measured.contains(wanted)) shown.push_back(wanted);
+    if (!clear && wanted >= beyond && measured.contains(wanted)) shown.push_back({"", wanted});
   }
-  if (!measured.empty() && (shown.empty() || *measured.rbegin() > shown.back()))
-    shown.push_back(*measured.rbegin());
+  if (!measured.empty() && (shown.empty() || *measured.rbegin() > shown.back().bytes)) {
+    const uint64_t largest = *measured.rbegin();
+    shown.push_back({clear && largest >= 2 * beyond ? "memory" : "", largest});
+  }
   return shown;
 }
 
 void print_latency(const Text& text, const Characterization& all) {
-  const std::vector<uint64_t> sizes = levels_of(all, "memory.latency");
+  const std::vector<Shown> sizes = levels_of(all, "memory.latency");
   if (sizes.empty()) return;
   text.line();
   text.line(text.paint(Paint::kBold, "Latency of a load"));
   Table table({false, true, true, true, true});
   table.row({text.paint(Paint::kDim, "working set"), text.paint(Paint::kDim, "4 KiB pages"), "",
              text.paint(Paint::kDim, "2 MiB pages"), ""});
-  for (uint64_t bytes : sizes) {
-    std::vector<std::string> line = {bytes_text(bytes)};
+  for (const Shown& at : sizes) {
+    const uint64_t bytes = at.bytes;
+    std::vector<std::string> line = {at.text()};
     for (const char* page : {"4KiB", "2MiB"}) {
       for (const char* unit : {"cycles", "ns"}) {
         std::string cell;
         for (const Measurement& m : all.measurements) {
           if (m.name == "memory.latency" && m.unit == unit && number_of(m, "bytes") == bytes &&
               parameter_text(m, "page") == page) {
-            cell = fmt::format("{:.{}f} {}", m.value, m.value < 100 ? 1 : 0, unit);
+            cell = fmt::format("{}{:.{}f} {}", mark_of(m), m.value, m.value < 100 ? 1 : 0, unit);
           }
         }
         line.push_back(cell);
@@ -254,15 +289,16 @@ void print_latency(const Text& text, const Characterization& all) {
 }
 
 void print_bandwidth(const Text& text, const Characterization& all) {
-  const std::vector<uint64_t> sizes = levels_of(all, "load.bandwidth");
+  const std::vector<Shown> sizes = levels_of(all, "load.bandwidth");
   if (sizes.empty()) return;
   text.line();
   text.line(text.paint(Paint::kBold, "Bandwidth of one CPU, the best kind of each"));
   Table table({false, true, false, true, false, true, false});
   table.row({text.paint(Paint::kDim, "working set"), text.paint(Paint::kDim, "load"), "",
              text.paint(Paint::kDim, "store"), "", text.paint(Paint::kDim, "copy"), ""});
-  for (uint64_t bytes : sizes) {
-    std::vector<std::string> line = {bytes_text(bytes)};
+  for (const Shown& at : sizes) {
+    const uint64_t bytes = at.bytes;
+    std::vector<std::string> line = {at.text()};
     for (const char* name : {"load.bandwidth", "store.bandwidth", "copy.bandwidth"}) {
       const Measurement* best = nullptr;
       for (const Measurement& m : all.measurements) {
@@ -272,7 +308,8 @@ void print_bandwidth(const Text& text, const Characterization& all) {
       }
       line.push_back(best == nullptr
                          ? ""
-                         : fmt::format("{:.{}f} GB/s", best->value, best->value < 100 ? 1 : 0));
+                         : fmt::format("{}{:.{}f} GB/s", mark_of(*best), best->value,
+                                       best->value < 100 ? 1 : 0));
       line.push_back(best == nullptr ? "" : text.paint(Paint::kDim, parameter_text(*best, "kind")));
     }
     table.row(std::move(line));
@@ -299,6 +336,7 @@ void print_single_figures(const Text& text, const Characterization& all) {
   Table table;
   for (const Measurement& m : all.measurements) {
     const bool single = m.name.starts_with("clock.") ||
+                        m.name == "tlb.walk" ||
                         (m.name == "branch.mispredict_penalty" && m.unit == "cycles");
     if (!single) continue;
     if (!headed) {
@@ -306,7 +344,7 @@ void print_single_figures(const Text& text, const Characterization& all) {
       text.line(text.paint(Paint::kBold, "Core"));
       headed = true;
     }
-    table.row({m.name, value_text(m)});
+    table.row({m.name, std::string(mark_of(m)) + value_text(m)});
   }
   table.print(text, 2);
 }
@@ -373,15 +411,62 @@ void print_counts(const Text& text, const Characterization& measured) {
   if (contradicted.size() > kMostContradicted) text.line("    … all of them: in the rows");
 }
 
-void print_noise(const Text& text, const std::vector<Measurement>& measurements) {
+void print_noise(const Text& text, const Characterization& all) {
   Noise sum;
-  for (const Measurement& measured : measurements) sum = sum + measured.noise;
+  size_t spoiled = 0, sampled = 0;
+  for (const Measurement& measured : all.measurements) {
+    sum = sum + measured.noise;
+    sampled += measured.statistic == "median";
+    spoiled += mostly_disturbed(measured);
+  }
   text.line();
   text.line(fmt::format(
       "Noise: {} of disturbed runs thrown away ({}, {}), {:.2f} s stolen by the hypervisor",
       sum.repeats, count_of(sum.interrupted, "with an interrupt", "with interrupts"),
       count_of(sum.involuntary_switches, "involuntary switch", "involuntary switches"),
       sum.steal_s));
+  if (all.quota) {
+    text.line(fmt::format(
+        "CPU quota: control group {} may use {:.3g} ms of CPU time in {:.3g} ms; it was stopped {} "
+        "times, {:.2f} s in all",
+        all.quota->group, 1e3 * all.quota->runtime_s, 1e3 * all.quota->period_s,
+        all.throttled.times, all.throttled.seconds));
+  }
+  if (spoiled != 0) {
+    text.line(text.paint(
+        Paint::kYellow,
+        fmt::format("Disturbed: of {} of {} figures (~ above), half of the samples or more had no "
+                    "run that nothing came into: they cost too much, nobody knows by how much",
+                    spoiled, sampled)));
+  }
+}
+
+std::vector<Error> grouped(const std::vector<Error>& problems) {
+  struct Alike {
+    Error first;
+    std::string last;
+    size_t count = 0;
+  };
+  std::vector<Alike> kinds;
+  for (const Error& problem : problems) {
+    const auto same = std::find_if(kinds.begin(), kinds.end(), [&](const Alike& kind) {
+      return kind.first.code == problem.code && !problem.advice.empty() &&
+             kind.first.advice == problem.advice;
+    });
+    Alike& kind = same != kinds.end() ? *same : kinds.emplace_back(Alike{problem, {}, 0});
+    ++kind.count;
+    kind.last = problem.message;
+  }
+  std::vector<Error> each;
+  for (Alike& kind : kinds) {
+    if (kind.count == 2) kind.first.message += "; " + kind.last;
+    if (kind.count > 2) {
+      kind.first.message +=
+          fmt::format("; and {} more such, the last: {}", kind.count - 1, kind.last);
+    }
+    each.push_back(std::move(kind.first));
+  }
+  return each;
 }
 
 }  // namespace skidproof::cli

@@ -2,6 +2,9 @@
 #ifndef SKIDPROOF_HARNESS_CLI_CHARACTERIZE_TEXT_H_
 #define SKIDPROOF_HARNESS_CLI_CHARACTERIZE_TEXT_H_
 
+#include <vector>
+
+#include "base/expected.h"
 #include "harness/characterize/characterize.h"
 #include "harness/cli/text.h"
 
@@ -11,10 +14,12 @@ namespace skidproof::cli {
 void print_sheet(const Text& text, const Characterization& measured);
 // One table for each name: its parameters, then a column for each unit that it was measured in.
 void print_everything(const Text& text, const Characterization& measured);
-// One line on what disturbed it.
 // What was counted beside time, how much of it agrees, and which figures contradict it. Nothing without counts.
 void print_counts(const Text& text, const Characterization& measured);
-void print_noise(const Text& text, const std::vector<Measurement>& measurements);
+// What disturbed it, and what a quota of CPU time did to it.
+void print_noise(const Text& text, const Characterization& measured);
+// Problems of one kind as one: the first and the last of them, and how many.
+std::vector<Error> grouped(const std::vector<Error>& problems);
 
 }  // namespace skidproof::cli
 

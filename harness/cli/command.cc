@@ -1,6 +1,6 @@
 #include "harness/cli/command.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -74,7 +74,11 @@ Option Option::in_seconds() const {
       std::map<std::string, double>{{"ms", 0.001}, {"s", 1}, {"m", 60}, {"h", 3600}},
       CLI::AsNumberWithUnit::CASE_SENSITIVE)));
 }
-Option Option::not_negative() const { return Option(option_->check(CLI::NonNegativeNumber)); }
+Option Option::not_negative() const {
+  return Option(option_->check([](const std::string& text) {
+    return text.starts_with('-') ? fmt::format("{} is less than 0", text) : std::string();
+  }));
+}
 Option Option::within(unsigned least, unsigned most) const {
   return Option(option_->check(CLI::Range(least, most)));
 }

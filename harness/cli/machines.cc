@@ -14,6 +14,7 @@
 #include "harness/cli/tapes.h"
 #include "harness/cli/text.h"
 #include "harness/cli/verb.h"
+#include "harness/run/control_groups.h"
 #include "harness/run/native_identity.h"
 #include "harness/run/native_machine.h"
 #include "harness/run/pinning.h"
@@ -358,6 +359,10 @@ results::MachineRow machine_row(const OpenMachine& machine) {
     row.host = os.nodename;
     row.os = fmt::format("{} {}", os.sysname, os.release);
     row.bios = bios();
+    if (who.provenance == Provenance::kSilicon) {
+      if (const auto quota = ControlGroups::of_this_process().cpu_quota())
+        row.capabilities.push_back(fmt::format("CPU quota {:.3g}", quota->cpus()));
+    }
   }
   return row;
 }

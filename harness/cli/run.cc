@@ -16,6 +16,7 @@
 #include "harness/check/check.h"
 #include "harness/cli/machine_options.h"
 #include "harness/cli/machines.h"
+#include "harness/cli/measured_shape.h"
 #include "harness/cli/result_files.h"
 #include "harness/cli/resume.h"
 #include "harness/cli/run_printer.h"
@@ -37,6 +38,8 @@ struct RunOptions {
   std::optional<unsigned> repeat = {};
   std::string until = check::name_of(check::kStages.back());  // the last stage that is run
   std::string tape;                                           // file to record to; empty: none
+  std::string shape_file;                                     // of `characterize`; empty: none
+  MachineShape shape = {};                                    // … what it says
   double deadline_s = 0;
   std::optional<Shard> shard = {};  // nullopt: the whole run
   bool verbose = false;
@@ -101,6 +104,7 @@ std::string again(const RunOptions& options) {
   if (!options.machine.part.empty()) command += " --part " + options.machine.part;
   if (!options.machine.microcode.empty()) command += " --microcode " + options.machine.microcode;
   if (!options.errata) command += " --no-errata";
+  if (!options.shape_file.empty()) command += " --shape " + options.shape_file;
   return command;
 }
 
@@ -138,6 +142,8 @@ int not_available(const RunOptions& options, const Invocation& invocation, const
 // What a replay takes from its tape, unless it is narrowed. Errors: kInvalidArgument where more is asked of it.
 Expected<void> settle(RunOptions& options, const OpenMachine& machine) {
   if (machine.tape == nullptr) {
+    if (!options.shape_file.empty())
+      options.shape = SKIDPROOF_TRY(measured_shape(options.shape_file, machine));
     options.filter = options.filter.value_or("*");
     options.seed = options.seed.value_or(1);
     options.repeat = options.repeat.value_or(1);
@@ -149,6 +155,7 @@ Expected<void> settle(RunOptions& options, const OpenMachine& machine) {
                 "a tape holds one run; --filter narrows it");
   };
   if (!options.tape.empty()) return refuse("is a tape already: copy it");
+  if (!options.shape_file.empty()) return refuse("has the sizes that it was recorded with");
   if (options.seed.value_or(facts.seed) != facts.seed) {
     return refuse(fmt::format("was recorded with --seed {}", facts.seed));
   }
@@ -160,6 +167,7 @@ Expected<void> settle(RunOptions& options, const OpenMachine& machine) {
   options.repeat = options.repeat.value_or(facts.repeat);
   options.all |= facts.all;
   options.errata &= facts.errata;
+  options.shape = SKIDPROOF_TRY(shape_of_text(facts.shape));
   return {};
 }
 
@@ -186,7 +194,8 @@ Expected<std::unique_ptr<RecordingSource>> open_recording(const RunOptions& opti
                                                   .defects = machine.defects,
                                                   .rough = machine.rough,
                                                   .all = options.all,
-                                                  .errata = options.errata}});
+                                                  .errata = options.errata,
+                                                  .shape = text_of(options.shape)}});
   if (!options.tape.empty()) SKIDPROOF_CHECK(recording->record_to(options.tape));
   return recording;
 }
@@ -248,6 +257,7 @@ int run_and_show(const RunOptions& options, const OpenMachine& machine, Recordin
                                  .seed = *options.seed,
                                  .all = options.all,
                                  .errata = options.errata,
+                                 .shape = options.shape,
                                  .deadline_s = options.deadline_s,
                                  .before = before,
                                  .elsewhere = elsewhere});
@@ -346,6 +356,10 @@ void declare(Command verb, RunOptions& options) {
             "which something failed");
   verb.flag("!--no-errata", options.errata,
             "a failure is one, whatever erratum is listed for this processor");
+  verb.option("--shape", options.shape_file,
+              "what `skidproof characterize` measured of this processor: programs that are to miss "
+              "a cache or a TLB go by it, else by what CPUID tells")
+      .named("FILE");
   verb.option("--deadline", options.deadline_s, "stop after this many seconds")
       .named("SECONDS")
       .within(0.001, 1e7);

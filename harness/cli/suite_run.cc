@@ -157,7 +157,8 @@ Ending run_suites(const SuiteRun& run) {
       .machines = run.recording != nullptr ? run.recording : run.machine.source.get(),
       .seed = run.seed,
       .ladder = run.all ? nullptr : &ladder,
-      .errata = run.errata};
+      .errata = run.errata,
+      .shape = run.shape};
   pass_over(run);
   const Identity& who = run.machine.identity;
   ResultFiles& files = run.files;

@@ -23,6 +23,7 @@ struct SuiteRun {
   uint64_t seed = 1;
   bool all = false;                     // also what stands on broken ground
   bool errata = true;                   // a listed erratum explains a failure
+  MachineShape shape = {};              // measured before: what programs are made to miss or to fit
   double deadline_s = 0;                // 0: none
   const Interrupted* before = nullptr;  // what an interrupted run has behind it; nullptr: nothing
   // Whether another shard runs this test: then it is passed over without a row. Empty: there is none.

@@ -22,15 +22,26 @@ std::string name_of_signal(uint32_t number) {
   return number == SIGHUP ? "SIGHUP" : fmt::format("signal {}", number);
 }
 
+sigset_t watched_signals() {
+  sigset_t watched;
+  sigemptyset(&watched);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&watched, signal);
+  return watched;
+}
+
 }  // namespace
+
+HeldSignals::HeldSignals() {
+  const sigset_t watched = watched_signals();
+  pthread_sigmask(SIG_BLOCK, &watched, &before_);
+}
+HeldSignals::~HeldSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 Supervisor::Supervisor(std::optional<std::chrono::milliseconds> deadline, Ask ask,
                        LastWords last_words)
     : allowed_(deadline), ask_(std::move(ask)), last_words_(std::move(last_words)) {
   if (allowed_) next_ = Clock::now() + *allowed_;
-  sigset_t watched;
-  sigemptyset(&watched);
-  for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&watched, signal);
+  const sigset_t watched = watched_signals();
   // Blocked here so that every later thread inherits it and the signals reach the descriptor only.
   pthread_sigmask(SIG_BLOCK, &watched, &before_);
   signals_ = ::signalfd(-1, &watched, SFD_CLOEXEC);

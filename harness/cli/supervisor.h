@@ -13,6 +13,19 @@
 
 namespace skidproof::cli {
 
+// Holds SIGINT, SIGTERM and SIGHUP back while it lives; a supervisor that comes to be meanwhile finds those that came. So
+// that none ends the process between the first row on the disk and the supervisor.
+class HeldSignals {
+ public:
+  HeldSignals();
+  ~HeldSignals();
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 // While it lives, SIGINT, SIGTERM and SIGHUP no longer end the process. The first of them, or the
 // deadline, calls `ask`, which asks what runs to stop. When that does not end it within the grace, or a
 // second signal comes, `last_words` is called and the process exits with 2. Both run on the supervisor's

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
@@ -10,6 +11,8 @@
 #include <fstream>
 #include <memory>
 #include <string>
+
+#include "harness/run/control_groups.h"
 
 namespace skidproof {
 namespace {
@@ -121,13 +124,20 @@ size_t huge_page_bytes(uint64_t address) {
 }
 
 size_t available_memory() {
+  static const ControlGroups groups = ControlGroups::of_this_process();
   std::ifstream meminfo("/proc/meminfo");
   std::string line;
-  while (std::getline(meminfo, line)) {
+  size_t bytes = 0;
+  while (bytes == 0 && std::getline(meminfo, line)) {
     size_t kibibytes = 0;
-    if (std::sscanf(line.c_str(), "MemAvailable: %zu kB", &kibibytes) == 1) return kibibytes * 1024;
+    if (std::sscanf(line.c_str(), "MemAvailable: %zu kB", &kibibytes) == 1)
+      bytes = kibibytes * 1024;
   }
-  return 0;
+  const auto left = groups.memory_left();
+  if (!left) return bytes;
+  // 0 would say that nothing is known.
+  const size_t allowed = std::max<size_t>(*left, 1);
+  return bytes == 0 ? allowed : std::min(bytes, allowed);
 }
 
 }  // namespace skidproof

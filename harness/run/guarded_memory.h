@@ -25,8 +25,8 @@ Expected<Memory> allocate_guarded(const MemoryRequest& request);
 // /proc/self/smaps. 0 where that cannot be read.
 size_t huge_page_bytes(uint64_t address);
 
-// Memory that the system could give without swapping, in bytes: MemAvailable of /proc/meminfo; 0
-// when unknown.
+// Memory that the system could give without swapping, in bytes: MemAvailable of /proc/meminfo, or what control groups
+// leave to this process (control_groups.h), where that is less; 0 when unknown.
 size_t available_memory();
 
 }  // namespace skidproof

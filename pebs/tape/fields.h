@@ -87,7 +87,7 @@ void fields(auto&& field, MaybeConst<Identity> auto& identity) {
 
 void fields(auto&& field, MaybeConst<RunFacts> auto& facts) {
   auto& [version, run, started, command, seed, repeat, filter, host, os, defects, rough, all,
-         errata] = facts;
+         errata, shape] = facts;
   field("version", version);
   field("run", run);
   field("started", started);
@@ -101,6 +101,7 @@ void fields(auto&& field, MaybeConst<RunFacts> auto& facts) {
   field("roughness", rough);
   field("all", all);
   field("errata", errata);
+  field("shape", shape);
 }
 
 void fields(auto&& field, MaybeConst<TapeHeader> auto& header) {

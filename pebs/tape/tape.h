@@ -38,7 +38,7 @@ inline constexpr std::string_view kFrameMagic =
     "\x93"
     "frame\r\n";
 // Another one for every change of what stands in a frame.
-inline constexpr uint32_t kVersion = 3;
+inline constexpr uint32_t kVersion = 4;
 
 enum class FrameKind : uint32_t { kHeader = 1, kSection = 2, kIndex = 3 };
 
@@ -62,6 +62,7 @@ struct RunFacts {
   std::string rough;                 // what of the model is rough; empty: nothing
   bool all = false;                  // also what stands on broken ground
   bool errata = true;                // listed errata explain failures
+  std::string shape = {};            // measured sizes that programs went by (pebs/footprint.h); empty: none were given
 };
 
 struct TapeHeader {

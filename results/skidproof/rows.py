@@ -178,7 +178,7 @@ def add_row(source, row):
 
 # Parameters that are results themselves, or stand beside one: with them, no figure would meet itself again on another night, or
 # beside another machine.
-MEASURED_PARAMETERS = {"slot_cycles", "verdict", "bandwidth", "told", "published", "source"}
+MEASURED_PARAMETERS = {"slot_cycles", "verdict", "bandwidth", "told", "published", "source", "disturbed"}
 
 
 def figure_parameters(row):

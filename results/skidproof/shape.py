@@ -350,6 +350,7 @@ def latency_lines(machines):
         unit = "cycles" if level != "L3" else "ns"
         for page in pages[:1] if level == "L1" else pages:
             lines += line(f"{level}, {page_words(page)}", unit, (of_level(m, of_page(m.measured("memory.latency", unit), page), level, min) for m in machines))
+    lines += line("both TLBs missed, adds", "cycles", (best(m.measured("tlb.walk", "cycles"), min) for m in machines))
     for page in pages:
         lines += largest_line(machines, "memory.latency", "ns", lambda found, page=page: of_page(found, page),
                               lambda size, page=page: f"{size}, {page_words(page)}", min)

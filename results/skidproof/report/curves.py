@@ -48,6 +48,7 @@ class Panel:
     scale: str = "log"    # of x: "log", "linear", "bytes"
     log: bool = False     # of y
     items: list = dataclasses.field(default_factory=list)  # the rows behind it
+    zero: str = ""       # of a difference: what it means that it is 0
 
 
 def grid_of(figure, count, columns):
@@ -80,6 +81,15 @@ def with_statistics(caption, items):
     return caption + (f" {said[0].upper()}{said[1:]}." if said else "")
 
 
+def draw_zero(axes, words):
+    """The line at which a difference is none, with room above it for the words."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, max(high, 0.15 * (max(high, 0) - low)))
+    axes.axhline(0, color=INK, linewidth=0.8, zorder=1)
+    axes.annotate(words, (0, 0), xycoords=("axes fraction", "data"), xytext=(4, 3), textcoords="offset points", va="bottom",
+                  fontsize=7, color=INK)
+
+
 def draw_panel(axes, panel, width, legend):
     """A panel `width` inches wide; `legend`: "beside" it, where it is "best" inside, or nowhere."""
     lines = panel.lines[:MOST_LINES]
@@ -98,6 +108,8 @@ def draw_panel(axes, panel, width, legend):
     axes.set_xlabel(panel.x)
     axes.set_ylabel(panel.y)
     axes.set_title(plain(shorten(panel.title, 60)))
+    if panel.zero:
+        draw_zero(axes, panel.zero)
     draw_marks(axes, panel.marks, width - 0.9 - (LEGEND if legend == "beside" else 0))
     if legend == "beside":
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0)

@@ -1,6 +1,8 @@
 """Plots of a characterization: staircase, bandwidth, translation, forwarding, cores, branches, windows, code. Of one machine, or with
 several on one another."""
 
+import dataclasses
+
 from skidproof import shape
 from skidproof.report import measured_figures
 from skidproof.report.curves import Heat, Line, Mark, Panel, draw_heats, draw_panels
@@ -21,6 +23,8 @@ REACHES = (("branch.taken", "branches", "Taken branches"), ("branch.btb", "branc
            ("branch.history", "length", "Taken branches remembered"), ("branch.pattern", "length", "Length of a pattern"),
            ("branch.return_stack", "depth", "Depth of calls"),
            ("branch.indirect", "targets", "Targets of an indirect branch"), ("branch.alignment", "offset", "Offset in the code"))
+# Curves that are differences: what is drawn, what 0 means.
+DIFFERENCES = {"branch.history": ("more than at random", "0: no cheaper than at random")}
 # Of which structure a filler's window is: words in the filler's name, by the first that fits.
 WINDOWS = (("vector", "shape.vector_registers.size"), ("xmm", "shape.vector_registers.size"), ("ymm", "shape.vector_registers.size"),
            ("depend", "shape.scheduler.size"), ("sched", "shape.scheduler.size"), ("load", "shape.load_queue.size"),
@@ -266,10 +270,12 @@ def draw_branches(subject):
         if found:
             found = of_unit(found, units_of(found)[0])
             items += found
-            panels.append(Panel(title, key, f"per branch ({found[0]['unit']})", lines_of(found, key), marks_of(machine, name),
-                                "linear" if key == "offset" else "log"))
-    return [draw_panels(subject, "branch-reach", "Branch prediction", "What a branch costs as there is more to remember; dashed: how far it "
-                        "was found to reach.", panels, items)] if panels else []
+            words, zero = DIFFERENCES.get(name, ("per branch", ""))
+            panels.append(Panel(title, key, f"{words} ({found[0]['unit']})", lines_of(found, key), marks_of(machine, name),
+                                "linear" if key == "offset" else "log", zero=zero))
+    return [draw_panels(subject, "branch-reach", "Branch prediction", "What a branch costs as there is more to remember. Of taken branches "
+                        "remembered, what one costs that goes as another so many before it, less what it costs at random: below 0 while that is "
+                        "remembered. Dashed: how far it was found to reach.", panels, items)] if panels else []
 
 
 def window_mark(machine, filler):
@@ -379,8 +385,10 @@ def side_by_side(subject, machines):
     panels = []
     for name, key, title in REACHES:
         for spacing in all_of(machines, name, "spacing"):
-            panels.append(overlaid(machines, title + (f", spacing {spacing}" if spacing else ""), name, key, key, "per branch", "cycles",
-                                   with_value("spacing", spacing), name, "linear" if key == "offset" else "log"))
+            words, zero = DIFFERENCES.get(name, ("per branch", ""))
+            panel = overlaid(machines, title + (f", spacing {spacing}" if spacing else ""), name, key, key, words, "cycles",
+                             with_value("spacing", spacing), name, "linear" if key == "offset" else "log")
+            panels.append(panel and dataclasses.replace(panel, zero=zero))
     add("branches", "Branch prediction", "What a branch costs as there is more to remember.", panels)
     add("windows", "Windows of the core", "Two loads that miss, with this many instructions between them.",
         [overlaid(machines, filler, "window.time", "count", "instructions between two misses", "time", "cycles",
