@@ -44,9 +44,9 @@ MachineShape filled(MachineShape first, const MachineShape& second);
 MachineShape shape_of_row(const arch::Microarch& row);
 
 enum class Footprint : uint8_t {
-  kInL1,        // half of the first-level cache
-  kBeyondL1,    // twice the first level; inside the second where that is known
-  kBeyondL2,    // the same of the second
+  kInL1,      // half of the first-level cache
+  kBeyondL1,  // twice the first level; inside the second where that is known
+  kBeyondL2,  // the same of the second
   kBeyondDtlb,  // as many pages as eight times the first-level TLB has entries, in bytes; 8 MiB at least
   kBeyondStlb,  // four times the second-level TLB's; 32 MiB at least
 };

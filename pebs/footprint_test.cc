@@ -53,7 +53,8 @@ TEST(FootprintTest, TextsComeBack) {
   EXPECT_EQ(text_of(shape), "l1d=49152 l3=8388608..16777216 dtlb=96");
   EXPECT_EQ(*shape_of_text(text_of(shape)), shape);
   EXPECT_EQ(*shape_of_text(""), MachineShape{});
-  for (const char* bad : {"l1d", "l1d=", "l1d=0", "l1d=x", "l9=4", "l1d=5..4", "l1d=4.5", "l1d=4 "
+  for (const char* bad : {"l1d", "l1d=", "l1d=0", "l1d=x", "l9=4", "l1d=5..4", "l1d=4.5",
+                          "l1d=4 "
                           " l2=5"}) {
     EXPECT_FALSE(shape_of_text(bad)) << bad;
   }

@@ -164,11 +164,12 @@ TEST_F(CharacterizeTest, RefusesWhatHasNoMeaning) {
   EXPECT_EQ(characterize(*machine_, options_).error().code, ErrorCode::kInvalidArgument);
 }
 
-// A machine that is a model, whatever runs its programs.
-class Modelled : public Machine {
+// A machine that calls itself a model, or has little memory, whatever runs its programs.
+class Another : public Machine {
  public:
-  explicit Modelled(Machine& machine) : machine_(machine), identity_(machine.identity()) {
-    identity_.provenance = Provenance::kModel;
+  explicit Another(Machine& machine, Provenance provenance, size_t most_bytes = SIZE_MAX)
+      : machine_(machine), identity_(machine.identity()), most_bytes_(most_bytes) {
+    identity_.provenance = provenance;
   }
   const Identity& identity() const override { return identity_; }
   CpuidResult cpuid(uint32_t leaf, uint32_t sub) const override {
@@ -177,6 +178,7 @@ class Modelled : public Machine {
   Expected<uint64_t> rdmsr(uint32_t msr) override { return machine_.rdmsr(msr); }
   Expected<void> wrmsr(uint32_t msr, uint64_t value) override { return machine_.wrmsr(msr, value); }
   Expected<Memory> allocate(const MemoryRequest& request) override {
+    if (request.bytes > most_bytes_) return fail(ErrorCode::kNoMemory, "no room", "ask for less");
     return machine_.allocate(request);
   }
   Expected<RunLog> run(const Program& program, const RunPlan& plan) override {
@@ -186,10 +188,26 @@ class Modelled : public Machine {
  private:
   Machine& machine_;
   Identity identity_;
+  size_t most_bytes_;
 };
 
+// An error ends a part early: what it was to infer has a reason all the same.
+TEST_F(CharacterizeTest, AnswersWhatAnErrorLeftOpen) {
+  Another poor(*machine_, Provenance::kSilicon, 64 << 10);
+  options_.parts = {"caches"};
+  std::set<std::string> answered;
+  options_.on_unclear = [&](const Unclear& unclear) { answered.insert(unclear.name); };
+  options_.on_measurement = [&](const Measurement& m) { answered.insert(m.name); };
+  const auto out = characterize(poor, options_);
+  ASSERT_TRUE(out) << out.error().text();
+  for (const char* name :
+       {"shape.l1d.size", "shape.line", "shape.l2.size", "shape.l3.size", "shape.stlb.reach"}) {
+    EXPECT_TRUE(answered.contains(name)) << name;
+  }
+}
+
 TEST_F(CharacterizeTest, RefusesAModelsTime) {
-  Modelled model(*machine_);
+  Another model(*machine_, Provenance::kModel);
   const auto out = characterize(model, options_);
   ASSERT_FALSE(out);
   EXPECT_EQ(out.error().code, ErrorCode::kUnsupported);

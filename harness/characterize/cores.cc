@@ -438,12 +438,12 @@ Expected<void> measure_scaling_of(Workbench& bench, const Companions& others, ui
     if (bench.cancelled()) return {};
     std::vector<double> gigabytes;
     for (double ns : point.ns) gigabytes.push_back(1 / ns);
-    bench.emit(median_measurement(fmt::format("scaling.{}", kScaled[point.tag / 10'000]), "GB/s",
-                                  gigabytes,
-                                  parameters_of(point, {{"cpus", uint64_t{point.tag % 10'000}},
-                                                        {"bytes", bytes},
-                                                        {"kind", fmt::format("regular-{}", widest_here())}}),
-                                  point.noise));
+    bench.emit(median_measurement(
+        fmt::format("scaling.{}", kScaled[point.tag / 10'000]), "GB/s", gigabytes,
+        parameters_of(point, {{"cpus", uint64_t{point.tag % 10'000}},
+                              {"bytes", bytes},
+                              {"kind", fmt::format("regular-{}", widest_here())}}),
+        point.noise));
   }
   return {};
 }

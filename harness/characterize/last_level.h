@@ -20,8 +20,8 @@ struct WorkingSetCost {
 
 struct LastLevel {
   bool clear = false;
-  std::string why;             // where it is not
-  uint64_t low = 0, high = 0;  // surely fits; surely does not
+  std::string why;                // where it is not
+  uint64_t low = 0, high = 0;     // surely fits; surely does not
   double within = 0, beyond = 0;  // cycles of a load
 };
 

@@ -60,8 +60,8 @@ TEST(LastLevelTest, TheRangeHoldsTheSize) {
     for (uint64_t mebibytes : {8, 12, 30, 33}) {
       for (uint64_t seed = 0; seed < 20; ++seed) {
         const double disturbed = seed == 0 ? 0 : 0.06;
-        const LastLevel found = judge_last_level(curve_of(
-            mebibytes * kMi, 2 * kMi, 16 * mebibytes * kMi, misses, disturbed, seed));
+        const LastLevel found = judge_last_level(
+            curve_of(mebibytes * kMi, 2 * kMi, 16 * mebibytes * kMi, misses, disturbed, seed));
         if (!found.clear) {
           EXPECT_FALSE(found.why.empty());
           continue;
@@ -76,33 +76,31 @@ TEST(LastLevelTest, TheRangeHoldsTheSize) {
 }
 
 TEST(LastLevelTest, ASlowRiseIsNotClear) {
-  const LastLevel found = judge_last_level(curve_of(
-      16 * kMi, 2 * kMi, 512 * kMi,
-      [](double over) { return std::clamp(std::log2(over * 8) / 6, 0.0, 1.0); }));
+  const LastLevel found = judge_last_level(curve_of(16 * kMi, 2 * kMi, 512 * kMi, [](double over) {
+    return std::clamp(std::log2(over * 8) / 6, 0.0, 1.0);
+  }));
   EXPECT_FALSE(found.clear);
   EXPECT_THAT(found.why, HasSubstr("slowly"));
 }
 
 TEST(LastLevelTest, NoThirdLevelIsNotClear) {
-  const LastLevel found =
-      judge_last_level(curve_of(kMi, 2 * kMi, 64 * kMi, [](double) { return 1.0; }, 0.05));
+  const LastLevel found = judge_last_level(curve_of(
+      kMi, 2 * kMi, 64 * kMi, [](double) { return 1.0; }, 0.05));
   EXPECT_FALSE(found.clear);
   EXPECT_THAT(found.why, HasSubstr("does not rise"));
 }
 
 TEST(LastLevelTest, MemoryMustBeReached) {
-  const LastLevel found =
-      judge_last_level(curve_of(30 * kMi, 2 * kMi, 34 * kMi, [](double over) {
-        return std::clamp((over - 1) / 2, 0.0, 1.0) + std::max(0.0, over / 8);
-      }));
+  const LastLevel found = judge_last_level(curve_of(30 * kMi, 2 * kMi, 34 * kMi, [](double over) {
+    return std::clamp((over - 1) / 2, 0.0, 1.0) + std::max(0.0, over / 8);
+  }));
   EXPECT_FALSE(found.clear);
   EXPECT_FALSE(judge_last_level({}).clear);
   EXPECT_FALSE(judge_last_level({{2 * kMi, 60}, {4 * kMi, 300}}).clear);
 }
 
 TEST(LastLevelTest, WhatCpuidTellsIsNotContradicted) {
-  const LastLevel found =
-      judge_last_level(curve_of(16 * kMi, 2 * kMi, 128 * kMi, oldest_goes));
+  const LastLevel found = judge_last_level(curve_of(16 * kMi, 2 * kMi, 128 * kMi, oldest_goes));
   ASSERT_TRUE(found.clear) << found.why;
   EXPECT_TRUE(held_against(found, std::nullopt).clear);
   EXPECT_TRUE(held_against(found, 16 * kMi).clear);

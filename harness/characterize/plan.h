@@ -28,8 +28,8 @@ struct Point {
   std::vector<double> ns, cycles, control;  // the samples
   std::vector<Counts> counts;               // of each
   Noise noise;
-  uint64_t spoiled = 0;  // samples each of whose runs was disturbed
-  bool narrow = false;  // the interval became narrow enough
+  uint64_t spoiled = 0;  // samples in each of whose runs another had the CPU
+  bool narrow = false;   // the interval became narrow enough
 
   double median_ns() const;
   double median_cycles() const;

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "harness/characterize/testing/native_bench.h"
@@ -70,6 +71,39 @@ TEST_F(PlanTest, ASpanLongerThanTheTimeIsTheTime) {
   points[0].by_time = true;
   ASSERT_TRUE(take_by_turns(*bench_, points, {.seconds = 0.01, .span = 1e6}));
   EXPECT_GT(taken(0), 40u);
+}
+
+TEST_F(PlanTest, SaysHowManySamplesOthersSpoiled) {
+  std::vector<Point> points = {point(0, true)};
+  points[0].sample = [this]() -> Expected<Sample> {
+    order_.push_back(0);
+    return Sample{.ns = 2, .cycles = 4, .spoiled = taken(0) % 2 == 0};
+  };
+  ASSERT_TRUE(take_by_turns(*bench_, points, {.seconds = 60}));
+  EXPECT_EQ(points[0].spoiled, 3u);
+  EXPECT_EQ(std::get<uint64_t>(parameters_of(points[0], {}).at("disturbed")), 3u);
+  points[0].spoiled = 0;
+  EXPECT_TRUE(parameters_of(points[0], {}).empty());
+}
+
+// Of a machine whose runs are all preempted, and of one that the timer interrupts only.
+TEST_F(PlanTest, ARunIsSpoiledByOthersAndNotByTheTimer) {
+  const auto with = [](const Noise& noise) {
+    return [noise]() -> Expected<RunLog> {
+      RunLog log;
+      log.tsc = 100;
+      log.noise = noise;
+      return log;
+    };
+  };
+  EXPECT_TRUE(bench_->sample(2, with({.involuntary_switches = 1}))->spoiled);
+  EXPECT_FALSE(bench_->sample(2, with({.interrupted = 1}))->spoiled);
+  EXPECT_FALSE(bench_->sample(2, with({}))->spoiled);
+  const auto both = bench_->sample_both(2, with({.migrations = 1}), with({}));
+  EXPECT_TRUE(both->first.spoiled);
+  EXPECT_FALSE(both->second.spoiled);
+  EXPECT_TRUE((both->first - both->second).spoiled);
+  EXPECT_TRUE(both->first.per(4).spoiled);
 }
 
 TEST_F(PlanTest, WhatADifferenceIsComparedWithMakesItNarrow) {

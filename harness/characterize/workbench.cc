@@ -26,6 +26,8 @@ constexpr std::chrono::microseconds kRatioHolds{500};
 struct Least {
   double quiet = INFINITY, any = INFINITY;  // ticks
   unsigned quiet_calls = 0;
+  bool whole =
+      false;  // a call in which nobody else had the CPU, though interrupts may have come: long ones meet the timer's
   Noise noise;
   Counts quiet_counts, any_counts;  // of the same calls
 
@@ -40,6 +42,8 @@ struct Least {
       quiet = std::min(quiet, ticks);
       ++quiet_calls;
     }
+    whole |=
+        run.noise.involuntary_switches == 0 && run.noise.migrations == 0 && run.noise.steal_s <= 0;
     noise = noise + run.noise;
   }
   double ticks() const { return quiet_calls != 0 ? quiet : any; }
@@ -291,7 +295,7 @@ Expected<Sample> Workbench::sample(unsigned tries, const Once& once) const {
     const double after = SKIDPROOF_TRY(ratio_afterwards());
     if (std::abs(after / before - 1) <= kMostClockChange || retry == kClockRetries) {
       Sample sample = sample_of(least.ticks(), (before + after) / 2, least.noise, least.counts());
-      sample.spoiled = least.quiet_calls == 0;
+      sample.spoiled = !least.whole;
       return sample;
     }
     before = after;
@@ -318,8 +322,8 @@ Expected<std::pair<Sample, Sample>> Workbench::sample_both(unsigned tries, const
       const double ratio = (before + after) / 2;
       std::pair both{sample_of(a.ticks(), ratio, earlier + a.noise, a.counts()),
                      sample_of(b.ticks(), ratio, b.noise, b.counts())};
-      both.first.spoiled = a.quiet_calls == 0;
-      both.second.spoiled = b.quiet_calls == 0;
+      both.first.spoiled = !a.whole;
+      both.second.spoiled = !b.whole;
       return both;
     }
     earlier = earlier + a.noise + b.noise;

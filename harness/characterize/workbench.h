@@ -37,7 +37,8 @@ struct Sample {
   // Cycles of a control that was run beside it, of which the curves of reach.h are the excess; 0 without one.
   double control = 0;
   Counts counts = {};
-  bool spoiled = false;  // each of its runs was disturbed: the least of them is too much, nobody knows by how much
+  bool spoiled =
+      false;  // in each of its runs another had the CPU: the least is too much, nobody knows by how much
   Sample per(double units) const {
     return {ns / units, cycles / units, noise, control / units, counts.per(units), spoiled};
   }

@@ -124,8 +124,8 @@ struct Environment {
   std::shared_ptr<calibrate::Calibration> calibration = {};
   // What a stage that did not hold makes of the later ones; nullptr: nothing.
   Ladder* ladder = nullptr;
-  bool rates = true;   // a failure is run again for its rate, not only until it is certain
-  bool errata = true;  // a listed erratum of this processor explains a failure
+  bool rates = true;        // a failure is run again for its rate, not only until it is certain
+  bool errata = true;       // a listed erratum of this processor explains a failure
   MachineShape shape = {};  // what was measured of the machine under test before (--shape)
   // What became of a test, with this number of --repeat, in the interrupted run that this one goes on
   // with, or `skip` where another shard of the run has it: then it is passed over without a row. Empty: there is

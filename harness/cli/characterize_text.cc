@@ -21,8 +21,7 @@ namespace {
 
 std::string bytes_text(uint64_t bytes) {
   if (bytes >= 1 << 20 && bytes % (1 << 20) == 0) return fmt::format("{} MiB", bytes >> 20);
-  if (bytes >= 8 << 20)
-    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+  if (bytes >= 8 << 20) return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
   if (bytes >= 1 << 10 && bytes % (1 << 10) == 0) return fmt::format("{} KiB", bytes >> 10);
   return fmt::format("{} B", bytes);
 }
@@ -118,7 +117,7 @@ uint64_t number_of(const Measurement& m, std::string_view key) {
   return number == nullptr ? 0 : *number;
 }
 
-// Half of its samples or more had no run that nothing came into.
+// In half of its samples or more, no run had the CPU to itself.
 bool mostly_disturbed(const Measurement& m) { return 2 * number_of(m, "disturbed") >= m.n; }
 std::string_view mark_of(const Measurement& m) { return mostly_disturbed(m) ? "~" : ""; }
 
@@ -238,8 +237,9 @@ std::vector<Shown> levels_of(const Characterization& all, const std::string& nam
   std::vector<Shown> shown;
   uint64_t beyond = 0;  // twice the level before
   bool clear = true;
-  for (const auto& [shape, level] : {std::pair{"shape.l1d.size", "L1"}, std::pair{"shape.l2.size", "L2"},
-                                     std::pair{"shape.l3.size", "L3"}}) {
+  for (const auto& [shape, level] :
+       {std::pair{"shape.l1d.size", "L1"}, std::pair{"shape.l2.size", "L2"},
+        std::pair{"shape.l3.size", "L3"}}) {
     const auto size = std::find_if(all.measurements.begin(), all.measurements.end(),
                                    [&](const Measurement& m) { return m.name == shape; });
     clear = clear && size != all.measurements.end();
@@ -306,10 +306,9 @@ void print_bandwidth(const Text& text, const Characterization& all) {
             (best == nullptr || m.value > best->value))
           best = &m;
       }
-      line.push_back(best == nullptr
-                         ? ""
-                         : fmt::format("{}{:.{}f} GB/s", mark_of(*best), best->value,
-                                       best->value < 100 ? 1 : 0));
+      line.push_back(best == nullptr ? ""
+                                     : fmt::format("{}{:.{}f} GB/s", mark_of(*best), best->value,
+                                                   best->value < 100 ? 1 : 0));
       line.push_back(best == nullptr ? "" : text.paint(Paint::kDim, parameter_text(*best, "kind")));
     }
     table.row(std::move(line));
@@ -335,8 +334,7 @@ void print_single_figures(const Text& text, const Characterization& all) {
   bool headed = false;
   Table table;
   for (const Measurement& m : all.measurements) {
-    const bool single = m.name.starts_with("clock.") ||
-                        m.name == "tlb.walk" ||
+    const bool single = m.name.starts_with("clock.") || m.name == "tlb.walk" ||
                         (m.name == "branch.mispredict_penalty" && m.unit == "cycles");
     if (!single) continue;
     if (!headed) {
@@ -435,8 +433,8 @@ void print_noise(const Text& text, const Characterization& all) {
   if (spoiled != 0) {
     text.line(text.paint(
         Paint::kYellow,
-        fmt::format("Disturbed: of {} of {} figures (~ above), half of the samples or more had no "
-                    "run that nothing came into: they cost too much, nobody knows by how much",
+        fmt::format("Disturbed: in half of the samples of {} of {} figures (~ above), or in more, "
+                    "no run had the CPU to itself: they cost too much, nobody knows by how much",
                     spoiled, sampled)));
   }
 }

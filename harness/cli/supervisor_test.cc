@@ -54,6 +54,16 @@ TEST(Supervisor, AsksAtASignal) {
   EXPECT_EQ(supervisor.reason(), "interrupted by SIGINT");
 }
 
+TEST(Supervisor, FindsTheSignalThatWasHeldBack) {
+  std::atomic<bool> asked = false;
+  const HeldSignals held;
+  ::kill(::getpid(), SIGINT);  // before there is anybody to hear it
+  const Supervisor supervisor(
+      {}, [&asked](const std::string&, bool) { asked = true; }, [](const std::string&) {});
+  wait_for(asked);
+  EXPECT_EQ(supervisor.reason(), "interrupted by SIGINT");
+}
+
 // What runs ignores the request: its process ends all the same, with its last words said.
 void refuse_to_stop(int words) {
   Supervisor supervisor(

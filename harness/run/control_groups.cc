@@ -155,9 +155,9 @@ std::optional<uint64_t> ControlGroups::memory_left() const {
     const auto limit =
         number_in(text_of_file(folder.path / (second ? "memory.max" : "memory.limit_in_bytes")));
     if (!limit || *limit >= kNoLimit) continue;  // "max" is no number
-    const uint64_t used = number_in(text_of_file(folder.path / (second ? "memory.current"
-                                                                       : "memory.usage_in_bytes")))
-                              .value_or(0);
+    const uint64_t used =
+        number_in(text_of_file(folder.path / (second ? "memory.current" : "memory.usage_in_bytes")))
+            .value_or(0);
     const std::string stat = text_of_file(folder.path / "memory.stat");
     const std::string total = second ? "" : "total_";
     const uint64_t cache = number_in(stat, total + "inactive_file ").value_or(0) +

@@ -43,7 +43,7 @@ class ControlGroups {
  private:
   struct Folder {
     std::filesystem::path path;
-    std::string name;  // "/batch.slice"
+    std::string name;    // "/batch.slice"
     bool second = true;  // of version 2
   };
   std::vector<Folder> cpu_, memory_;  // from our own upwards

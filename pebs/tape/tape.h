@@ -62,7 +62,8 @@ struct RunFacts {
   std::string rough;                 // what of the model is rough; empty: nothing
   bool all = false;                  // also what stands on broken ground
   bool errata = true;                // listed errata explain failures
-  std::string shape = {};            // measured sizes that programs went by (pebs/footprint.h); empty: none were given
+  std::string shape =
+      {};  // measured sizes that programs went by (pebs/footprint.h); empty: none were given
 };
 
 struct TapeHeader {
