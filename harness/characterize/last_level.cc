@@ -1,4 +1,4 @@
-// Whole rounds through working sets: the least of some, since whatever disturbs makes dearer.
+// Walks through working sets: the least of some, since whatever disturbs makes dearer.
 #include "harness/characterize/last_level.h"
 
 #include <fmt/format.h>
@@ -21,28 +21,44 @@ constexpr double kFits = 0.125, kFitsNot = 0.7;  // of the way from within to be
 constexpr uint64_t kLargestSet = uint64_t{512} << 20;
 constexpr uint64_t kSetPage = 4096;
 constexpr uint64_t kSetUnroll = 16;
-constexpr unsigned kSetRounds = 3;
+constexpr unsigned kSetSamples = 6;
 constexpr int kSetHalvings = 4;  // of each end: down to a sixteenth
 
 std::string mebibytes(uint64_t bytes) {
   return fmt::format("{:.4g} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
-// The least cycles a load of whole rounds; the first, which brings the set in, does not count.
-Expected<double> least_of_rounds(const Workbench& bench, const std::string& parameters,
-                                 uint64_t lines, const Memory& memory) {
-  const Workpiece chase = SKIDPROOF_TRY(bench.prepare("pointer_chase", parameters, memory));
-  const uint64_t iterations = (lines + kSetUnroll - 1) / kSetUnroll;
-  SKIDPROOF_CHECK(bench.run(chase, iterations));
-  double least = INFINITY;
+// Walks on from where the last run stopped: the result of a chase is its next pointer.
+Expected<RunLog> walk_on(const Workbench& bench, Workpiece& chase, uint64_t iterations) {
+  const RunLog log = SKIDPROOF_TRY(bench.run(chase, iterations));
+  chase.program.data_address = log.result;
+  chase.program.data_bytes = sizeof(uint64_t);
+  return log;
+}
+
+// The least cycles a load, once the whole set was walked through. Pieces are short, so that some of them have the CPU to
+// themselves: where others take half of it, a whole round would cost twice as much as soon as it is longer than their turn.
+// An error of kNotAvailable where none of them had.
+Expected<double> least_cost(const Workbench& bench, const std::string& parameters, uint64_t lines,
+                            const Memory& memory) {
+  constexpr uint64_t kPiece = 256, kWarmPiece = 4096;  // iterations
+  constexpr unsigned kPieces = 4;                      // of a sample
+  Workpiece chase = SKIDPROOF_TRY(bench.prepare("pointer_chase", parameters, memory));
+  const uint64_t round = (lines + kSetUnroll - 1) / kSetUnroll;
+  for (uint64_t done = 0; done < round && !bench.cancelled(); done += kWarmPiece)
+    SKIDPROOF_CHECK(walk_on(bench, chase, std::min(kWarmPiece, round - done)));
   const unsigned asked = bench.options().repetitions;
-  const unsigned rounds = asked != 0 ? asked : kSetRounds;
-  for (unsigned i = 0; i < rounds && !bench.cancelled(); ++i) {
-    const double before = SKIDPROOF_TRY(bench.core_cycles_per_tick());
-    const RunLog log = SKIDPROOF_TRY(bench.run(chase, iterations));
-    const double ratio = (before + SKIDPROOF_TRY(bench.core_cycles_per_tick())) / 2;
-    least = std::min(
-        least, static_cast<double>(log.tsc) * ratio / static_cast<double>(iterations * kSetUnroll));
+  double least = INFINITY;
+  bool whole = false;
+  for (unsigned i = 0; i < (asked != 0 ? asked : kSetSamples) && !bench.cancelled(); ++i) {
+    const Sample sample = SKIDPROOF_TRY(
+        bench.sample(kPieces, [&] { return walk_on(bench, chase, kPiece); }));
+    least = std::min(least, sample.cycles / static_cast<double>(kPiece * kSetUnroll));
+    whole |= !sample.spoiled;
+  }
+  if (!whole && !bench.cancelled()) {
+    return fail(ErrorCode::kNotAvailable, "others have the CPU too often",
+                "stop what runs beside it, or give another CPU with --cpu");
   }
   return least;
 }
@@ -63,12 +79,12 @@ class Sets {
                   "/proc/sys/vm/compact_memory");
     }
     const double loads = SKIDPROOF_TRY(
-        least_of_rounds(bench_, fmt::format("bytes={},granularity=64,unroll={}", bytes, kSetUnroll),
+        least_cost(bench_, fmt::format("bytes={},granularity=64,unroll={}", bytes, kSetUnroll),
                         bytes / 64, memory));
     // One line in each page, as many as lie well inside the level before.
     const uint64_t pages = std::min(bytes / kSetPage, before_ / 2 / 64);
     const double translation =
-        SKIDPROOF_TRY(least_of_rounds(bench_,
+        SKIDPROOF_TRY(least_cost(bench_,
                                       fmt::format("bytes={},granularity={},stagger=2,unroll={}",
                                                   pages * kSetPage, kSetPage, kSetUnroll),
                                       pages, memory));
@@ -247,8 +263,8 @@ Expected<void> find_last_level(Workbench& bench, uint64_t before, double seconds
                       .value = at.cycles,
                       .low = at.cycles,
                       .high = at.cycles,
-                      .n = kSetRounds,
-                      .interval = "least of the rounds"},
+                      .n = kSetSamples,
+                      .interval = "least of the samples"},
                      {{"bytes", at.bytes}});
   }
   LastLevel found = held_against(judge_last_level(sets.curve()),

@@ -1222,7 +1222,7 @@ class Tapes(CliTest):
         (self.folder / "run.tape").write_bytes(tape)
         done = self.skidproof("run", "--machine", "tape:run.tape")
         self.assertEqual(done.exit, 64)
-        self.assertIn("reads version 3", done.err)
+        self.assertIn("reads version 4", done.err)
 
     def test_a_tape_that_was_cut_short(self):
         recorded = self.record("--filter", self.FILTER)
@@ -1652,6 +1652,43 @@ class Characterize(CliTest):
         done = self.skidproof("characterize", "--compare", "a.jsonl", "b.jsonl")
         self.assertEqual(done.exit, 0, done.err)
         self.assertIn("core clock (GHz)", done.out)
+
+
+class Shapes(CliTest):
+    TEST = "PmuEvents.CountReferenceCyclesAtTheRateOfTheTsc"
+
+    def run_model(self, *more, machine="model:sandy-bridge"):
+        return self.skidproof("run", "--machine", machine, "--filter", self.TEST, "--json", "-", *more)
+
+    def shape_file(self, name, **sizes):
+        machine = next(row for row in self.run_model().rows() if row["type"] == "machine")
+        rows = [machine] + [{"type": "measurement", "machine": machine["machine"], "microarch": "sandy-bridge", "name": f"shape.{size}.size",
+                             "value": value, "unit": "bytes", "statistic": "inferred", "n": 1, "low": value, "high": value,
+                             "interval": "exact", "parameters": {},
+                             "noise": {"involuntary_switches": 0, "migrations": 0, "smi": 0, "steal_s": 0.0}}
+                            for size, value in sizes.items()]
+        (self.folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return name
+
+    def refused(self, done, code, words):
+        self.assertEqual((done.exit, done.out), (code, ""), done.err)
+        self.assertIn(words, done.err)
+
+    def test_working_sets_follow_it(self):
+        close = self.run_model("--shape", self.shape_file("close.jsonl", l1d=64 << 10, l2=96 << 10))
+        test = next(row for row in close.rows() if row["type"] == "test")
+        self.assertEqual((test["status"], test["skip_category"]), ("skip", "machine-limit"))
+        self.assertIn("l1d=65536 l2=98304", test["reason"])
+        wide = self.run_model("--shape", self.shape_file("wide.jsonl", l1d=64 << 10, l2=1 << 20), "--tape", "wide.tape")
+        self.assertEqual(wide.exit, 0, wide.err)
+        again = self.run_model(machine="tape:wide.tape")
+        self.assertEqual(again.exit, 0, again.err)
+        self.refused(self.run_model("--shape", "wide.jsonl", machine="tape:wide.tape"), 64, "recorded with")
+
+    def test_only_that_of_this_processor(self):
+        name = self.shape_file("sandy.jsonl", l1d=64 << 10)
+        self.refused(self.run_model("--shape", name, machine="model:haswell"), 64, "another processor")
+        self.refused(self.run_model("--shape", "gone.jsonl"), 2, "gone.jsonl")
 
 
 class Report(CliTest):
