@@ -51,8 +51,8 @@ Expected<double> least_cost(const Workbench& bench, const std::string& parameter
   double least = INFINITY;
   bool whole = false;
   for (unsigned i = 0; i < (asked != 0 ? asked : kSetSamples) && !bench.cancelled(); ++i) {
-    const Sample sample = SKIDPROOF_TRY(
-        bench.sample(kPieces, [&] { return walk_on(bench, chase, kPiece); }));
+    const Sample sample =
+        SKIDPROOF_TRY(bench.sample(kPieces, [&] { return walk_on(bench, chase, kPiece); }));
     least = std::min(least, sample.cycles / static_cast<double>(kPiece * kSetUnroll));
     whole |= !sample.spoiled;
   }
@@ -80,14 +80,14 @@ class Sets {
     }
     const double loads = SKIDPROOF_TRY(
         least_cost(bench_, fmt::format("bytes={},granularity=64,unroll={}", bytes, kSetUnroll),
-                        bytes / 64, memory));
+                   bytes / 64, memory));
     // One line in each page, as many as lie well inside the level before.
     const uint64_t pages = std::min(bytes / kSetPage, before_ / 2 / 64);
     const double translation =
         SKIDPROOF_TRY(least_cost(bench_,
-                                      fmt::format("bytes={},granularity={},stagger=2,unroll={}",
-                                                  pages * kSetPage, kSetPage, kSetUnroll),
-                                      pages, memory));
+                                 fmt::format("bytes={},granularity={},stagger=2,unroll={}",
+                                             pages * kSetPage, kSetPage, kSetUnroll),
+                                 pages, memory));
     if (translations_.empty()) few_ = translation;
     translations_[bytes] = translation;
     // Pages by turns miss a TLB that is little too small every time, pages at random now and then: so much is not taken away
