@@ -240,8 +240,9 @@ std::vector<Shown> levels_of(const Characterization& all, const std::string& nam
   for (const auto& [shape, level] :
        {std::pair{"shape.l1d.size", "L1"}, std::pair{"shape.l2.size", "L2"},
         std::pair{"shape.l3.size", "L3"}}) {
-    const auto size = std::find_if(all.measurements.begin(), all.measurements.end(),
-                                   [&](const Measurement& m) { return m.name == shape; });
+    const auto size = std::find_if(
+        all.measurements.begin(), all.measurements.end(),
+        [name_of_size = shape](const Measurement& m) { return m.name == name_of_size; });
     clear = clear && size != all.measurements.end();
     if (!clear) break;
     const auto end = measured.upper_bound(static_cast<uint64_t>(size->low / 2));

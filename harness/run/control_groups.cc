@@ -107,9 +107,10 @@ ControlGroups ControlGroups::of_this_process(const fs::path& root) {
     for (const auto& [controller, folders] :
          {std::pair{"cpu", &groups.cpu_}, std::pair{"memory", &groups.memory_}}) {
       if (!controllers.empty() && !has_word(controllers, controller)) continue;
-      const auto mount = std::find_if(mounts.begin(), mounts.end(), [&](const Mount& m) {
-        return m.second == controllers.empty() && (m.second || has_word(m.options, controller));
-      });
+      const auto mount =
+          std::find_if(mounts.begin(), mounts.end(), [&, wanted = controller](const Mount& m) {
+            return m.second == controllers.empty() && (m.second || has_word(m.options, wanted));
+          });
       if (mount == mounts.end()) continue;
       // A container may see the mount from its own group on.
       fs::path below = group.lexically_relative(mount->root);
