@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <map>
 #include <set>
 
 #include "kernels/kernel.h"
@@ -377,13 +378,30 @@ std::vector<uint64_t> registers_at(const Ready& ready, const char* mark, unsigne
 
 TEST(PointerChase, VisitsEverySlotOnceThenBeginsAgain) {
   for (const char* parameters : {"bytes=8K", "bytes=8K,order=forward", "bytes=8K,order=backward",
-                                 "bytes=512K,granularity=4K,stagger=1", "bytes=1K,granularity=8"}) {
+                                 "bytes=512K,granularity=4K,stagger=1", "bytes=1K,granularity=8",
+                                 "bytes=64K,granularity=512,stagger=3",
+                                 "bytes=12K,granularity=192,stagger=3", "bytes=4K,stagger=3"}) {
     auto ready = make_ready({"pointer_chase", parameters});
     ASSERT_TRUE(ready) << ready.error().text();
     uint64_t slots = ready->params["bytes"] / ready->params["granularity"];
     std::vector<uint64_t> visited = registers_at(*ready, "load", 0, slots + 1);
     EXPECT_EQ(visited.front(), visited.back()) << parameters;
     EXPECT_EQ(std::set<uint64_t>(visited.begin(), visited.end()).size(), slots) << parameters;
+  }
+}
+
+// One line of each slot, and each set of a cache with ways of 4 and of 32 KiB as often as any other.
+TEST(PointerChase, StaggersOverTheSetsOfWaysOfAnySize) {
+  constexpr uint64_t kSlots = 2048;
+  auto ready = make_ready({"pointer_chase", "bytes=1M,granularity=512,stagger=3"});
+  ASSERT_TRUE(ready) << ready.error().text();
+  std::vector<uint64_t> visited = registers_at(*ready, "load", 0, kSlots);
+  ASSERT_EQ(visited.size(), kSlots);
+  for (uint64_t sets : {64, 512}) {
+    std::map<uint64_t, uint64_t> lines;
+    for (uint64_t address : visited) ++lines[(address - ready->program.data_address) / 64 % sets];
+    EXPECT_EQ(lines.size(), sets);
+    for (const auto& [set, count] : lines) EXPECT_EQ(count, kSlots / sets) << set;
   }
 }
 

@@ -14,14 +14,24 @@ uint64_t slots(const Params& p) { return p["bytes"] / p["granularity"]; }
 
 // Where slot i's pointer stands. With `stagger` every slot uses another cache line of its own, so
 // that page sized slots do not all fall into one set of the caches; with 2 the lines move on by one after as many slots as
-// there are lines in one, so that they fill all sets of caches whose ways are larger than a slot, too.
-uint64_t offset_of(const Params& p, uint64_t i) {
-  const uint64_t granularity = p["granularity"];
-  uint64_t within = i % 2 != 0 ? p["shift"] : 0;
-  if (p["stagger"] == 1) within = i * 64 % granularity;
-  if (p["stagger"] == 2) within = (i + i / (granularity / 64)) * 64 % granularity;
-  return i * granularity + within;
-}
+// there are lines in one, so that they fill all sets of caches whose ways are larger than a slot, too; with 3 also after
+// as many of these again, and so on, whatever the size of a way.
+struct Slots {
+  explicit Slots(const Params& p)
+      : granularity(p["granularity"]), shift(p["shift"]), stagger(p["stagger"]) {}
+  uint64_t offset_of(uint64_t i) const {
+    uint64_t within = i % 2 != 0 ? shift : 0;  // which no stagger stands beside
+    if (stagger == 1) within = i * 64 % granularity;
+    if (stagger == 2) within = (i + i / (granularity / 64)) * 64 % granularity;
+    if (stagger == 3 && granularity > 64) {
+      for (uint64_t rest = i; rest != 0; rest /= granularity / 64) within += rest;
+      within = within * 64 % granularity;
+    }
+    return i * granularity + within;
+  }
+
+  uint64_t granularity, shift, stagger;
+};
 
 // One cycle through all slots (Sattolo, "An algorithm to generate a random cyclic permutation",
 // 1986): a plain shuffle would fall into several cycles, and the chase would see only one of them.
@@ -58,8 +68,8 @@ SKIDPROOF_KERNEL(pointer_chase){
          {.name = "stagger",
           .brief = "1: each pointer in another line of its slot (granularity a multiple of 64); 2: "
                    "so that they "
-                   "fill caches with ways larger than a slot, too",
-          .high = 2},
+                   "fill caches with ways larger than a slot, too; 3: with ways of any size",
+          .high = 3},
          {.name = "shift",
           .brief = "bytes by which every other pointer stands further in its slot; a multiple of 8",
           .high = 4 << 20},
@@ -87,9 +97,10 @@ SKIDPROOF_KERNEL(pointer_chase){
     .fill =
         [](const Params& p, std::span<std::byte> host, uint64_t address, uint64_t seed) {
           std::vector<uint64_t> next = successors(slots(p), p["order"], seed);
+          const Slots where(p);
           for (uint64_t i = 0; i < next.size(); ++i) {
-            uint64_t pointer = address + offset_of(p, next[i]);
-            std::memcpy(&host[offset_of(p, i)], &pointer, sizeof pointer);
+            uint64_t pointer = address + where.offset_of(next[i]);
+            std::memcpy(&host[where.offset_of(i)], &pointer, sizeof pointer);
           }
         },
     .per_iteration =

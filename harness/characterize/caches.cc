@@ -19,8 +19,8 @@
 #include "harness/characterize/parts.h"
 #include "harness/characterize/plan.h"
 #include "harness/characterize/reach.h"
-#include "harness/characterize/told.h"
 #include "harness/run/noise.h"
+#include "pebs/told.h"
 
 namespace skidproof {
 namespace {

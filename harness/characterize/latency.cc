@@ -8,8 +8,8 @@
 
 #include "harness/characterize/parts.h"
 #include "harness/characterize/plan.h"
-#include "harness/characterize/told.h"
 #include "harness/run/guarded_memory.h"
+#include "pebs/told.h"
 
 namespace skidproof {
 namespace {

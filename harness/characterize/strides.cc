@@ -8,7 +8,7 @@
 
 #include "harness/characterize/parts.h"
 #include "harness/characterize/plan.h"
-#include "harness/characterize/told.h"
+#include "pebs/told.h"
 
 namespace skidproof {
 namespace {

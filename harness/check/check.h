@@ -75,6 +75,7 @@ enum class Registers : uint8_t {
   kArchitectural,  // IA32_PERFEVTSELx, the global registers: every microarch but NetBurst
   kNetBurst,       // ESCRs and CCCRs
   kEither,         // none of its own: every microarch
+  kNone,           // no PMU at all: every processor, whether a row of facts covers it or not
 };
 
 // A registered test, before and after GoogleTest knows it.
@@ -164,6 +165,8 @@ class Test : public ::testing::Test {
   // instruction set that it needs, or has no such working set.
   const Program& program(std::string_view kernel, std::string_view parameters = "",
                          Mode mode = Mode::kLong);
+  // Fills the data of such a program anew, by another seed.
+  void refill(const Program& program, uint64_t seed);
 
   // Evidence for the result row; keys are unique within a test.
   void evidence(std::string_view key, const results::Json& value);
@@ -303,6 +306,12 @@ using results::SkipCategory;
   SKIDPROOF_TEST_CLASS_(suite, name, {}, kEither, __VA_ARGS__)
 #define SKIDPROOF_COMMON_TEST_OVER(suite, name, params, ...) \
   SKIDPROOF_TEST_CLASS_(suite, name, params, kEither, __VA_ARGS__)
+
+// Of what a program costs: no PMU is needed, and no row of facts. Such a test asks for neither uarch() nor row().
+#define SKIDPROOF_TIMING_TEST(suite, name, ...) \
+  SKIDPROOF_TEST_CLASS_(suite, name, {}, kNone, __VA_ARGS__)
+#define SKIDPROOF_TIMING_TEST_OVER(suite, name, params, ...) \
+  SKIDPROOF_TEST_CLASS_(suite, name, params, kNone, __VA_ARGS__)
 
 // Ends the test as skipped, with a category of the closed list, unless the condition holds.
 #define SKIDPROOF_REQUIRE(condition, category, reason)      \

@@ -140,6 +140,13 @@ TEST(Listener, SkipsCarryTheirCategory) {
               HasSubstr("no way to execute RDPMC"));
 }
 
+TEST(Listener, WhatProgramsCostNeedsNoPmu) {
+  const SelfTest self = run_self_test("Bare.*");
+  EXPECT_EQ(self.row("Bare.NeedsAPmu")["skip_category"], "no-pmu");
+  EXPECT_EQ(self.row("Bare.NeedsNone")["status"], "pass");
+  EXPECT_EQ(self.row("Bare.RefillsOnlyWhatIsItsOwn")["status"], "error");
+}
+
 // S25: a register that answers neither with a value nor with #GP is the harness' failure, however the
 // test puts it.
 TEST(Listener, AnAccessThatFailedIsNoSkip) {

@@ -105,8 +105,13 @@ struct Test::State {
   std::shared_ptr<CountingMachine> machine;
   std::optional<arch::Microarch> uarch;
   std::optional<Random> random;
-  std::deque<Program> programs;
-  std::vector<Memory> memory;
+  struct Placed {
+    Program program;
+    const Kernel* kernel = nullptr;
+    Params params;
+    Memory code, data;
+  };
+  std::deque<Placed> programs;
   ::testing::TestPartResultArray parts;  // what GoogleTest was told during this attempt
 };
 
@@ -240,6 +245,10 @@ void Test::run_body() {
                     .model = who.model,
                     .stepping = who.stepping,
                     .microcode = who.microcode};
+  if (info_->registers == Registers::kNone) {
+    body();
+    return;
+  }
   if (!who.pmu) {
     throw SkipTest{SkipCategory::kNoPmu,
                    fmt::format("{}: the performance monitoring MSRs do not answer", who.name)};
@@ -329,15 +338,15 @@ const Program& Test::program(std::string_view kernel_name, std::string_view para
 
   Placement placement{.seed = derive_seed(seed(), kernel.name.c_str()), .mode = mode};
   const bool below_4g = mode != Mode::kLong;
+  Memory data;
   const size_t data_bytes = kernel.data_bytes == nullptr ? 0 : kernel.data_bytes(params);
   if (data_bytes != 0) {
     const MemoryRequest request{.bytes = data_bytes, .use = MemoryUse::kData, .below_4g = below_4g};
-    Memory data = need(machine().allocate(request), "data", info_->file, info_->line);
+    data = need(machine().allocate(request), "data", info_->file, info_->line);
     placement.data_address = data.address;
     if (kernel.fill != nullptr) {
       kernel.fill(params, data.host.first(request.bytes), data.address, placement.seed);
     }
-    state_->memory.push_back(std::move(data));
   }
 
   size_t bytes = kFirstCodeBytes;
@@ -349,9 +358,21 @@ const Program& Test::program(std::string_view kernel_name, std::string_view para
         need(generate(kernel, params, placement), "generation", info_->file, info_->line);
     bytes = program.code.size();
     if (bytes > code.host.size()) continue;
-    state_->memory.push_back(std::move(code));
-    return state_->programs.emplace_back(std::move(program));
+    return state_->programs
+        .emplace_back(std::move(program), &kernel, params, std::move(code), std::move(data))
+        .program;
   }
+}
+
+void Test::refill(const Program& program, uint64_t seed) {
+  for (const State::Placed& placed : state_->programs) {
+    if (&placed.program != &program) continue;
+    need(prepare_data(*placed.kernel, placed.params, placed.program, placed.data.host, seed),
+         "data", info_->file, info_->line);
+    return;
+  }
+  stop({ErrorCode::kInternal, fmt::format("{} is no program of this test", program.id()), {}},
+       "data", info_->file, info_->line);
 }
 
 void Test::evidence(std::string_view key, const results::Json& value) {
@@ -391,6 +412,12 @@ void Test::stop(const Error& error, const char* what, const char* file, int line
       outcome().access_failed.empty() && !has_failed(state_->parts) &&
       machine().identity().provenance != Provenance::kModel) {
     throw SkipTest{SkipCategory::kMachineLimit, subject + error.message};
+  }
+  // Nor is memory that is not free.
+  if (error.code == ErrorCode::kNoMemory && outcome().access_failed.empty() &&
+      state_->machine != nullptr && !has_failed(state_->parts) &&
+      machine().identity().provenance != Provenance::kModel) {
+    throw SkipTest{SkipCategory::kNoResource, subject + error.message};
   }
   harness_error(file, line, subject + error.text());
   throw StopTest{};

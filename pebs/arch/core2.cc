@@ -58,6 +58,13 @@ constexpr std::array kEvents = {
 constexpr std::array<CpuModel, 4> kModels = {
     {{.model = 0x0F}, {.model = 0x16}, {.model = 0x17}, {.model = 0x1D}}};
 
+constexpr std::string_view kCacheTable =
+    "Optimization Reference Manual (248966), 'Cache Parameters of Processors based on Intel Core "
+    "Microarchitecture'";
+constexpr std::array<FastestLatency, 2> kLatencies = {
+    {{.level = 1, .cycles = 3, .source = kCacheTable},
+     {.level = 2, .cycles = 14, .source = kCacheTable}}};
+
 constexpr Microarch core2() {
   return {
       .name = "core2",
@@ -102,6 +109,7 @@ constexpr Microarch core2() {
                  .stlb_entries = 256,
                  .mispredict_penalty = 15,
                  .bus_ratio = 9},
+      .latencies = kLatencies,
   };
 }
 

@@ -99,6 +99,12 @@ constexpr Microarch shared() {
   };
 }
 
+constexpr std::string_view kCacheTable =
+    "Optimization Reference Manual (248966), 'Cache Parameters of the Haswell Microarchitecture'";
+constexpr std::array<FastestLatency, 2> kLatencies = {
+    {{.level = 1, .cycles = 4, .source = kCacheTable},
+     {.level = 2, .cycles = 11, .source = kCacheTable}}};
+
 constexpr Microarch haswell() {
   Microarch row = shared();
   row.name = "haswell";
@@ -116,6 +122,7 @@ constexpr Microarch haswell() {
                 .stlb_ways = 8,
                 .mispredict_penalty = 16,
                 .bus_ratio = 33};
+  row.latencies = kLatencies;
   return row;
 }
 

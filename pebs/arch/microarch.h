@@ -63,6 +63,13 @@ struct CacheGeometry {
   uint32_t bus_ratio = 1;            // reference cycles for each count of 3CH/01H
 };
 
+// The least that a level of the caches takes to answer a load on which the next one waits, as a document gives it.
+struct FastestLatency {
+  uint8_t level = 1;
+  uint8_t cycles = 0;       // of the core
+  std::string_view source;  // document and table title
+};
+
 struct Microarch {
   std::string_view name;   // "sandy-bridge": what the command line takes
   std::string_view title;  // "Sandy Bridge"
@@ -137,6 +144,8 @@ struct Microarch {
   FusionRules fusion;
   IndexedFusion indexed_fusion = IndexedFusion::kUnstated;
   CacheGeometry caches;
+  // Of the first and second level, which run on the core's clock; a level without a figure has no promise. (T8)
+  std::span<const FastestLatency> latencies = {};
 
   // CPUID leaf 0AH, IA32_PERFEVTSELx and the global registers exist. NetBurst has ESCRs and CCCRs
   // instead (pebs/arch/netburst.h).
@@ -164,6 +173,13 @@ struct Microarch {
   Expectation expectation(unsigned combination) const {
     return (disputed_qualifiers >> combination) & 1 ? Expectation::kClassify
                                                     : Expectation::kMustHold;
+  }
+  // What is published of a level, or nullptr.
+  constexpr const FastestLatency* fastest_latency(unsigned level) const {
+    for (const FastestLatency& one : latencies) {
+      if (one.level == level) return &one;
+    }
+    return nullptr;
   }
   // By published name, or nullptr. Where several encodings have the name: the plain one (no CMASK,
   // no INV) before its variants, a precise one before a counting one, then the table's order.

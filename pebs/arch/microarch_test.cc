@@ -567,6 +567,22 @@ TEST(Events, MemoryEventsOfSandyBridgeCountOnTheFirstFourOnly) {
   }
 }
 
+// Where a figure is published the model is no faster.
+TEST(Latencies, ArePublishedOfTheFirstLevelsAndHoldForTheModel) {
+  size_t figures = 0;
+  for (const Microarch* m : microarchs()) {
+    SCOPED_TRACE(std::string(m->name));
+    EXPECT_EQ(m->fastest_latency(3), nullptr) << "another clock's";
+    for (const FastestLatency& one : m->latencies) {
+      EXPECT_EQ(m->fastest_latency(one.level), &one);
+      EXPECT_GE(one.level == 1 ? m->caches.l1_latency : m->caches.l2_latency, one.cycles);
+      EXPECT_NE(one.source.find("248966"), std::string_view::npos);
+      ++figures;
+    }
+  }
+  EXPECT_GT(figures, 0u);
+}
+
 TEST(Events, ANameWithSeveralEncodingsGivesThePlainPreciseOne) {
   const Event* any = kNehalem.event("INST_RETIRED.ANY_P");
   ASSERT_NE(any, nullptr);

@@ -84,6 +84,12 @@ constexpr Microarch shared() {
   };
 }
 
+constexpr std::string_view kCacheTable =
+    "Optimization Reference Manual (248966), 'Cache Parameters of Intel Core i7 Processors'";
+constexpr std::array<FastestLatency, 2> kLatencies = {
+    {{.level = 1, .cycles = 4, .source = kCacheTable},
+     {.level = 2, .cycles = 10, .source = kCacheTable}}};
+
 constexpr Microarch nehalem() {
   Microarch row = shared();
   row.name = "nehalem";
@@ -96,6 +102,7 @@ constexpr Microarch nehalem() {
                 .l3_latency = 38,
                 .mispredict_penalty = 17,
                 .bus_ratio = 20};
+  row.latencies = kLatencies;
   return row;
 }
 

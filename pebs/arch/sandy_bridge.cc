@@ -91,6 +91,12 @@ constexpr Microarch shared() {
   };
 }
 
+constexpr std::string_view kCacheTable =
+    "Optimization Reference Manual (248966), 'Lookup Order and Load Latency'";
+constexpr std::array<FastestLatency, 2> kLatencies = {
+    {{.level = 1, .cycles = 4, .source = kCacheTable},
+     {.level = 2, .cycles = 12, .source = kCacheTable}}};
+
 constexpr Microarch sandy_bridge() {
   Microarch row = shared();
   row.name = "sandy-bridge";
@@ -105,6 +111,7 @@ constexpr Microarch sandy_bridge() {
                 .l3_latency = 30,
                 .mispredict_penalty = 16,
                 .bus_ratio = 33};
+  row.latencies = kLatencies;
   return row;
 }
 

@@ -64,6 +64,12 @@ constexpr std::array<CpuModel, 5> kSkylakeServerModels = {{{.model = 0x55, .step
                                                            {.model = 0x55, .stepping = 4}}};
 constexpr std::array<CpuModel, 1> kCascadeLakeModels = {{{.model = 0x55}}};
 
+constexpr std::string_view kCacheTable =
+    "Optimization Reference Manual (248966), 'Cache Parameters of the Skylake Microarchitecture'";
+constexpr std::array<FastestLatency, 2> kLatencies = {
+    {{.level = 1, .cycles = 4, .source = kCacheTable},
+     {.level = 2, .cycles = 12, .source = kCacheTable}}};
+
 // [SDM Tables 18-53, 18-54]
 constexpr Microarch skylake() {
   return {
@@ -109,6 +115,7 @@ constexpr Microarch skylake() {
                  .stlb_ways = 12,
                  .mispredict_penalty = 16,
                  .bus_ratio = 125},
+      .latencies = kLatencies,
   };
 }
 

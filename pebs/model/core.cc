@@ -37,7 +37,11 @@ Core::Core(const arch::CacheGeometry& geometry, uint64_t seed, const CoreBehavio
   geometry_.l1_latency = l1_latency_;
   geometry_.slots = std::min<uint32_t>(geometry_.slots, kMaxSlotsPerCycle);
   near_latency_ = {geometry_.l3_latency, geometry_.l2_latency};
-  near_translation_ = {geometry_.stlb_latency, 0};
+  near_translation_ = {geometry_.stlb_latency, behaviour.dtlb_latency};
+  if (behaviour.watches_accesses()) {
+    watching_ = kDeviation;
+    deviation_ = behaviour;
+  }
   reset();
 }
 
@@ -55,7 +59,8 @@ void Core::reset() {
   dynamic_.fill(0);
   totals_.fill(0);
   probe_ = {};
-  probing_ = false;
+  watching_ &= kDeviation;
+  last_store_ = {};
 }
 
 void Core::forget_translations() {
@@ -161,7 +166,7 @@ Core::Line Core::reach_unusual(uint32_t number, uint64_t now) {
   uint64_t full = address >> kPageShift;
   uint64_t& recent = recent_page_[full & recent_mask_];
   if (recent == full) return {};
-  recent = checked ? kNoPage : full;
+  recent = checked | (watching_ & kDeviation) ? kNoPage : full;
   return look_up(page(address));
 }
 
@@ -192,6 +197,21 @@ inline uint64_t Core::stall_of(Line found, uint32_t translation, bool pointer_ch
   return bounded(found.wait + (pointer_chase ? beyond : beyond / kOverlap));
 }
 
+// Of a broken core: what a load costs by the last store before it and by the level that serves it.
+[[gnu::noinline]] uint64_t Core::deviating_stall(uint64_t address, unsigned bytes, Line found,
+                                                 uint32_t translation, bool pointer_chase) {
+  const bool in_full = pointer_chase != deviation_.chains_overlap;
+  uint64_t stall = stall_of(found, translation, in_full);
+  if (found.source == kL1) stall += uint64_t{deviation_.l1_stall} * width_;
+  const auto [at, length] = last_store_;
+  last_store_.bytes = 0;
+  if (length == 0) return bounded(stall);
+  uint32_t beside = deviation_.blocked_stall;
+  if (address + bytes <= at || at + length <= address) beside = deviation_.apart_stall;
+  if (at <= address && address + bytes <= at + length) beside = deviation_.forwarded_stall;
+  return bounded(stall + uint64_t{beside} * width_);
+}
+
 void Core::note(Access& access, Line found, Translation translation) const {
   access.source = static_cast<uint8_t>(found.source);
   access.l1_hit = found.source == kL1;
@@ -211,8 +231,12 @@ uint64_t Core::load(uint64_t address, unsigned bytes, uint64_t now, bool pointer
   Line found = reach(line(address), now);
   count(found.source, 1);
   dynamic_[kWalkLoad] += translation.walked;
-  if (probing_) [[unlikely]]
-    note(probe_.load, found, translation);
+  if (watching_ != 0) [[unlikely]] {
+    if (watching_ & kProbe) note(probe_.load, found, translation);
+    if (watching_ & kDeviation) {
+      return deviating_stall(address, bytes, found, translation.latency, pointer_chase);
+    }
+  }
   return stall_of(found, translation.latency, pointer_chase);
 }
 
@@ -250,7 +274,7 @@ uint64_t Core::load_split(uint64_t address, unsigned bytes, uint64_t now, bool p
   count(found.source, 1);
   ++dynamic_[kSplitLoad];
   dynamic_[kWalkLoad] += translation.walked;
-  if (probing_) note(probe_.load, found, translation);
+  if (watching_ & kProbe) note(probe_.load, found, translation);
   return stall_of(found, translation.latency, pointer_chase);
 }
 
@@ -261,8 +285,10 @@ uint64_t Core::store(uint64_t address, unsigned bytes, uint64_t now, bool checke
   Translation translation = translate(address, checked);
   Line found = reach(line(address), now);
   dynamic_[kWalkStore] += translation.walked;
-  if (probing_) [[unlikely]]
-    note(probe_.store, found, translation);
+  if (watching_ != 0) [[unlikely]] {
+    if (watching_ & kProbe) note(probe_.store, found, translation);
+    last_store_ = {address, bytes};
+  }
   return bounded(found.wait + uint64_t{translation.latency} * width_ / kOverlap);
 }
 
@@ -270,7 +296,7 @@ uint64_t Core::store_split(uint64_t address, unsigned bytes, uint64_t now, bool 
   auto [found, translation] = reach_both(address, bytes, now, checked);
   ++dynamic_[kSplitStore];
   dynamic_[kWalkStore] += translation.walked;
-  if (probing_) note(probe_.store, found, translation);
+  if (watching_ & kProbe) note(probe_.store, found, translation);
   return bounded(found.wait + uint64_t{translation.latency} * width_ / kOverlap);
 }
 
@@ -291,7 +317,7 @@ uint64_t Core::store_stream(uint64_t address, unsigned bytes, uint64_t now, bool
   dynamic_[kSplitStore] += split;
   dynamic_[kWalkStore] += translation.walked;
   // Write-combined: never a hit, the source as if from memory.
-  if (probing_) note(probe_.store, {kLocalDramExclusive, l1_latency_, wait}, translation);
+  if (watching_ & kProbe) note(probe_.store, {kLocalDramExclusive, l1_latency_, wait}, translation);
   return bounded(wait + uint64_t{translation.latency} * width_ / kOverlap);
 }
 
@@ -332,7 +358,7 @@ void Core::stand_still(uint64_t cycles) {
 }
 
 void Core::arm_probe(uint64_t store_address) {
-  probing_ = true;
+  watching_ |= kProbe;
   probe_ = {};
   probe_.load.source = probe_.store.source = kL1;
   probe_.load.latency = probe_.store.latency = static_cast<uint16_t>(l1_latency_);
@@ -373,7 +399,7 @@ void Core::settle(arch::SignalCounts& counts, uint64_t clock) {
   at(Signal::kStlbMissStores) = d[kWalkStore];
   total(counts);
   dynamic_.fill(0);
-  probing_ = false;
+  watching_ &= kDeviation;
 }
 
 }  // namespace skidproof::model

@@ -200,6 +200,8 @@ class Core {
   void count(uint32_t source, uint64_t times);
   uint64_t stall_of(Line found, uint32_t translation, bool pointer_chase) const;
   void note(Access& access, Line found, Translation translation) const;
+  uint64_t deviating_stall(uint64_t address, unsigned bytes, Line found, uint32_t translation,
+                           bool pointer_chase);
   uint64_t wrong(Dynamic which) {
     ++dynamic_[which];
     return penalty_;
@@ -241,8 +243,15 @@ class Core {
   std::array<uint32_t, kFillBuffers> pending_line_{};
   std::array<uint64_t, kFillBuffers> pending_until_{};
   unsigned next_buffer_ = 0;
-  bool probing_ = false;
+  // What accesses are watched for, bit by bit; a conforming core watches for a probe alone.
+  enum Watch : uint8_t { kProbe = 1, kDeviation = 2 };
+  uint8_t watching_ = 0;
   Probe probe_;
+  CoreBehaviour deviation_;  // where kDeviation is set
+  struct {
+    uint64_t address = 0;
+    unsigned bytes = 0;  // 0: no store since the last load
+  } last_store_;
   arch::SignalCounts totals_{};
 };
 

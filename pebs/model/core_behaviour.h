@@ -28,6 +28,19 @@ struct CoreBehaviour {
   // Micro-fusion.
   arch::IndexedFusion indexed = arch::IndexedFusion::kUnstated;
   bool rip_immediate_splits = true;  // R75
+  // Time (T1 to T7): cycles more than a conforming core takes.
+  uint32_t dtlb_latency = 0;     // where the first TLB has the page
+  uint32_t fused_stall = 0;      // of a fused pair
+  uint32_t l1_stall = 0;         // of a load that the first level serves
+  uint32_t apart_stall = 0;      // of a load behind a store to other bytes,
+  uint32_t forwarded_stall = 0;  // of one of bytes that the store wrote,
+  uint32_t blocked_stall = 0;    // and of one of other bytes beside these
+  bool chains_overlap = false;   // dependent loads overlap, and independent ones do not
+  // Whether the core has to look at every access for that.
+  bool watches_accesses() const {
+    return l1_stall != 0 || apart_stall != 0 || forwarded_stall != 0 || blocked_stall != 0 ||
+           chains_overlap;
+  }
   // REP.
   bool rep_counts_iterations = false;  // R60
 };

@@ -548,5 +548,68 @@ TEST(Core, ResetForgetsWhatWasUnderWay) {
   }
 }
 
+// Broken cores: what costs more, and that nothing else does.
+TEST(CoreDeviations, ForwardingCostsByWhatTheStoreWrote) {
+  CoreBehaviour behaviour;
+  behaviour.apart_stall = 3;
+  behaviour.forwarded_stall = 5;
+  behaviour.blocked_stall = 7;
+  Driver d(behaviour);
+  const uint64_t width = d.core.width();
+  d.load(kSomewhere);
+  d.load(kSomewhere + 64);
+  const auto behind_a_store = [&](uint64_t address, unsigned stored, unsigned loaded) {
+    d.clock += 10'000;
+    d.store(kSomewhere + 16, stored);
+    return d.load(address, loaded);
+  };
+  EXPECT_EQ(behind_a_store(kSomewhere + 64, 8, 8), 3 * width);
+  EXPECT_EQ(behind_a_store(kSomewhere + 16, 8, 8), 5 * width);
+  EXPECT_EQ(behind_a_store(kSomewhere + 20, 8, 4), 5 * width);
+  EXPECT_EQ(behind_a_store(kSomewhere + 16, 1, 8), 7 * width);
+  EXPECT_EQ(behind_a_store(kSomewhere + 12, 8, 8), 7 * width);
+  EXPECT_EQ(behind_a_store(kSomewhere + 24, 8, 8), 3 * width);
+  EXPECT_EQ(d.load(kSomewhere + 16), 0u) << "no store stands before this one";
+  d.core.reset();
+  d.clock = 0;
+  d.store(kSomewhere + 16);
+  d.clock += 10'000;
+  EXPECT_EQ(d.load(kSomewhere + 16), 5 * width) << "it stays broken";
+}
+
+TEST(CoreDeviations, HitsCostMore) {
+  CoreBehaviour behaviour;
+  behaviour.l1_stall = 9;
+  Driver d(behaviour);
+  d.load(kSomewhere);
+  d.clock += 10'000;
+  EXPECT_EQ(d.load(kSomewhere), 9u * d.core.width());
+
+  behaviour = {};
+  behaviour.dtlb_latency = 40;
+  Driver t(behaviour);
+  const uint64_t other = kSomewhere + (uint64_t{behaviour.caches.dtlb_entries} << 12);
+  for (uint64_t address : {kSomewhere, other, kSomewhere}) t.load(address, 8, true);
+  t.clock += 10'000;
+  EXPECT_EQ(t.load(other, 8, true), 40u * t.core.width()) << "a page of the first TLB";
+  EXPECT_EQ(t.load(other, 8, true), 0u) << "the most recent page";
+}
+
+TEST(CoreDeviations, DependentLoadsOverlapInsteadOfTheOthers) {
+  CoreBehaviour behaviour;
+  Driver sound(behaviour);
+  behaviour.chains_overlap = true;
+  Driver broken(behaviour);
+  for (Driver* d : {&sound, &broken}) {
+    d->load(kSomewhere + 2048);
+    d->clock = 10'000;
+  }
+  const uint64_t chased = sound.load(kSomewhere, 8, true);
+  const uint64_t streamed = sound.load(kSomewhere + 128, 8, false);
+  EXPECT_GT(chased, streamed);
+  EXPECT_EQ(broken.load(kSomewhere, 8, true), streamed);
+  EXPECT_EQ(broken.load(kSomewhere + 128, 8, false), chased);
+}
+
 }  // namespace
 }  // namespace skidproof::model

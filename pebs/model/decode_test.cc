@@ -562,6 +562,18 @@ TEST(Place, NoInstructionExceedsTheModelsBounds) {
   EXPECT_LE(chase[0].stall, 128 * 4);
 }
 
+TEST(Place, AFusedPairOfABrokenCoreTakesLonger) {
+  CoreBehaviour slow = core_behaviour_of(microarch());
+  std::vector<InstructionFacts> sound = facts_of({{0x48, 0x39, 0xC8}, kJnz});  // cmp rax, rcx
+  std::vector<InstructionFacts> broken = sound;
+  place(sound, slow);
+  slow.fused_stall = 2;
+  place(broken, slow);
+  ASSERT_TRUE(broken[1].fused_with_previous);
+  EXPECT_EQ(broken[1].stall, sound[1].stall + 2 * slow.caches.retire_width);
+  EXPECT_EQ(broken[0].stall, sound[0].stall);
+}
+
 TEST(Decode, KnowsWhatErrataMistake) {
   const auto special = [](std::vector<uint8_t> bytes) {
     return decode(std::as_bytes(std::span(bytes)), 0x1000)->facts.special;

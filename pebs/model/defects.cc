@@ -186,6 +186,12 @@ bool records_off_line(const Microarch& m) {
 bool has_store_sample(const Microarch& m) { return m.store_sample_counter != 0; }
 bool has_metrics(const Microarch& m) { return m.perf_metrics; }
 
+// A figure of this level is published.
+template <uint8_t kLevel>
+bool publishes_latency(const Microarch& m) {
+  return m.fastest_latency(kLevel) != nullptr;
+}
+
 bool counts_far_loads(const Microarch& m) {
   return counts<arch::Signal::kLoadsL3Hit, arch::Signal::kLoadsL3Miss>(m);
 }
@@ -221,6 +227,7 @@ const Defect kDefects[] = {
 #include "pebs/model/defects_promises.inc"
 #include "pebs/model/defects_records.inc"
 #include "pebs/model/defects_registers.inc"
+#include "pebs/model/defects_timing.inc"
 };
 
 }  // namespace
@@ -243,6 +250,8 @@ std::string_view name_of(Promise promise) {
       return "branch trace store";
     case Promise::kModes:
       return "modes";
+    case Promise::kTiming:
+      return "timing";
     case Promise::kGround:
       return "ground";
   }

@@ -23,6 +23,7 @@ enum class Promise : uint8_t {
   kQualifiers,
   kBranchTrace,
   kModes,
+  kTiming,
   kGround
 };
 std::string_view name_of(Promise promise);

@@ -59,6 +59,8 @@ void place(std::span<InstructionFacts> block, const CoreBehaviour& behaviour) {
       first.fused_with_next = true;
       f.fused_with_previous = true;
       f.slots = 0;
+      f.stall = static_cast<uint16_t>(
+          std::min<uint32_t>(f.stall + behaviour.fused_stall * width, 128 * width));
     }
     f.slots = static_cast<uint8_t>(f.slots + more);
   }

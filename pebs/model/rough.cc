@@ -206,7 +206,11 @@ arch::CacheGeometry geometry_of(const arch::Microarch& microarch, const Rough& r
     g.l3_bytes = rough.l3_kib << 10;
     g.l3_ways = 16;
   }
-  if (rough.l2_latency != 0) g.l2_latency = rough.l2_latency;
+  if (rough.l2_latency != 0) {
+    const arch::FastestLatency* published = microarch.fastest_latency(2);
+    g.l2_latency =
+        std::max<uint32_t>(rough.l2_latency, published == nullptr ? 0 : published->cycles);
+  }
   if (rough.l3_latency != 0) g.l3_latency = rough.l3_latency;
   if (rough.memory_latency != 0) g.memory_latency = rough.memory_latency;
   if (rough.stlb_entries != 0) g.stlb_entries = rough.stlb_entries;

@@ -296,6 +296,17 @@ TEST(Rough, RetireLatencyComesWithRecordsThatSplitTheLatency) {
   EXPECT_TRUE(part.record->retire_latency);
 }
 
+TEST(Rough, IsNoFasterThanWhatIsPublished) {
+  const arch::Microarch& bridge = facts("sandy-bridge");
+  ASSERT_NE(bridge.fastest_latency(2), nullptr);
+  const uint32_t least = bridge.fastest_latency(2)->cycles;
+  EXPECT_EQ(geometry_of(bridge, rough_of(bridge, "l2_latency=10").value()).l2_latency, least);
+  EXPECT_EQ(geometry_of(bridge, rough_of(bridge, "l2_latency=17").value()).l2_latency, 17u);
+  const arch::Microarch& broadwell = facts("broadwell");
+  ASSERT_EQ(broadwell.fastest_latency(2), nullptr);
+  EXPECT_EQ(geometry_of(broadwell, rough_of(broadwell, "l2_latency=10").value()).l2_latency, 10u);
+}
+
 TEST(Rough, TakesTheSideOfADisputedClause) {
   const arch::Microarch& skylake = facts("skylake");
   auto sets = [&](const char* words) {

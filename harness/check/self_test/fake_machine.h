@@ -11,9 +11,11 @@ namespace skidproof::check {
 
 class FakeMachine final : public Machine {
  public:
-  FakeMachine() {
+  // `bare`: without a PMU, and covered by no row of facts.
+  explicit FakeMachine(bool bare = false) {
     identity_.name = "fake";
     identity_.provenance = Provenance::kModel;
+    if (bare) return;
     identity_.pmu = true;
     identity_.microarch = *arch::find_microarch("sandy-bridge");
   }
@@ -58,8 +60,8 @@ class FakeMachine final : public Machine {
 
 class FakeMachines final : public MachineSource {
  public:
-  Expected<std::shared_ptr<Machine>> machine(const MachineRequest&) override {
-    last_ = std::make_shared<FakeMachine>();
+  Expected<std::shared_ptr<Machine>> machine(const MachineRequest& request) override {
+    last_ = std::make_shared<FakeMachine>(request.test.starts_with("Bare."));
     return last_;
   }
   Expected<void> given_up() override {

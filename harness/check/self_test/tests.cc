@@ -24,6 +24,7 @@ SKIDPROOF_KERNEL(self_test_needs_avx2){
 SKIDPROOF_SUITE(Must, kRead);
 SKIDPROOF_SUITE(Each, kCount);
 SKIDPROOF_SUITE(Again, kCount);
+SKIDPROOF_SUITE(Bare, kRead);
 SKIDPROOF_SUITE(Later, kEdges);
 SKIDPROOF_SUITE(Stop, kEdges);
 
@@ -212,6 +213,20 @@ SKIDPROOF_TEST(Again, TimesOutAlways, clause::R1) {
 }
 
 SKIDPROOF_TEST(Later, StandsOnTheGround, clause::R1) { VERIFY_EQ(need(machine().rdmsr(kMsr)), 0u); }
+
+// On a processor without a PMU that no row of facts covers.
+SKIDPROOF_TEST(Bare, NeedsAPmu, clause::R1) { need(machine().rdmsr(kMsr)); }
+
+SKIDPROOF_TIMING_TEST(Bare, NeedsNone, clause::R1) {
+  VERIFY_FALSE(machine().identity().pmu);
+  need(machine().run(Program{}, RunPlan{}));
+}
+
+SKIDPROOF_TIMING_TEST(Bare, RefillsOnlyWhatIsItsOwn, clause::R1) {
+  need(machine().run(Program{}, RunPlan{}));
+  refill(Program{}, 1);
+  ADD_FAILURE() << "refill() must not return";
+}
 
 SKIDPROOF_TEST_OVER(Each, Counter,
                     over::product(over::counters({0, 3}), over::words({"non-temporal"})),

@@ -1,5 +1,5 @@
 // Leaves 04H, 18H, 80000005H, 80000006H and 8000001DH.
-#include "harness/characterize/told.h"
+#include "pebs/told.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Leaves of processors that are known.
-#include "harness/characterize/told.h"
+#include "pebs/told.h"
 
 #include <gtest/gtest.h>
 

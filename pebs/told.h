@@ -1,6 +1,7 @@
-// What CPUID says of caches and TLBs: what is inferred is held against it, and never comes from it.
-#ifndef SKIDPROOF_HARNESS_CHARACTERIZE_TOLD_H_
-#define SKIDPROOF_HARNESS_CHARACTERIZE_TOLD_H_
+// What CPUID says of caches and TLBs. What `characterize` infers is held against it, and never comes from it; suites
+// choose their working sets by it.
+#ifndef SKIDPROOF_PEBS_TOLD_H_
+#define SKIDPROOF_PEBS_TOLD_H_
 
 #include <cstdint>
 #include <optional>
@@ -29,4 +30,4 @@ std::optional<ToldTlb> told_tlb(const Machine& machine, unsigned level);
 
 }  // namespace skidproof
 
-#endif  // SKIDPROOF_HARNESS_CHARACTERIZE_TOLD_H_
+#endif  // SKIDPROOF_PEBS_TOLD_H_
