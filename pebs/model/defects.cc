@@ -186,6 +186,8 @@ bool records_off_line(const Microarch& m) {
 bool has_store_sample(const Microarch& m) { return m.store_sample_counter != 0; }
 bool has_metrics(const Microarch& m) { return m.perf_metrics; }
 
+// The third level holds so much more than the second that a working set can be its own.
+bool has_a_third_level(const Microarch& m) { return m.caches.l3_bytes >= 4 * m.caches.l2_bytes; }
 // A figure of this level is published.
 template <uint8_t kLevel>
 bool publishes_latency(const Microarch& m) {
