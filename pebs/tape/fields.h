@@ -239,12 +239,11 @@ void fields(auto&& field, MaybeConst<Pmi> auto& pmi) {
 void fields(auto&& field, MaybeConst<Noise> auto& noise) {
   auto& [involuntary_switches, migrations, smi, steal_s, interrupted, machine_checks, foreign_nmis,
          slices, repeats] = noise;
-  static_cast<void>(
-      interrupted);  // the native machine alone counts them, and has no PMU whose tape could be kept
   field("involuntary switches", involuntary_switches);
   field("migrations", migrations);
   field("SMIs", smi);
   field("stolen seconds", steal_s);
+  field("interrupted", interrupted);
   field("machine checks", machine_checks);
   field("foreign NMIs", foreign_nmis);
   field("slices", slices);
