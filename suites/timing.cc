@@ -335,7 +335,7 @@ SKIDPROOF_TIMING_TEST(Timing, LoadsNoSoonerThroughMorePages, clause::T2) {
 // The same code over directions that were never seen before, and over two that alternate: as many jumps are taken, and
 // half of the former are mispredicted by whatever means they are foreseen.
 SKIDPROOF_TIMING_TEST(Timing, PaysForAMisprediction, clause::T3) {
-  constexpr uint64_t kDirections = 8192;
+  constexpr uint64_t kDirections = 8192, kFewest = kDirections / 4;  // mispredictions
   const Stopwatch watch = need(Stopwatch::on(machine()));
   const Program& chain = program("alu_chain", Cycle::kParameters);
   const std::string length = fmt::format(",length={}", kDirections);
@@ -348,8 +348,8 @@ SKIDPROOF_TIMING_TEST(Timing, PaysForAMisprediction, clause::T3) {
   const Both cost = need(sample_by_turns(running(watch, alternating, 1), surprise));
   const double cycle = need(Cycle(watch, chain).now());
   evidence(watch.unit(), json_of(cost, "predicted", "half mispredicted"));
-  // Free is what costs less than a cycle for every other misprediction of those that are expected.
-  VERIFY_GE(maximum(cost.second), minimum(cost.first) + cycle * (kDirections / 4)) << watch.unit();
+  // Free is what costs less than a cycle for each, if but every second is met that is to be expected.
+  VERIFY_GE(maximum(cost.second), minimum(cost.first) + cycle * kFewest) << watch.unit();
   SKIDPROOF_REQUIRE(minimum(cost.second) > maximum(cost.first), SkipCategory::kNoise,
                     "samples with mispredictions are not told from those without");
 }

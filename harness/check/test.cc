@@ -358,9 +358,12 @@ const Program& Test::program(std::string_view kernel_name, std::string_view para
         need(generate(kernel, params, placement), "generation", info_->file, info_->line);
     bytes = program.code.size();
     if (bytes > code.host.size()) continue;
-    return state_->programs
-        .emplace_back(std::move(program), &kernel, params, std::move(code), std::move(data))
-        .program;
+    state_->programs.push_back({.program = std::move(program),
+                                .kernel = &kernel,
+                                .params = params,
+                                .code = std::move(code),
+                                .data = std::move(data)});
+    return state_->programs.back().program;
   }
 }
 
