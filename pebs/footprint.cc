@@ -8,7 +8,7 @@
 #include <charconv>
 #include <utility>
 
-#include "pebs/arch/enumeration.h"
+#include "pebs/told.h"
 
 namespace skidproof {
 namespace {
@@ -43,39 +43,6 @@ std::optional<SizeRange> range_of(std::string_view text) {
   const auto most = take_number(text);
   if (!most || !text.empty() || *most < *least) return std::nullopt;
   return SizeRange{*least, *most};
-}
-
-// [SDM vol. 2A, CPUID leaf 04H, "Deterministic Cache Parameters Leaf"]
-void read_caches(const Machine& machine, MachineShape& shape) {
-  for (uint32_t subleaf = 0; subleaf < 16; ++subleaf) {
-    const Machine::CpuidResult leaf = machine.cpuid(arch::cpuid::kCaches, subleaf);
-    const uint32_t type = leaf.eax & 0x1F;
-    if (type == arch::cpuid::kNoCache) break;
-    if (type != arch::cpuid::kDataCache && type != arch::cpuid::kUnifiedCache) continue;
-    const uint64_t bytes = (uint64_t{leaf.ebx >> 22} + 1) * ((leaf.ebx >> 12 & 0x3FF) + 1) *
-                           ((leaf.ebx & 0xFFF) + 1) * (uint64_t{leaf.ecx} + 1);
-    const uint32_t level = leaf.eax >> 5 & 7;
-    SizeRange* const size = level == 1   ? &shape.l1d
-                            : level == 2 ? &shape.l2
-                            : level == 3 ? &shape.l3
-                                         : nullptr;
-    if (size != nullptr) *size = {bytes, bytes};
-  }
-}
-
-// [SDM vol. 2A, CPUID leaf 18H, "Deterministic Address Translation Parameters"]. Type 1: data, 3: unified, 4: loads
-// alone. Several of one level are held by the largest.
-void read_tlbs(const Machine& machine, MachineShape& shape) {
-  constexpr uint32_t kLeaf = 0x18;
-  const uint32_t last = std::min<uint32_t>(machine.cpuid(kLeaf, 0).eax, 32);
-  for (uint32_t subleaf = 0; subleaf <= last; ++subleaf) {
-    const Machine::CpuidResult leaf = machine.cpuid(kLeaf, subleaf);
-    const uint32_t type = leaf.edx & 0x1F, level = leaf.edx >> 5 & 7;
-    if ((type != 1 && type != 3 && type != 4) || (leaf.ebx & 1) == 0) continue;  // bit 0: 4 KiB
-    const uint64_t entries = uint64_t{leaf.ebx >> 16} * leaf.ecx;
-    SizeRange* const size = level == 1 ? &shape.dtlb : level == 2 ? &shape.stlb : nullptr;
-    if (size != nullptr && entries > size->most) *size = {entries, entries};
-  }
 }
 
 std::optional<uint64_t> beyond(const SizeRange& level, const SizeRange& next) {
@@ -127,9 +94,14 @@ SizeRange* size_named(MachineShape& shape, std::string_view row) {
 
 MachineShape told_shape(const Machine& machine) {
   MachineShape shape;
-  const uint32_t highest = machine.cpuid(0, 0).eax;
-  if (highest >= arch::cpuid::kCaches) read_caches(machine, shape);
-  if (highest >= 0x18) read_tlbs(machine, shape);
+  unsigned level = 0;
+  for (SizeRange* cache : {&shape.l1d, &shape.l2, &shape.l3}) {
+    if (const auto told = told_cache(machine, ++level)) *cache = {told->bytes, told->bytes};
+  }
+  level = 0;
+  for (SizeRange* tlb : {&shape.dtlb, &shape.stlb}) {
+    if (const auto told = told_tlb(machine, ++level)) *tlb = {told->entries, told->entries};
+  }
   return shape;
 }
 

@@ -36,7 +36,7 @@ Expected<MachineShape> shape_of_text(std::string_view text);
 // The name that rows of the characterization give to a size ("shape.l2.size"), and where it goes; nullptr for another name.
 SizeRange* size_named(MachineShape& shape, std::string_view row);
 
-// CPUID leaves 04H and 18H. Nothing of what they do not list.
+// What CPUID tells (told.h). Nothing of what it does not.
 MachineShape told_shape(const Machine& machine);
 // The first with, of what it does not know, the second's.
 MachineShape filled(MachineShape first, const MachineShape& second);

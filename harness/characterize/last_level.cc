@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "harness/characterize/reach.h"
-#include "harness/characterize/told.h"
+#include "pebs/told.h"
 #include "harness/run/guarded_memory.h"
 
 namespace skidproof {
@@ -29,8 +29,8 @@ std::string mebibytes(uint64_t bytes) {
 }
 
 // Walks on from where the last run stopped: the result of a chase is its next pointer.
-Expected<RunLog> walk_on(const Workbench& bench, Workpiece& chase, uint64_t iterations) {
-  const RunLog log = SKIDPROOF_TRY(bench.run(chase, iterations));
+Expected<CountedRun> walk_on(const Workbench& bench, Workpiece& chase, uint64_t iterations) {
+  const CountedRun log = SKIDPROOF_TRY(bench.run(chase, iterations));
   chase.program.data_address = log.result;
   chase.program.data_bytes = sizeof(uint64_t);
   return log;

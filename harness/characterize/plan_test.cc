@@ -89,8 +89,8 @@ TEST_F(PlanTest, SaysHowManySamplesOthersSpoiled) {
 // Of a machine whose runs are all preempted, and of one that the timer interrupts only.
 TEST_F(PlanTest, ARunIsSpoiledByOthersAndNotByTheTimer) {
   const auto with = [](const Noise& noise) {
-    return [noise]() -> Expected<RunLog> {
-      RunLog log;
+    return [noise]() -> Expected<CountedRun> {
+      CountedRun log;
       log.tsc = 100;
       log.noise = noise;
       return log;
