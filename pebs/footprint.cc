@@ -130,6 +130,8 @@ std::string_view name_of(Footprint footprint) {
       return "beyond-l1";
     case Footprint::kBeyondL2:
       return "beyond-l2";
+    case Footprint::kBeyondL3:
+      return "beyond-l3";
     case Footprint::kBeyondDtlb:
       return "beyond-dtlb";
     case Footprint::kBeyondStlb:
@@ -142,6 +144,7 @@ std::optional<uint64_t> bytes_of(Footprint footprint, const MachineShape& shape)
   // No first-level TLB has 256 entries, and of the second no part has more than 3072: the sizes ask for more only where
   // something larger was found.
   constexpr uint64_t kLeastPages = 2048, kLeastFarPages = 8192;
+  constexpr uint64_t kLeastFar = uint64_t{64} << 20, kMostFar = uint64_t{256} << 20;
   switch (footprint) {
     case Footprint::kInL1:
       if (!shape.l1d.known()) return std::nullopt;
@@ -150,6 +153,8 @@ std::optional<uint64_t> bytes_of(Footprint footprint, const MachineShape& shape)
       return beyond(shape.l1d, shape.l2);
     case Footprint::kBeyondL2:
       return beyond(shape.l2, shape.l3);
+    case Footprint::kBeyondL3:
+      return std::clamp(std::bit_ceil(2 * shape.l3.most), kLeastFar, kMostFar);
     case Footprint::kBeyondDtlb:
       return kPage * std::max(kLeastPages, std::bit_ceil(8 * shape.dtlb.most));
     case Footprint::kBeyondStlb:

@@ -47,12 +47,13 @@ enum class Footprint : uint8_t {
   kInL1,      // half of the first-level cache
   kBeyondL1,  // twice the first level; inside the second where that is known
   kBeyondL2,  // the same of the second
+  kBeyondL3,  // of the third; 64 MiB at least, 256 MiB at most, which may lie inside a large one
   kBeyondDtlb,  // as many pages as eight times the first-level TLB has entries, in bytes; 8 MiB at least
   kBeyondStlb,  // four times the second-level TLB's; 32 MiB at least
 };
 inline constexpr std::array kFootprints = {Footprint::kInL1, Footprint::kBeyondL1,
-                                           Footprint::kBeyondL2, Footprint::kBeyondDtlb,
-                                           Footprint::kBeyondStlb};
+                                           Footprint::kBeyondL2, Footprint::kBeyondL3,
+                                           Footprint::kBeyondDtlb, Footprint::kBeyondStlb};
 std::string_view name_of(Footprint footprint);  // "beyond-l1"
 
 // A power of two. Nothing where the sizes that it needs are not known, or the next level is too small for it to lie inside.

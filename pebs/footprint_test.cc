@@ -24,6 +24,7 @@ TEST(FootprintTest, LiesBeyondOneLevelAndInsideTheNext) {
   EXPECT_EQ(bytes_of(Footprint::kInL1, shape), 16 * kKi);
   EXPECT_EQ(bytes_of(Footprint::kBeyondL1, shape), 128 * kKi);
   EXPECT_EQ(bytes_of(Footprint::kBeyondL2, shape), 4 * kMi);
+  EXPECT_EQ(bytes_of(Footprint::kBeyondL3, shape), 64 * kMi) << "by little, 32";
   EXPECT_EQ(bytes_of(Footprint::kBeyondDtlb, shape), 8 * kMi);
   EXPECT_EQ(bytes_of(Footprint::kBeyondStlb, shape), 4096u * 16384);
 }
@@ -34,6 +35,10 @@ TEST(FootprintTest, GrowsWithTheCache) {
   EXPECT_EQ(bytes_of(Footprint::kBeyondL1, shape), 128 * kKi);
   shape.l1d = exactly(32 * kKi);
   EXPECT_EQ(bytes_of(Footprint::kBeyondL1, shape), 64 * kKi);
+  shape.l3 = exactly(60 * kMi);
+  EXPECT_EQ(bytes_of(Footprint::kBeyondL3, shape), 128 * kMi);
+  shape.l3 = exactly(300 * kMi);
+  EXPECT_EQ(bytes_of(Footprint::kBeyondL3, shape), 256 * kMi) << "no more than this";
 }
 
 TEST(FootprintTest, IsNoneWhereThereIsNoRoomOrNothingIsKnown) {

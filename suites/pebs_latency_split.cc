@@ -25,8 +25,8 @@ using arch::EventKind;
 constexpr size_t kRecords = 50;
 constexpr char kResident[] = "bytes=8K";
 constexpr char kPages[] = "bytes=8M,granularity=4K,stagger=1";
-// 16384 pages, the lines in few sets of each cache: a load waits for hundreds of cycles.
-constexpr char kFarPages[] = "bytes=64M,granularity=4K";
+// Thousands of pages, the lines in few sets of each cache: a load waits for hundreds of cycles.
+constexpr char kFarPages[] = "bytes=@beyond-l3,granularity=4K";
 
 SessionPlan latency_plan(const arch::Microarch& microarch, unsigned counter) {
   return suites::latency_plan(microarch, counter, kRecords);

@@ -128,24 +128,43 @@ constexpr bool same_encoding(const Event& a, const Event& b) {
 }
 
 namespace internal {
-// Writes the events of a list, and then a row's own, in place of those of the same name and encoding; returns how many.
+constexpr bool same_select(const Event& a, const Event& b) {
+  return a.code == b.code && a.umask == b.umask && a.cmask == b.cmask && a.invert == b.invert &&
+         (a.counters == 0) == (b.counters == 0);
+}
+// Writes the events of a list, and a row's own in place of those of the same name and encoding, in the order of their
+// encodings; returns how many. A name under which the list only counts what it samples under another is left out.
 template <typename List, typename Own>
 constexpr size_t merge(const List& list, const Own& own, const Rules& rules, Event* out) {
   size_t count = 0;
   const auto put = [&](const Event& event) {
     for (size_t i = 0; i < count; ++i) {
-      if (!same_encoding(out[i], event)) continue;
-      return out + i;
+      if (same_encoding(out[i], event)) {
+        out[i] = event;
+        return;
+      }
     }
-    return out + count++;
+    out[count++] = event;
   };
   for (const Published& entry : list) {
-    if (!belongs(entry)) continue;
-    const Event event = event_of(entry, rules);
-    *put(event) = event;
+    if (belongs(entry)) put(event_of(entry, rules));
   }
-  for (const Event& event : own) *put(event) = event;
-  return count;
+  for (const Event& event : own) put(event);
+  Event* const all = out + count;
+  Event* const kept = std::remove_if(out, all, [&](const Event& event) {
+    return !event.precise() && std::any_of(out, all, [&](const Event& other) {
+      return other.precise() && same_select(other, event);
+    });
+  });
+  // Few, and sorted but for a row's own: by insertion, which keeps the list's order where encodings are alike.
+  const auto place = [](const Event& e) {
+    return uint32_t{e.code} << 24 | uint32_t{e.umask} << 16 | uint32_t{e.cmask} << 8 | (e.invert ? 1U : 0U);
+  };
+  for (Event* next = out; next != kept; ++next) {
+    std::rotate(std::upper_bound(out, next, *next, [&](const Event& a, const Event& b) { return place(a) < place(b); }),
+                next, next + 1);
+  }
+  return static_cast<size_t>(kept - out);
 }
 template <const auto& kList, const auto& kOwn>
 constexpr size_t merged_size() {

@@ -93,13 +93,26 @@ TEST(Published, CyclesOfWhatIsNotPreciseAreLeftOut) {
 TEST(Published, ARowsOwnEventReplacesTheListsOrIsAdded) {
   static constexpr std::array kList = {precise("A"), precise("B"), precise("A")};
   static constexpr std::array kOwn = {
-      Event{.name = "B", .code = 0xD0, .umask = 0x81, .source = "the manual"},
-      Event{.name = "B", .code = 0xD0, .umask = 0x82, .source = "the manual"}};
+      Event{.name = "B", .code = 0xD0, .umask = 0x81, .kind = EventKind::kPebs, .source = "the manual"},
+      Event{.name = "C", .code = 0xC0, .umask = 0x00, .source = "the manual"}};
   constexpr auto kEvents = events_of<kList, kOwn>(kRules);
   ASSERT_EQ(kEvents.size(), 3u) << "published twice is once";
-  EXPECT_EQ(kEvents[0].source, "a list");
-  EXPECT_EQ(kEvents[1].source, "the manual");
-  EXPECT_EQ(kEvents[2].umask, 0x82);
+  EXPECT_EQ(kEvents[0].name, "C") << "by encoding";
+  EXPECT_EQ(kEvents[1].source, "a list");
+  EXPECT_EQ(kEvents[2].source, "the manual");
+}
+
+// Skylake's list has BR_INST_RETIRED.COND beside BR_INST_RETIRED.CONDITIONAL, both C4H/01H, and only one that is sampled.
+TEST(Published, ANameThatOnlyCountsGivesWayToOneThatIsSampled) {
+  static constexpr std::array kList = {
+      Published{.name = "A", .code = 0xC4, .umask = 1, .counters = 0xFF},
+      Published{.name = "B", .code = 0xC4, .umask = 1, .counters = 0xFF, .precision = kPrecise},
+      Published{.name = "C", .code = 0xC4, .umask = 2, .counters = 0xFF}};
+  static constexpr std::array<Event, 0> kOwn = {};
+  constexpr auto kEvents = events_of<kList, kOwn>(kRules);
+  ASSERT_EQ(kEvents.size(), 2u);
+  EXPECT_EQ(kEvents[0].name, "B");
+  EXPECT_EQ(kEvents[1].name, "C");
 }
 
 // What a row says otherwise than its list, or beside it, has another source than the list.
