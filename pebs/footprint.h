@@ -51,8 +51,8 @@ enum class Footprint : uint8_t {
   kBeyondDtlb,  // as many pages as eight times the first-level TLB has entries, in bytes; 8 MiB at least
   kBeyondStlb,  // four times the second-level TLB's; 32 MiB at least
 };
-inline constexpr std::array kFootprints = {Footprint::kInL1, Footprint::kBeyondL1,
-                                           Footprint::kBeyondL2, Footprint::kBeyondL3,
+inline constexpr std::array kFootprints = {Footprint::kInL1,       Footprint::kBeyondL1,
+                                           Footprint::kBeyondL2,   Footprint::kBeyondL3,
                                            Footprint::kBeyondDtlb, Footprint::kBeyondStlb};
 std::string_view name_of(Footprint footprint);  // "beyond-l1"
 

@@ -115,11 +115,12 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
     const Flow& flow = *flows[point.tag];
     std::vector<double> gigabytes;  // per second: bytes in a nanosecond
     for (double ns : point.ns) gigabytes.push_back(1 / ns);
-    Measurement row = median_measurement(flow.stream->measurement, "GB/s", gigabytes,
-                                         parameters_of(point, {{"bytes", window},
-                                                               {"kind", kind_of(flow)},
-                                                               {"page", flow.huge ? "2MiB" : "4KiB"}}),
-                                         point.noise);
+    Measurement row = median_measurement(
+        flow.stream->measurement, "GB/s", gigabytes,
+        parameters_of(
+            point,
+            {{"bytes", window}, {"kind", kind_of(flow)}, {"page", flow.huge ? "2MiB" : "4KiB"}}),
+        point.noise);
     row.counts = counts_of(bench, point, gigabytes);
     bench.emit(std::move(row));
   }

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "harness/characterize/reach.h"
-#include "pebs/told.h"
 #include "harness/run/guarded_memory.h"
+#include "pebs/told.h"
 
 namespace skidproof {
 namespace {

@@ -16,9 +16,10 @@ namespace skidproof::arch {
 namespace {
 
 // In order of age.
-constexpr std::array kMicroarchs = {
-    &kNetBurst, &kCore2,   &kNehalem, &kWestmere,   &kSandyBridge,    &kIvyBridge,   &kHaswell,
-    &kBroadwell, &kSkylake, &kIceLake, &kAlderLakeP, &kSapphireRapids, &kMeteorLakeP, &kGraniteRapids};
+constexpr std::array kMicroarchs = {&kNetBurst,    &kCore2,        &kNehalem,    &kWestmere,
+                                    &kSandyBridge, &kIvyBridge,    &kHaswell,    &kBroadwell,
+                                    &kSkylake,     &kIceLake,      &kAlderLakeP, &kSapphireRapids,
+                                    &kMeteorLakeP, &kGraniteRapids};
 
 // How far an encoding is from "the event itself": CMASK and INV variants come after it, and of two
 // plain rows the precise one comes first.

@@ -21,10 +21,10 @@ using testing::HasSubstr;
 TEST(Microarchs, InOrderOfAgeWithTheNamesOfTheCommandLine) {
   std::vector<std::string> names;
   for (const Microarch* m : microarchs()) names.emplace_back(m->name);
-  EXPECT_THAT(names,
-              testing::ElementsAre("netburst", "core2", "nehalem", "westmere", "sandy-bridge",
-                                   "ivy-bridge", "haswell", "broadwell", "skylake", "ice-lake",
-                                   "alder-lake-p", "sapphire-rapids", "meteor-lake-p", "granite-rapids"));
+  EXPECT_THAT(names, testing::ElementsAre("netburst", "core2", "nehalem", "westmere",
+                                          "sandy-bridge", "ivy-bridge", "haswell", "broadwell",
+                                          "skylake", "ice-lake", "alder-lake-p", "sapphire-rapids",
+                                          "meteor-lake-p", "granite-rapids"));
 }
 
 TEST(Microarchs, FoundByName) {

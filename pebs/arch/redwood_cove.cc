@@ -56,7 +56,8 @@ constexpr Microarch shared() {
       .ds = kDsThirtyTwoResets,
       .load_latency_enable = 0,
       .load_latency_counters = 0xFE,
-      .load_latency_event = 0x01CD,  // needs no event beside it any more: Linux 6.12 core.c intel_pmu_init
+      .load_latency_event =
+          0x01CD,  // needs no event beside it any more: Linux 6.12 core.c intel_pmu_init
       .store_sample_counter = internal::kPmc0,
       .pdir_fixed_counter = 0x01,
       .pdir_records_next = true,  // intel/perfmon README, PDISTCounter

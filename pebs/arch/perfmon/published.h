@@ -158,11 +158,14 @@ constexpr size_t merge(const List& list, const Own& own, const Rules& rules, Eve
   });
   // Few, and sorted but for a row's own: by insertion, which keeps the list's order where encodings are alike.
   const auto place = [](const Event& e) {
-    return uint32_t{e.code} << 24 | uint32_t{e.umask} << 16 | uint32_t{e.cmask} << 8 | (e.invert ? 1U : 0U);
+    return uint32_t{e.code} << 24 | uint32_t{e.umask} << 16 | uint32_t{e.cmask} << 8 |
+           (e.invert ? 1U : 0U);
   };
   for (Event* next = out; next != kept; ++next) {
-    std::rotate(std::upper_bound(out, next, *next, [&](const Event& a, const Event& b) { return place(a) < place(b); }),
-                next, next + 1);
+    std::rotate(
+        std::upper_bound(out, next, *next,
+                         [&](const Event& a, const Event& b) { return place(a) < place(b); }),
+        next, next + 1);
   }
   return static_cast<size_t>(kept - out);
 }

@@ -93,7 +93,11 @@ TEST(Published, CyclesOfWhatIsNotPreciseAreLeftOut) {
 TEST(Published, ARowsOwnEventReplacesTheListsOrIsAdded) {
   static constexpr std::array kList = {precise("A"), precise("B"), precise("A")};
   static constexpr std::array kOwn = {
-      Event{.name = "B", .code = 0xD0, .umask = 0x81, .kind = EventKind::kPebs, .source = "the manual"},
+      Event{.name = "B",
+            .code = 0xD0,
+            .umask = 0x81,
+            .kind = EventKind::kPebs,
+            .source = "the manual"},
       Event{.name = "C", .code = 0xC0, .umask = 0x00, .source = "the manual"}};
   constexpr auto kEvents = events_of<kList, kOwn>(kRules);
   ASSERT_EQ(kEvents.size(), 3u) << "published twice is once";
