@@ -1729,13 +1729,16 @@ class Report(CliTest):
 class Completion(CliTest):
     """What a shell completes, and the manual pages, which come from the same description."""
 
+    bash = ""  # made once: it asks every verb
+
     def complete(self, line, folder=None):
         """What Bash offers for a line that ends at the cursor."""
-        script = self.folder / "completion.bash"
-        if not script.exists():
+        if not Completion.bash:
             done = self.skidproof("completion", "bash")
             self.assertEqual(done.exit, 0, done.err)
-            script.write_text(done.out)
+            Completion.bash = done.out
+        script = self.folder / "completion.bash"
+        script.write_text(Completion.bash)
         done = subprocess.run(["bash", "-c", 'source "$1"; COMP_LINE=$2 COMP_POINT=${#2}; _skidproof; printf "%s\\n" "${COMPREPLY[@]}"',
                                "-", script, line], cwd=folder or self.folder, capture_output=True, text=True, check=True)
         self.assertEqual(done.stderr, "")

@@ -18,8 +18,8 @@ extern const Microarch kSkylake;         // skylake.cc
 extern const Microarch kIceLake;         // ice_lake.cc
 extern const Microarch kAlderLakeP;      // golden_cove.cc
 extern const Microarch kSapphireRapids;  // golden_cove.cc
-extern const Microarch kMeteorLakeP;     // redwood_cove.cc
-extern const Microarch kGraniteRapids;   // redwood_cove.cc
+extern const Microarch kMeteorLakeP;     // golden_cove.cc
+extern const Microarch kGraniteRapids;   // golden_cove.cc
 
 }  // namespace skidproof::arch
 

@@ -1,8 +1,8 @@
-// Golden Cove: Alder Lake's P-core and Sapphire Rapids, one row each, and their events.
+// Golden Cove (Alder Lake's P-core, Sapphire Rapids) and Redwood Cove (Meteor Lake's P-core, Granite Rapids): one row each.
 //
-// Sources: Intel's event lists intel/perfmon ADL V1.40 (Golden Cove), SPR V1.39; Linux 6.12
-// arch/x86/events/intel/core.c and ds.c; Intel SDM Vol. 3 (325384-089), 21.9 and Table 21-51 (PEBS
-// record format 4), since the edition that the other rows cite ends before this generation.
+// Sources: Intel's event lists; Linux 6.12 arch/x86/events/intel/core.c and ds.c; Intel SDM Vol. 3 (325384-089), 21.9,
+// Table 21-51 (PEBS record format 4), 21.6.2.4.2 (format 5) and Table 21-57 (what differs between the two), since the
+// edition that the other rows cite ends before this generation.
 #include <array>
 
 #include "pebs/arch/event_table.h"
@@ -10,6 +10,8 @@
 #include "pebs/arch/msr.h"
 #include "pebs/arch/perfmon/alder_lake_p.h"
 #include "pebs/arch/perfmon/emerald_rapids.h"
+#include "pebs/arch/perfmon/granite_rapids.h"
+#include "pebs/arch/perfmon/meteor_lake_p.h"
 #include "pebs/arch/perfmon/sapphire_rapids.h"
 
 namespace skidproof::arch {
@@ -26,6 +28,7 @@ constexpr Event kAuxiliary = {
     .counters = internal::kPmc0To3,
     .source = "intel/perfmon ADL V1.40, SPR V1.39; Linux 6.12 core.c is_mem_loads_aux_event"};
 constexpr std::array kOwn = {kAuxiliary};
+constexpr std::array<Event, 0> kNothing = {};
 
 // The lists say where PEBS takes each event.
 constexpr uint16_t kPebsCounters = 0;
@@ -35,6 +38,10 @@ constexpr auto kSapphireRapidsTable = events_of<perfmon::kSapphireRapidsList, kO
     {.source = perfmon::kSapphireRapidsSource, .pebs_counters = kPebsCounters});
 constexpr auto kEmeraldRapidsTable = events_of<perfmon::kEmeraldRapidsList, kOwn>(
     {.source = perfmon::kEmeraldRapidsSource, .pebs_counters = kPebsCounters});
+constexpr auto kMeteorLakeTable = events_of<perfmon::kMeteorLakePList, kNothing>(
+    {.source = perfmon::kMeteorLakePSource, .pebs_counters = kPebsCounters});
+constexpr auto kGraniteRapidsTable = events_of<perfmon::kGraniteRapidsList, kNothing>(
+    {.source = perfmon::kGraniteRapidsSource, .pebs_counters = kPebsCounters});
 
 // Alder Lake, Raptor Lake. [Linux 6.12 intel-family.h]
 constexpr std::array<CpuModel, 5> kAlderLakeModels = {
@@ -42,6 +49,11 @@ constexpr std::array<CpuModel, 5> kAlderLakeModels = {
 // Sapphire Rapids, Emerald Rapids.
 constexpr std::array<CpuModel, 2> kSapphireRapidsModels = {{{.model = 0x8F}, {.model = 0xCF}}};
 constexpr std::array<CpuModel, 1> kEmeraldRapidsModels = {{{.model = 0xCF}}};
+// Meteor Lake, its low-power part, and Arrow Lake-U.
+constexpr std::array<CpuModel, 3> kMeteorLakeModels = {
+    {{.model = 0xAA}, {.model = 0xAC}, {.model = 0xB5}}};
+// Granite Rapids and Granite Rapids-D.
+constexpr std::array<CpuModel, 2> kGraniteRapidsModels = {{{.model = 0xAD}, {.model = 0xAE}}};
 
 constexpr Microarch shared() {
   return {
@@ -142,6 +154,43 @@ constexpr Microarch sapphire_rapids() {
   return row;
 }
 
+// Timed PEBS (IA32_PERF_CAPABILITIES[17], SDM 089 21.9.8) and 32 reset values; load latency needs no event beside it any
+// more [Linux 6.12 core.c intel_pmu_init].
+constexpr Microarch with_redwood_cove(Microarch row) {
+  row.pebs_timing_info = true;
+  row.record = &kRecordFormat5;
+  row.ds = kDsThirtyTwoResets;
+  row.load_latency_auxiliary = 0;
+  row.load_latency_auxiliary_counters = 0;
+  row.caches.l2_bytes = 2 << 20;
+  row.caches.l2_ways = 16;
+  row.caches.l2_latency = 16;
+  return row;
+}
+
+constexpr Microarch meteor_lake_p() {
+  Microarch row = with_redwood_cove(alder_lake_p());
+  row.name = "meteor-lake-p";
+  row.title = "Meteor Lake (P-core)";
+  row.models = kMeteorLakeModels;
+  row.events = kMeteorLakeTable;
+  row.caches.l3_bytes = 24 << 20;
+  row.caches.l3_ways = 12;
+  row.caches.l3_latency = 75;
+  return row;
+}
+
+constexpr Microarch granite_rapids() {
+  Microarch row = with_redwood_cove(sapphire_rapids());
+  row.name = "granite-rapids";
+  row.title = "Granite Rapids";
+  row.models = kGraniteRapidsModels;
+  row.events = kGraniteRapidsTable;
+  row.caches.l3_bytes = 64 << 20;
+  row.caches.l3_latency = 80;
+  return row;
+}
+
 constexpr Microarch kEmeraldRapids = internal::part_of(sapphire_rapids(), "Emerald Rapids",
                                                        kEmeraldRapidsModels, kEmeraldRapidsTable);
 constexpr std::array<const Microarch*, 1> kServerVariants = {&kEmeraldRapids};
@@ -150,5 +199,7 @@ constexpr std::array<const Microarch*, 1> kServerVariants = {&kEmeraldRapids};
 
 constexpr Microarch kAlderLakeP = alder_lake_p();
 constexpr Microarch kSapphireRapids = internal::with_variants(sapphire_rapids(), kServerVariants);
+constexpr Microarch kMeteorLakeP = meteor_lake_p();
+constexpr Microarch kGraniteRapids = granite_rapids();
 
 }  // namespace skidproof::arch
