@@ -611,10 +611,15 @@ Expected<void> ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log, 
   pmi.ip = ip;
   pmi.global_status = pmu_.rdmsr(plan.pmi.status_msr).value_or(0);
   pmi.global_ctrl = pmu_.rdmsr(IA32_PERF_GLOBAL_CTRL).value_or(0);
-  const uint64_t handler = driver_ ? driver_->next_ip() : handler_in(plan.mode, kHandler);
+  // The last one may come with the write that stops the counters: of its handler they see nothing, and the journal has
+  // nothing.
+  const bool accompanied = driver_ && pmi.global_ctrl != 0;
+  uint64_t handler = 0;
+  if (!driver_) handler = handler_in(plan.mode, kHandler);
+  if (accompanied) handler = driver_->next_ip();
   if (handler != 0) pmu_.transfer(pmi.ip, handler);
   pmu_.set_user(false);
-  if (driver_) {
+  if (accompanied) {
     handling_ = true;
     SKIDPROOF_CHECK(stop_counters(plan, log));
     pmi.global_status = pmu_.rdmsr(plan.pmi.status_msr).value_or(0);
@@ -632,12 +637,12 @@ Expected<void> ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log, 
     ++log.pmis_dropped;
   }
   acknowledge(plan, pmi);
-  if (driver_) {
+  if (accompanied) {
     SKIDPROOF_CHECK(restart_counters(plan, log, pmi));
     handling_ = false;
     if (std::exchange(interrupt_waits_, false)) return handle_interrupt(plan, log, ip);
-    return {};
   }
+  if (driver_) return {};
   pmu_.transfer(handler, pmi.ip);
   pmu_.set_user(plan.ring == Ring::kUser);
   return {};
