@@ -612,8 +612,8 @@ Expected<void> ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log, 
   pmi.global_status = pmu_.rdmsr(plan.pmi.status_msr).value_or(0);
   pmi.global_ctrl = pmu_.rdmsr(IA32_PERF_GLOBAL_CTRL).value_or(0);
   // The last one may come with the write that stops the counters: of its handler they see nothing, and the journal has
-  // nothing.
-  const bool accompanied = driver_ && pmi.global_ctrl != 0;
+  // nothing more.
+  const bool accompanied = driver_ && (pmi.global_ctrl != 0 || driver_->has_any_instruction());
   uint64_t handler = 0;
   if (!driver_) handler = handler_in(plan.mode, kHandler);
   if (accompanied) handler = driver_->next_ip();
