@@ -53,7 +53,7 @@ TEST_F(PlanTest, WhatIsNarrowDropsOutAndTheRestGoesOn) {
   EXPECT_EQ(points[0].noise.repeats, 6u);
 }
 
-// What took 10 ms is no more than what it had to wait for.
+// Their samples take no time themselves: 10 ms are what was waited for.
 TEST_F(PlanTest, WhatOthersDisturbIsSampledOverTheSpanHoweverNarrow) {
   using Clock = std::chrono::steady_clock;
   std::vector<Point> points = {point(0, true), point(1, true), point(2, false)};
@@ -62,15 +62,17 @@ TEST_F(PlanTest, WhatOthersDisturbIsSampledOverTheSpanHoweverNarrow) {
   ASSERT_TRUE(take_by_turns(*bench_, points, {.most = 20, .seconds = 60, .span = 0.01}));
   EXPECT_GE(Clock::now() - began, std::chrono::milliseconds(10));
   EXPECT_EQ(taken(0), 6u) << "the core's own clock decides";
+  EXPECT_GE(taken(1), 6u);
   EXPECT_EQ(taken(2), 20u);
-  EXPECT_GT(taken(1), 20u) << "a sample takes no time here";
 }
 
 TEST_F(PlanTest, ASpanLongerThanTheTimeIsTheTime) {
   std::vector<Point> points = {point(0, true)};
   points[0].by_time = true;
+  const auto began = std::chrono::steady_clock::now();
   ASSERT_TRUE(take_by_turns(*bench_, points, {.seconds = 0.01, .span = 1e6}));
-  EXPECT_GT(taken(0), 40u);
+  EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(10));
+  EXPECT_TRUE(points[0].narrow);
 }
 
 TEST_F(PlanTest, SaysHowManySamplesOthersSpoiled) {

@@ -32,16 +32,11 @@ constexpr std::array<Event, 0> kNothing = {};
 
 // The lists say where PEBS takes each event.
 constexpr uint16_t kPebsCounters = 0;
-constexpr auto kAlderLakeTable = events_of<perfmon::kAlderLakePList, kOwn>(
-    {.source = perfmon::kAlderLakePSource, .pebs_counters = kPebsCounters});
-constexpr auto kSapphireRapidsTable = events_of<perfmon::kSapphireRapidsList, kOwn>(
-    {.source = perfmon::kSapphireRapidsSource, .pebs_counters = kPebsCounters});
-constexpr auto kEmeraldRapidsTable = events_of<perfmon::kEmeraldRapidsList, kOwn>(
-    {.source = perfmon::kEmeraldRapidsSource, .pebs_counters = kPebsCounters});
-constexpr auto kMeteorLakeTable = events_of<perfmon::kMeteorLakePList, kNothing>(
-    {.source = perfmon::kMeteorLakePSource, .pebs_counters = kPebsCounters});
-constexpr auto kGraniteRapidsTable = events_of<perfmon::kGraniteRapidsList, kNothing>(
-    {.source = perfmon::kGraniteRapidsSource, .pebs_counters = kPebsCounters});
+constexpr auto kAlderLakeTable = events_of<perfmon::kAlderLakeP, kOwn, kPebsCounters>();
+constexpr auto kSapphireRapidsTable = events_of<perfmon::kSapphireRapids, kOwn, kPebsCounters>();
+constexpr auto kEmeraldRapidsTable = events_of<perfmon::kEmeraldRapids, kOwn, kPebsCounters>();
+constexpr auto kMeteorLakeTable = events_of<perfmon::kMeteorLakeP, kNothing, kPebsCounters>();
+constexpr auto kGraniteRapidsTable = events_of<perfmon::kGraniteRapids, kNothing, kPebsCounters>();
 
 // Alder Lake, Raptor Lake. [Linux 6.12 intel-family.h]
 constexpr std::array<CpuModel, 5> kAlderLakeModels = {

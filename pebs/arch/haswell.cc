@@ -47,16 +47,11 @@ constexpr std::array kOwn = {kPrecDist, kUops};
 
 // Where the lists do not say where PEBS takes an event. [Table 18-43]
 constexpr uint16_t kPebsCounters = internal::kPmc0To3;
-constexpr auto kHaswellTable = events_of<perfmon::kHaswellList, kOwn>(
-    {.source = perfmon::kHaswellSource, .pebs_counters = kPebsCounters});
-constexpr auto kHaswellServerTable = events_of<perfmon::kHaswellEpList, kOwn>(
-    {.source = perfmon::kHaswellEpSource, .pebs_counters = kPebsCounters});
-constexpr auto kBroadwellTable = events_of<perfmon::kBroadwellList, kOwn>(
-    {.source = perfmon::kBroadwellSource, .pebs_counters = kPebsCounters});
-constexpr auto kBroadwellDeTable = events_of<perfmon::kBroadwellDeList, kOwn>(
-    {.source = perfmon::kBroadwellDeSource, .pebs_counters = kPebsCounters});
-constexpr auto kBroadwellServerTable = events_of<perfmon::kBroadwellEpList, kOwn>(
-    {.source = perfmon::kBroadwellEpSource, .pebs_counters = kPebsCounters});
+constexpr auto kHaswellTable = events_of<perfmon::kHaswell, kOwn, kPebsCounters>();
+constexpr auto kHaswellServerTable = events_of<perfmon::kHaswellEp, kOwn, kPebsCounters>();
+constexpr auto kBroadwellTable = events_of<perfmon::kBroadwell, kOwn, kPebsCounters>();
+constexpr auto kBroadwellDeTable = events_of<perfmon::kBroadwellDe, kOwn, kPebsCounters>();
+constexpr auto kBroadwellServerTable = events_of<perfmon::kBroadwellEp, kOwn, kPebsCounters>();
 
 // [Linux 6.12 intel-family.h]
 constexpr std::array<CpuModel, 4> kHaswellModels = {

@@ -34,14 +34,10 @@ constexpr std::array kOwn = {kReferences};
 
 // The lists say where PEBS takes each event.
 constexpr uint16_t kPebsCounters = 0;
-constexpr auto kTable = events_of<perfmon::kIceLakeList, kOwn>(
-    {.source = perfmon::kIceLakeSource, .pebs_counters = kPebsCounters});
-constexpr auto kTigerLakeTable = events_of<perfmon::kTigerLakeList, kOwn>(
-    {.source = perfmon::kTigerLakeSource, .pebs_counters = kPebsCounters});
-constexpr auto kRocketLakeTable = events_of<perfmon::kRocketLakeList, kOwn>(
-    {.source = perfmon::kRocketLakeSource, .pebs_counters = kPebsCounters});
-constexpr auto kServerTable = events_of<perfmon::kIceLakeSpList, kOwn>(
-    {.source = perfmon::kIceLakeSpSource, .pebs_counters = kPebsCounters});
+constexpr auto kTable = events_of<perfmon::kIceLake, kOwn, kPebsCounters>();
+constexpr auto kTigerLakeTable = events_of<perfmon::kTigerLake, kOwn, kPebsCounters>();
+constexpr auto kRocketLakeTable = events_of<perfmon::kRocketLake, kOwn, kPebsCounters>();
+constexpr auto kServerTable = events_of<perfmon::kIceLakeSp, kOwn, kPebsCounters>();
 
 // Ice Lake, Tiger Lake, Rocket Lake, clients and servers. [Linux 6.12 intel-family.h]
 constexpr std::array<CpuModel, 8> kModels = {{{.model = 0x7D},

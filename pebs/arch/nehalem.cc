@@ -35,16 +35,11 @@ constexpr std::array kOwn = {
 
 // The lists do not say where PEBS takes an event. [18.8.1.1 "Processor Event Based Sampling (PEBS)"]
 constexpr uint16_t kPebsCounters = internal::kPmc0To3;
-constexpr auto kNehalemTable = events_of<perfmon::kNehalemEpList, kOwn>(
-    {.source = perfmon::kNehalemEpSource, .pebs_counters = kPebsCounters});
-constexpr auto kNehalemExTable = events_of<perfmon::kNehalemExList, kOwn>(
-    {.source = perfmon::kNehalemExSource, .pebs_counters = kPebsCounters});
-constexpr auto kWestmereTable = events_of<perfmon::kWestmereEpDpList, kOwn>(
-    {.source = perfmon::kWestmereEpDpSource, .pebs_counters = kPebsCounters});
-constexpr auto kWestmereSpTable = events_of<perfmon::kWestmereEpSpList, kOwn>(
-    {.source = perfmon::kWestmereEpSpSource, .pebs_counters = kPebsCounters});
-constexpr auto kWestmereExTable = events_of<perfmon::kWestmereExList, kOwn>(
-    {.source = perfmon::kWestmereExSource, .pebs_counters = kPebsCounters});
+constexpr auto kNehalemTable = events_of<perfmon::kNehalemEp, kOwn, kPebsCounters>();
+constexpr auto kNehalemExTable = events_of<perfmon::kNehalemEx, kOwn, kPebsCounters>();
+constexpr auto kWestmereTable = events_of<perfmon::kWestmereEpDp, kOwn, kPebsCounters>();
+constexpr auto kWestmereSpTable = events_of<perfmon::kWestmereEpSp, kOwn, kPebsCounters>();
+constexpr auto kWestmereExTable = events_of<perfmon::kWestmereEx, kOwn, kPebsCounters>();
 
 // [Linux 6.12 intel-family.h]
 constexpr std::array<CpuModel, 4> kNehalemModels = {

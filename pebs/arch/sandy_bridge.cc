@@ -38,14 +38,12 @@ constexpr std::array kIvyBridgeOwn = {kPrecDist};
 
 // Where the lists do not say where PEBS takes an event. [Table 18-31]
 constexpr uint16_t kPebsCounters = internal::kPmc0To3;
-constexpr auto kSandyBridgeTable = events_of<perfmon::kSandyBridgeList, kSandyBridgeOwn>(
-    {.source = perfmon::kSandyBridgeSource, .pebs_counters = kPebsCounters});
-constexpr auto kJaketownTable = events_of<perfmon::kSandyBridgeEpList, kSandyBridgeOwn>(
-    {.source = perfmon::kSandyBridgeEpSource, .pebs_counters = kPebsCounters});
-constexpr auto kIvyBridgeTable = events_of<perfmon::kIvyBridgeList, kIvyBridgeOwn>(
-    {.source = perfmon::kIvyBridgeSource, .pebs_counters = kPebsCounters});
-constexpr auto kIvyTownTable = events_of<perfmon::kIvyBridgeEpList, kIvyBridgeOwn>(
-    {.source = perfmon::kIvyBridgeEpSource, .pebs_counters = kPebsCounters});
+constexpr auto kSandyBridgeTable =
+    events_of<perfmon::kSandyBridge, kSandyBridgeOwn, kPebsCounters>();
+constexpr auto kJaketownTable =
+    events_of<perfmon::kSandyBridgeEp, kSandyBridgeOwn, kPebsCounters>();
+constexpr auto kIvyBridgeTable = events_of<perfmon::kIvyBridge, kIvyBridgeOwn, kPebsCounters>();
+constexpr auto kIvyTownTable = events_of<perfmon::kIvyBridgeEp, kIvyBridgeOwn, kPebsCounters>();
 
 // Below these revisions Linux refuses PEBS.
 constexpr std::array<CpuModel, 5> kSandyBridgeModels = {

@@ -41,12 +41,9 @@ constexpr std::array kOwn = {kPrecDist, kAssists};
 
 // Where the lists do not say where PEBS takes an event. [Table 18-54]
 constexpr uint16_t kPebsCounters = internal::kPmc0To3;
-constexpr auto kTable = events_of<perfmon::kSkylakeList, kOwn>(
-    {.source = perfmon::kSkylakeSource, .pebs_counters = kPebsCounters});
-constexpr auto kSkylakeServerTable = events_of<perfmon::kSkylakeSpList, kOwn>(
-    {.source = perfmon::kSkylakeSpSource, .pebs_counters = kPebsCounters});
-constexpr auto kCascadeLakeTable = events_of<perfmon::kCascadeLakeList, kOwn>(
-    {.source = perfmon::kCascadeLakeSource, .pebs_counters = kPebsCounters});
+constexpr auto kTable = events_of<perfmon::kSkylake, kOwn, kPebsCounters>();
+constexpr auto kSkylakeServerTable = events_of<perfmon::kSkylakeSp, kOwn, kPebsCounters>();
+constexpr auto kCascadeLakeTable = events_of<perfmon::kCascadeLake, kOwn, kPebsCounters>();
 
 // Servers are 06_55H: steppings 0 to 4 Skylake, from 5 on Cascade Lake and Cooper Lake.
 // Skylake, Kaby Lake, Coffee Lake, Cascade Lake, Comet Lake. [Linux 6.12 intel-family.h]

@@ -3,15 +3,13 @@
 #define SKIDPROOF_PEBS_ARCH_PERFMON_GRANITE_RAPIDS_H_
 
 #include <array>
-#include <string_view>
 
 #include "pebs/arch/perfmon/published.h"
 
 namespace skidproof::arch::perfmon {
 
 // clang-format off
-inline constexpr std::string_view kGraniteRapidsSource = "intel/perfmon GNR V1.20";
-inline constexpr auto kGraniteRapidsList = std::to_array<Published>({
+inline constexpr List kGraniteRapids{"intel/perfmon GNR V1.20", std::to_array<Published>({
     {"INST_RETIRED.ANY", 0x00, 0x01, 0x00, 0, 0, 0x100000000, 0x100000000, 0x100000000, kPrecise, 0x0, 0x0, ""},
     {"INST_RETIRED.PREC_DIST", 0x00, 0x01, 0x00, 0, 0, 0x100000000, 0x100000000, 0x100000000, kPrecise, 0x0, 0x0, ""},
     {"TOPDOWN.SLOTS", 0x00, 0x04, 0x00, 0, 0, 0x800000000, 0x800000000, 0x0, kNotPrecise, 0x0, 0x0, ""},
@@ -111,7 +109,7 @@ inline constexpr auto kGraniteRapidsList = std::to_array<Published>({
     {"MEM_LOAD_L3_MISS_RETIRED.REMOTE_FWD", 0xD3, 0x08, 0x00, 0, kDataAddress, 0xF, 0xF, 0x1, kPrecise, 0x0, 0x0, ""},
     {"MEM_LOAD_L3_MISS_RETIRED.REMOTE_CXL_MEM", 0xD3, 0x10, 0x00, 0, 0, 0xF, 0xF, 0x1, kPrecise, 0x0, 0x0, ""},
     {"MEM_LOAD_MISC_RETIRED.UC", 0xD4, 0x04, 0x00, 0, kDataAddress, 0xF, 0xF, 0x1, kPrecise, 0x0, 0x0, ""},
-});
+})};
 // clang-format on
 
 }  // namespace skidproof::arch::perfmon

@@ -3,15 +3,13 @@
 #define SKIDPROOF_PEBS_ARCH_PERFMON_HASWELL_H_
 
 #include <array>
-#include <string_view>
 
 #include "pebs/arch/perfmon/published.h"
 
 namespace skidproof::arch::perfmon {
 
 // clang-format off
-inline constexpr std::string_view kHaswellSource = "intel/perfmon HSW V36";
-inline constexpr auto kHaswellList = std::to_array<Published>({
+inline constexpr List kHaswell{"intel/perfmon HSW V36", std::to_array<Published>({
     {"INST_RETIRED.ANY", 0x00, 0x01, 0x00, 0, 0, 0x100000000, 0x0, 0x0, kNotPrecise, 0x0, 0x0, "HSD140 HSD143"},
     {"LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, 0x00, 0, 0, 0xFF, 0x0, 0x0, kNotPrecise, 0x0, 0x0, ""},
     {"LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, 0x00, 0, 0, 0xFF, 0x0, 0x0, kNotPrecise, 0x0, 0x0, ""},
@@ -63,7 +61,7 @@ inline constexpr auto kHaswellList = std::to_array<Published>({
     {"MEM_LOAD_UOPS_L3_HIT_RETIRED.XSNP_HITM", 0xD2, 0x04, 0x00, 0, kDataAddress, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, "HSD29 HSD25 HSM26 HSM30"},
     {"MEM_LOAD_UOPS_L3_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, 0x00, 0, kDataAddress, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, "HSD74 HSD29 HSD25 HSM26 HSM30"},
     {"MEM_LOAD_UOPS_L3_MISS_RETIRED.LOCAL_DRAM", 0xD3, 0x01, 0x00, 0, kDataAddress, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, "HSD74 HSD29 HSD25 HSM30"},
-});
+})};
 // clang-format on
 
 }  // namespace skidproof::arch::perfmon

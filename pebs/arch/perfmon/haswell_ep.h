@@ -3,15 +3,13 @@
 #define SKIDPROOF_PEBS_ARCH_PERFMON_HASWELL_EP_H_
 
 #include <array>
-#include <string_view>
 
 #include "pebs/arch/perfmon/published.h"
 
 namespace skidproof::arch::perfmon {
 
 // clang-format off
-inline constexpr std::string_view kHaswellEpSource = "intel/perfmon HSX V29";
-inline constexpr auto kHaswellEpList = std::to_array<Published>({
+inline constexpr List kHaswellEp{"intel/perfmon HSX V29", std::to_array<Published>({
     {"INST_RETIRED.ANY", 0x00, 0x01, 0x00, 0, 0, 0x100000000, 0x0, 0x0, kNotPrecise, 0x0, 0x0, "HSD140 HSD143"},
     {"LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, 0x00, 0, 0, 0xFF, 0x0, 0x0, kNotPrecise, 0x0, 0x0, ""},
     {"LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, 0x00, 0, 0, 0xFF, 0x0, 0x0, kNotPrecise, 0x0, 0x0, ""},
@@ -66,7 +64,7 @@ inline constexpr auto kHaswellEpList = std::to_array<Published>({
     {"MEM_LOAD_UOPS_L3_MISS_RETIRED.REMOTE_DRAM", 0xD3, 0x04, 0x00, 0, kDataAddress, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, "HSD29 HSM30"},
     {"MEM_LOAD_UOPS_L3_MISS_RETIRED.REMOTE_HITM", 0xD3, 0x10, 0x00, 0, kDataAddress, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, "HSM30"},
     {"MEM_LOAD_UOPS_L3_MISS_RETIRED.REMOTE_FWD", 0xD3, 0x20, 0x00, 0, kDataAddress, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, "HSM30"},
-});
+})};
 // clang-format on
 
 }  // namespace skidproof::arch::perfmon

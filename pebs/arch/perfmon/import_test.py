@@ -59,7 +59,7 @@ class Import(unittest.TestCase):
                                         'kPrecise, 0x0, 0x0, "BV98 HSD29"},'])
         text = self.header.read_text()
         self.assertNotIn("words", text)
-        self.assertIn('"intel/perfmon SNB V19"', text)
+        self.assertIn('List kSandyBridge{"intel/perfmon SNB V19",', text)
         self.assertIn("03/02/2023", text)
 
     def test_newer_fields(self):

@@ -3,15 +3,13 @@
 #define SKIDPROOF_PEBS_ARCH_PERFMON_IVY_BRIDGE_H_
 
 #include <array>
-#include <string_view>
 
 #include "pebs/arch/perfmon/published.h"
 
 namespace skidproof::arch::perfmon {
 
 // clang-format off
-inline constexpr std::string_view kIvyBridgeSource = "intel/perfmon IVB V24";
-inline constexpr auto kIvyBridgeList = std::to_array<Published>({
+inline constexpr List kIvyBridge{"intel/perfmon IVB V24", std::to_array<Published>({
     {"INST_RETIRED.ANY", 0x00, 0x01, 0x00, 0, 0, 0x100000000, 0x0, 0x0, kNotPrecise, 0x0, 0x0, ""},
     {"LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, 0x00, 0, 0, 0xFF, 0x0, 0x0, kNotPrecise, 0x0, 0x0, ""},
     {"LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, 0x00, 0, 0, 0xFF, 0x0, 0x0, kNotPrecise, 0x0, 0x0, ""},
@@ -62,7 +60,7 @@ inline constexpr auto kIvyBridgeList = std::to_array<Published>({
     {"MEM_LOAD_UOPS_LLC_HIT_RETIRED.XSNP_HITM", 0xD2, 0x04, 0x00, 0, 0, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, ""},
     {"MEM_LOAD_UOPS_LLC_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, 0x00, 0, 0, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, ""},
     {"MEM_LOAD_UOPS_LLC_MISS_RETIRED.LOCAL_DRAM", 0xD3, 0x01, 0x00, 0, 0, 0xF, 0x0, 0x0, kNotPrecise, 0x0, 0x0, ""},
-});
+})};
 // clang-format on
 
 }  // namespace skidproof::arch::perfmon

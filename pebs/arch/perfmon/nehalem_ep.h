@@ -3,15 +3,13 @@
 #define SKIDPROOF_PEBS_ARCH_PERFMON_NEHALEM_EP_H_
 
 #include <array>
-#include <string_view>
 
 #include "pebs/arch/perfmon/published.h"
 
 namespace skidproof::arch::perfmon {
 
 // clang-format off
-inline constexpr std::string_view kNehalemEpSource = "intel/perfmon NHM-EP V4";
-inline constexpr auto kNehalemEpList = std::to_array<Published>({
+inline constexpr List kNehalemEp{"intel/perfmon NHM-EP V4", std::to_array<Published>({
     {"INST_RETIRED.ANY", 0x00, 0x00, 0x00, 0, 0, 0x200000000, 0x0, 0x0, kNotPrecise, 0x0, 0x0, ""},
     {"MEM_INST_RETIRED.LOADS", 0x0B, 0x01, 0x00, 0, 0, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, ""},
     {"MEM_INST_RETIRED.STORES", 0x0B, 0x02, 0x00, 0, 0, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, ""},
@@ -71,7 +69,7 @@ inline constexpr auto kNehalemEpList = std::to_array<Published>({
     {"FP_ASSIST.ALL", 0xF7, 0x01, 0x00, 0, 0, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, ""},
     {"FP_ASSIST.OUTPUT", 0xF7, 0x02, 0x00, 0, 0, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, ""},
     {"FP_ASSIST.INPUT", 0xF7, 0x04, 0x00, 0, 0, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, ""},
-});
+})};
 // clang-format on
 
 }  // namespace skidproof::arch::perfmon

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include "pebs/arch/event.h"
 
@@ -65,11 +66,14 @@ constexpr Signal signal_of(std::string_view name) {
   return Signal::kNone;
 }
 
-// What a list leaves to the manual.
-struct Rules {
-  std::string_view source;     // the list: "intel/perfmon SNB V19"
-  uint16_t pebs_counters = 0;  // PMCn that can do PEBS, where an entry does not say
+// A list as it was imported.
+template <size_t kEvents>
+struct List {
+  std::string_view source;  // "intel/perfmon SNB V19"
+  std::array<Published, kEvents> events;
 };
+template <size_t kEvents>
+List(std::string_view, std::array<Published, kEvents>) -> List<kEvents>;
 
 inline constexpr uint32_t kLoadLatencyMsr = 0x3F6, kFrontendMsr = 0x3F7;
 
@@ -93,7 +97,8 @@ constexpr EventKind kind_of(const Published& entry) {
   return entry.precision == kPreciseOnly ? EventKind::kPebsOnly : EventKind::kPebs;
 }
 
-constexpr Event event_of(const Published& entry, const Rules& rules) {
+// `pebs_counters`: PMCn that can do PEBS, where the entry does not say.
+constexpr Event event_of(const Published& entry, std::string_view source, uint16_t pebs_counters) {
   Event event{.name = name_without_value(entry),
               .code = entry.code,
               .umask = entry.umask,
@@ -102,13 +107,13 @@ constexpr Event event_of(const Published& entry, const Rules& rules) {
               .cmask = entry.cmask,
               .invert = entry.is(kInvert),
               .taken_alone = entry.is(kAlone),
-              .source = rules.source,
+              .source = source,
               .fixed_counters = static_cast<uint8_t>(entry.counters >> 32),
               .data_address = entry.is(kDataAddress) && kind_of(entry) != EventKind::kLoadLatency,
               .l1_hit_bit = entry.is(kL1Hit)};
   event.signal = event.kind == EventKind::kLoadLatency ? Signal::kLoads : signal_of(event.name);
   if (event.precise()) {
-    const uint64_t sampled = entry.pebs_counters != 0 ? entry.pebs_counters : rules.pebs_counters;
+    const uint64_t sampled = entry.pebs_counters != 0 ? entry.pebs_counters : pebs_counters;
     event.pebs_counters = static_cast<uint16_t>(sampled & entry.counters);
   }
   return event;
@@ -134,8 +139,9 @@ constexpr bool same_select(const Event& a, const Event& b) {
 }
 // Writes the events of a list, and a row's own in place of those of the same name and encoding, in the order of their
 // encodings; returns how many. A name under which the list only counts what it samples under another is left out.
-template <typename List, typename Own>
-constexpr size_t merge(const List& list, const Own& own, const Rules& rules, Event* out) {
+template <size_t kEvents, size_t kOwn>
+constexpr size_t merge(const List<kEvents>& list, const std::array<Event, kOwn>& own,
+                       uint16_t pebs_counters, Event* out) {
   size_t count = 0;
   const auto put = [&](const Event& event) {
     for (size_t i = 0; i < count; ++i) {
@@ -146,8 +152,8 @@ constexpr size_t merge(const List& list, const Own& own, const Rules& rules, Eve
     }
     out[count++] = event;
   };
-  for (const Published& entry : list) {
-    if (belongs(entry)) put(event_of(entry, rules));
+  for (const Published& entry : list.events) {
+    if (belongs(entry)) put(event_of(entry, list.source, pebs_counters));
   }
   for (const Event& event : own) put(event);
   Event* const all = out + count;
@@ -169,21 +175,19 @@ constexpr size_t merge(const List& list, const Own& own, const Rules& rules, Eve
   }
   return static_cast<size_t>(kept - out);
 }
-template <const auto& kList, const auto& kOwn>
-constexpr size_t merged_size() {
-  std::array<Event, kList.size() + kOwn.size()> all{};
-  return merge(kList, kOwn, {}, all.data());
-}
 }  // namespace internal
 
 // The events of a list, and a row's own: what the list does not have, and what the row says otherwise, each with its
-// source.
-template <const auto& kList, const auto& kOwn>
-constexpr auto events_of(const Rules& rules) {
-  std::array<Event, kList.size() + kOwn.size()> all{};
-  internal::merge(kList, kOwn, rules, all.data());
-  std::array<Event, internal::merged_size<kList, kOwn>()> events{};
-  std::copy_n(all.begin(), events.size(), events.begin());
+// source. `pebs_counters`: PMCn that can do PEBS, where an entry of the list does not say.
+template <const auto& kList, const auto& kOwn, uint16_t pebs_counters>
+constexpr auto events_of() {
+  constexpr auto kMerged = [] {
+    std::array<Event, kList.events.size() + kOwn.size()> all{};
+    const size_t count = internal::merge(kList, kOwn, pebs_counters, all.data());
+    return std::pair(all, count);
+  }();
+  std::array<Event, kMerged.second> events{};
+  std::copy_n(kMerged.first.begin(), events.size(), events.begin());
   return events;
 }
 

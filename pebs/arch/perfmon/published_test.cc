@@ -17,7 +17,10 @@ using testing::AnyOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr Rules kRules{.source = "a list", .pebs_counters = 0x0F};
+constexpr uint16_t kRowsCounters = 0x0F;
+constexpr Event event_of(const Published& entry) {
+  return event_of(entry, "a list", kRowsCounters);
+}
 
 constexpr Published precise(std::string_view name) {
   return {.name = name, .code = 0xD0, .umask = 0x81, .counters = 0xFF, .precision = kPrecise};
@@ -25,36 +28,35 @@ constexpr Published precise(std::string_view name) {
 
 TEST(Published, APreciseEventIsSampledWhereTheRowSamplesUnlessTheListSays) {
   Published entry = precise("MEM_UOPS_RETIRED.ALL_LOADS");
-  Event event = event_of(entry, kRules);
+  Event event = event_of(entry);
   EXPECT_EQ(event.kind, EventKind::kPebs);
   EXPECT_EQ(event.signal, Signal::kLoads);
   EXPECT_EQ(event.counters, 0xFF);
   EXPECT_EQ(event.pebs_counters, 0x0F) << "the row's";
   EXPECT_EQ(event.source, "a list");
   entry.pebs_counters = 0xFE;
-  EXPECT_EQ(event_of(entry, kRules).pebs_counters, 0xFE) << "the list's";
+  EXPECT_EQ(event_of(entry).pebs_counters, 0xFE) << "the list's";
   entry.counters = 0x02;
-  EXPECT_EQ(event_of(entry, kRules).pebs_counters, 0x02) << "where it counts at all";
+  EXPECT_EQ(event_of(entry).pebs_counters, 0x02) << "where it counts at all";
   entry.precision = kPreciseOnly;
-  EXPECT_EQ(event_of(entry, kRules).kind, EventKind::kPebsOnly);
+  EXPECT_EQ(event_of(entry).kind, EventKind::kPebsOnly);
   entry.precision = kNotPrecise;
-  event = event_of(entry, kRules);
+  event = event_of(entry);
   EXPECT_EQ(event.kind, EventKind::kCounting);
   EXPECT_EQ(event.pebs_counters, 0) << "sampled, perhaps, but not precisely";
 }
 
 TEST(Published, KindsThatANameOrARegisterTells) {
-  EXPECT_EQ(event_of(precise("INST_RETIRED.PREC_DIST"), kRules).kind, EventKind::kPdir);
-  EXPECT_EQ(event_of(precise("MEM_TRANS_RETIRED.STORE_SAMPLE"), kRules).kind,
-            EventKind::kStoreSample);
+  EXPECT_EQ(event_of(precise("INST_RETIRED.PREC_DIST")).kind, EventKind::kPdir);
+  EXPECT_EQ(event_of(precise("MEM_TRANS_RETIRED.STORE_SAMPLE")).kind, EventKind::kStoreSample);
   Published entry = precise("MEM_TRANS_RETIRED.PRECISE_STORE");
   entry.flags = kPreciseStore | kAlone;
-  EXPECT_EQ(event_of(entry, kRules).kind, EventKind::kPreciseStore);
-  EXPECT_TRUE(event_of(entry, kRules).taken_alone);
+  EXPECT_EQ(event_of(entry).kind, EventKind::kPreciseStore);
+  EXPECT_TRUE(event_of(entry).taken_alone);
   entry = precise("MEM_UOPS_RETIRED.ALL_STORES");
   entry.flags = kDataAddress | kL1Hit;
-  EXPECT_TRUE(event_of(entry, kRules).data_address);
-  EXPECT_TRUE(event_of(entry, kRules).l1_hit_bit);
+  EXPECT_TRUE(event_of(entry).data_address);
+  EXPECT_TRUE(event_of(entry).l1_hit_bit);
 }
 
 TEST(Published, OneEventForAllValuesOfARegister) {
@@ -62,18 +64,18 @@ TEST(Published, OneEventForAllValuesOfARegister) {
        {"MEM_TRANS_RETIRED.LOAD_LATENCY_GT_4", "MEM_TRANS_RETIRED.LOAD_LATENCY_GT_512"}) {
     Published entry = precise(name);
     entry.msr = kLoadLatencyMsr;
-    const Event event = event_of(entry, kRules);
+    const Event event = event_of(entry);
     EXPECT_EQ(event.name, "MEM_TRANS_RETIRED.LOAD_LATENCY");
     EXPECT_EQ(event.kind, EventKind::kLoadLatency);
     EXPECT_EQ(event.signal, Signal::kLoads);
   }
   Published entry = precise("MEM_INST_RETIRED.LATENCY_ABOVE_THRESHOLD_16384");
   entry.msr = kLoadLatencyMsr;
-  EXPECT_EQ(event_of(entry, kRules).name, "MEM_INST_RETIRED.LATENCY_ABOVE_THRESHOLD");
+  EXPECT_EQ(event_of(entry).name, "MEM_INST_RETIRED.LATENCY_ABOVE_THRESHOLD");
   entry = precise("FRONTEND_RETIRED.L1I_MISS");
   entry.msr = kFrontendMsr;
-  EXPECT_EQ(event_of(entry, kRules).name, "FRONTEND_RETIRED");
-  EXPECT_EQ(event_of(entry, kRules).kind, EventKind::kFrontend);
+  EXPECT_EQ(event_of(entry).name, "FRONTEND_RETIRED");
+  EXPECT_EQ(event_of(entry).kind, EventKind::kFrontend);
 }
 
 TEST(Published, CyclesOfWhatIsNotPreciseAreLeftOut) {
@@ -91,7 +93,7 @@ TEST(Published, CyclesOfWhatIsNotPreciseAreLeftOut) {
 }
 
 TEST(Published, ARowsOwnEventReplacesTheListsOrIsAdded) {
-  static constexpr std::array kList = {precise("A"), precise("B"), precise("A")};
+  static constexpr List kList{"a list", std::to_array({precise("A"), precise("B"), precise("A")})};
   static constexpr std::array kOwn = {
       Event{.name = "B",
             .code = 0xD0,
@@ -99,7 +101,7 @@ TEST(Published, ARowsOwnEventReplacesTheListsOrIsAdded) {
             .kind = EventKind::kPebs,
             .source = "the manual"},
       Event{.name = "C", .code = 0xC0, .umask = 0x00, .source = "the manual"}};
-  constexpr auto kEvents = events_of<kList, kOwn>(kRules);
+  constexpr auto kEvents = events_of<kList, kOwn, kRowsCounters>();
   ASSERT_EQ(kEvents.size(), 3u) << "published twice is once";
   EXPECT_EQ(kEvents[0].name, "C") << "by encoding";
   EXPECT_EQ(kEvents[1].source, "a list");
@@ -108,12 +110,15 @@ TEST(Published, ARowsOwnEventReplacesTheListsOrIsAdded) {
 
 // Skylake's list has BR_INST_RETIRED.COND beside BR_INST_RETIRED.CONDITIONAL, both C4H/01H, and only one that is sampled.
 TEST(Published, ANameThatOnlyCountsGivesWayToOneThatIsSampled) {
-  static constexpr std::array kList = {
-      Published{.name = "A", .code = 0xC4, .umask = 1, .counters = 0xFF},
-      Published{.name = "B", .code = 0xC4, .umask = 1, .counters = 0xFF, .precision = kPrecise},
-      Published{.name = "C", .code = 0xC4, .umask = 2, .counters = 0xFF}};
+  static constexpr List kList{
+      "a list",
+      std::to_array(
+          {Published{.name = "A", .code = 0xC4, .umask = 1, .counters = 0xFF},
+           Published{
+               .name = "B", .code = 0xC4, .umask = 1, .counters = 0xFF, .precision = kPrecise},
+           Published{.name = "C", .code = 0xC4, .umask = 2, .counters = 0xFF}})};
   static constexpr std::array<Event, 0> kOwn = {};
-  constexpr auto kEvents = events_of<kList, kOwn>(kRules);
+  constexpr auto kEvents = events_of<kList, kOwn, kRowsCounters>();
   ASSERT_EQ(kEvents.size(), 2u);
   EXPECT_EQ(kEvents[0].name, "B");
   EXPECT_EQ(kEvents[1].name, "C");

@@ -3,15 +3,13 @@
 #define SKIDPROOF_PEBS_ARCH_PERFMON_SANDY_BRIDGE_H_
 
 #include <array>
-#include <string_view>
 
 #include "pebs/arch/perfmon/published.h"
 
 namespace skidproof::arch::perfmon {
 
 // clang-format off
-inline constexpr std::string_view kSandyBridgeSource = "intel/perfmon SNB V19";
-inline constexpr auto kSandyBridgeList = std::to_array<Published>({
+inline constexpr List kSandyBridge{"intel/perfmon SNB V19", std::to_array<Published>({
     {"INST_RETIRED.ANY", 0x00, 0x01, 0x00, 0, 0, 0x100000000, 0x0, 0x0, kNotPrecise, 0x0, 0x0, ""},
     {"LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, 0x00, 0, 0, 0xFF, 0x0, 0x0, kNotPrecise, 0x0, 0x0, ""},
     {"LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, 0x00, 0, 0, 0xFF, 0x0, 0x0, kNotPrecise, 0x0, 0x0, ""},
@@ -61,7 +59,7 @@ inline constexpr auto kSandyBridgeList = std::to_array<Published>({
     {"MEM_LOAD_UOPS_LLC_HIT_RETIRED.XSNP_HITM", 0xD2, 0x04, 0x00, 0, 0, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, ""},
     {"MEM_LOAD_UOPS_LLC_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, 0x00, 0, 0, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, ""},
     {"MEM_LOAD_UOPS_MISC_RETIRED.LLC_MISS", 0xD4, 0x02, 0x00, 0, 0, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, ""},
-});
+})};
 // clang-format on
 
 }  // namespace skidproof::arch::perfmon

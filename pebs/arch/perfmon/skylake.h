@@ -3,15 +3,13 @@
 #define SKIDPROOF_PEBS_ARCH_PERFMON_SKYLAKE_H_
 
 #include <array>
-#include <string_view>
 
 #include "pebs/arch/perfmon/published.h"
 
 namespace skidproof::arch::perfmon {
 
 // clang-format off
-inline constexpr std::string_view kSkylakeSource = "intel/perfmon SKL V59";
-inline constexpr auto kSkylakeList = std::to_array<Published>({
+inline constexpr List kSkylake{"intel/perfmon SKL V59", std::to_array<Published>({
     {"INST_RETIRED.ANY", 0x00, 0x01, 0x00, 0, 0, 0x100000000, 0x0, 0x0, kNotPrecise, 0x0, 0x0, ""},
     {"LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, 0x00, 0, 0, 0xFF, 0x0, 0x0, kNotPrecise, 0x0, 0x0, "SKL057"},
     {"LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, 0x00, 0, 0, 0xFF, 0x0, 0x0, kNotPrecise, 0x0, 0x0, "SKL057"},
@@ -88,7 +86,7 @@ inline constexpr auto kSkylakeList = std::to_array<Published>({
     {"MEM_LOAD_L3_HIT_RETIRED.XSNP_HITM", 0xD2, 0x04, 0x00, 0, kDataAddress, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, ""},
     {"MEM_LOAD_L3_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, 0x00, 0, kDataAddress, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, ""},
     {"MEM_LOAD_MISC_RETIRED.UC", 0xD4, 0x04, 0x00, 0, kDataAddress, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, ""},
-});
+})};
 // clang-format on
 
 }  // namespace skidproof::arch::perfmon

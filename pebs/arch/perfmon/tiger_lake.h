@@ -3,15 +3,13 @@
 #define SKIDPROOF_PEBS_ARCH_PERFMON_TIGER_LAKE_H_
 
 #include <array>
-#include <string_view>
 
 #include "pebs/arch/perfmon/published.h"
 
 namespace skidproof::arch::perfmon {
 
 // clang-format off
-inline constexpr std::string_view kTigerLakeSource = "intel/perfmon TGL V1.19";
-inline constexpr auto kTigerLakeList = std::to_array<Published>({
+inline constexpr List kTigerLake{"intel/perfmon TGL V1.19", std::to_array<Published>({
     {"INST_RETIRED.ANY", 0x00, 0x01, 0x00, 0, 0, 0x100000000, 0x100000000, 0x0, kPrecise, 0x0, 0x0, ""},
     {"INST_RETIRED.PREC_DIST", 0x00, 0x01, 0x00, 0, 0, 0x100000000, 0x100000000, 0x0, kPrecise, 0x0, 0x0, ""},
     {"TOPDOWN.SLOTS", 0x00, 0x04, 0x00, 0, 0, 0x800000000, 0x800000000, 0x0, kNotPrecise, 0x0, 0x0, ""},
@@ -86,7 +84,7 @@ inline constexpr auto kTigerLakeList = std::to_array<Published>({
     {"MEM_LOAD_L3_HIT_RETIRED.XSNP_FWD", 0xD2, 0x04, 0x00, 0, kDataAddress, 0xF, 0xF, 0x0, kPrecise, 0x0, 0x0, ""},
     {"MEM_LOAD_L3_HIT_RETIRED.XSNP_NONE", 0xD2, 0x08, 0x00, 0, kDataAddress, 0xF, 0xF, 0x0, kPrecise, 0x0, 0x0, ""},
     {"MEM_LOAD_MISC_RETIRED.UC", 0xD4, 0x04, 0x00, 0, kDataAddress, 0xF, 0xF, 0x0, kPrecise, 0x0, 0x0, ""},
-});
+})};
 // clang-format on
 
 }  // namespace skidproof::arch::perfmon
