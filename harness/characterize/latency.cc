@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -19,8 +20,11 @@ constexpr uint64_t kChaseUnroll = 16;
 // Half steps below, doubling from here.
 constexpr uint64_t kFineBelow = uint64_t{16} << 20;
 constexpr uint64_t kLargest = uint64_t{1} << 30;  // of the kernel
-// Working sets up to this are walked once before each sample; of larger ones so many lines.
-constexpr uint64_t kChasedWarm = uint64_t{8} << 20;
+// Working sets up to this are walked before each sample until so many rounds made them no cheaper, by a hundredth at least, or so
+// many seconds are over; of larger ones so many lines.
+constexpr uint64_t kSettled = uint64_t{16} << 20;
+constexpr int kIdleRounds = 4;
+constexpr double kBrings = 0.99, kMostSettling = 0.25;
 constexpr uint64_t kChasedLoads = 32 << 10;
 // Up to about here a core's own caches answer. What disturbs them (a sibling thread, of another
 // guest too) comes and goes, so that more short runs find a quiet one.
@@ -64,13 +68,28 @@ Expected<CountedRun> walk(const Workbench& bench, Footprint& point, uint64_t ite
   return log;
 }
 
+// Whole rounds, until some of them brought nothing: a shared level may take in only what it saw come back, and lets a set
+// that others drove out in again over some ten rounds, each cheaper than the one before.
+Expected<void> settle(const Workbench& bench, Footprint& point, uint64_t lines) {
+  double least = INFINITY, spent = 0;
+  for (int idle = 0; idle < kIdleRounds && spent < kMostSettling;) {
+    const RunLog log = SKIDPROOF_TRY(walk(bench, point, lines / kChaseUnroll + 1));
+    const double seconds = static_cast<double>(log.tsc) / bench.tsc_hz();
+    spent += seconds;
+    idle = seconds < kBrings * least ? 0 : idle + 1;
+    least = std::min(least, seconds);
+  }
+  return {};
+}
+
 // By the chase itself, which leaves the caches as the measurement would: page tables beside data, and no more of either
-// than it needs. Small sets once through; of large ones as much as brings their page tables in, eight entries of which are
+// than it needs. Small sets once through; of the largest as much as brings their page tables in, eight entries of which are
 // in a line that is met some three times so.
 Expected<void> warm(const Workbench& bench, Footprint& point) {
   const uint64_t lines = point.bytes / kLine;
+  if (point.bytes > kPrivate && point.bytes <= kSettled) return settle(bench, point, lines);
   const uint64_t tables = point.bytes / (8 * 4096);
-  const uint64_t loads = point.bytes <= kChasedWarm ? lines : std::max(3 * tables, kChasedLoads);
+  const uint64_t loads = point.bytes <= kPrivate ? lines : std::max(3 * tables, kChasedLoads);
   SKIDPROOF_CHECK(walk(bench, point, loads / kChaseUnroll + 1));
   return {};
 }
