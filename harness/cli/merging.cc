@@ -719,7 +719,7 @@ Expected<ShardRows> read_shard(const std::string& path) {
   return shard;
 }
 
-Expected<Merged> merge_shards(std::vector<ShardRows> shards, const std::string& run_id,
+Expected<Merged> merge_shards(const std::vector<ShardRows>& shards, const std::string& run_id,
                               bool partial) {
   Merged merged;
   const Shards by_index = SKIDPROOF_TRY(sorted(shards, merged.lacking));

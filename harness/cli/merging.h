@@ -41,7 +41,7 @@ Expected<ShardRows> read_shard(const std::string& path);
 // from is measured by each shard, and the rows are of the one that came first in the order of the plan. Errors
 // (kInvalidArgument): the shards are not of one run, or one is there twice; without `partial` also where one is missing
 // or was cut short.
-Expected<Merged> merge_shards(std::vector<ShardRows> shards, const std::string& run_id,
+Expected<Merged> merge_shards(const std::vector<ShardRows>& shards, const std::string& run_id,
                               bool partial);
 
 // What all shards have in common of their commands: without --shard, and without what says where rows go and how many

@@ -188,7 +188,7 @@ TEST(Merge, WhatEachShardMeasuredStandsThereOnce) {
 
 TEST(Merge, AShardThatIsMissingTwiceThereOrCutShortIsNamed) {
   const auto refusal = [](std::vector<ShardRows> shards) {
-    const auto merged = merge_shards(std::move(shards), "whole", false);
+    const auto merged = merge_shards(shards, "whole", false);
     return merged ? std::string() : merged.error().message;
   };
   auto shards = shards_of(kPlan, 3);
