@@ -194,7 +194,7 @@ class StoreCases:
     def test_known_forms_load_as_unknown_ones_do_in_broken_files(self):
         """The same of files with broken, doubled, torn and hostile lines; what is said of them is the same too."""
         chance, runs = random.Random(7), fuzz_load.originals()
-        files = [fuzz_load.make_file(chance, runs, number) for number in range(150)]
+        files = [fuzz_load.make_file(chance, runs, number) for number in range(60)]
         files += [half_numbers(lines) for lines in runs]
         files += [hostile_measurements(words).encode("utf-8", "surrogatepass") for words in HOSTILE]
         found = []
