@@ -65,14 +65,22 @@ Expected<std::vector<const Part*>> chosen_parts(const CharacterizeOptions& optio
   return chosen;
 }
 
-Expected<void> check_sizes(const CharacterizeOptions& options) {
+// Of the parts that take sizes, those that are chosen.
+Expected<void> check_sizes(const CharacterizeOptions& options,
+                           const std::vector<const Part*>& chosen) {
+  const auto takes = [&](std::string_view name) {
+    return std::any_of(chosen.begin(), chosen.end(),
+                       [&](const Part* part) { return part->name == name; });
+  };
   constexpr uint64_t kLargest = uint64_t{1} << 30;
   for (uint64_t bytes : options.latency_bytes) {
+    if (!takes("latency")) break;
     if (bytes >= 64 && bytes <= kLargest && bytes % 64 == 0) continue;
     return fail(ErrorCode::kInvalidArgument, fmt::format("a latency size of {} bytes", bytes),
                 "give a multiple of 64 from 64 bytes to 1 GiB");
   }
   for (uint64_t bytes : options.bandwidth_bytes) {
+    if (!takes("bandwidth")) break;
     if (bytes >= 4096 && bytes <= kLargest && (bytes & (bytes - 1)) == 0) continue;
     return fail(ErrorCode::kInvalidArgument, fmt::format("a bandwidth size of {} bytes", bytes),
                 "give a power of two from 4 KiB to 1 GiB");
@@ -135,7 +143,7 @@ Expected<Characterization> characterize(Machine& machine, const CharacterizeOpti
                 "use --machine native");
   }
   const std::vector<const Part*> parts = SKIDPROOF_TRY(chosen_parts(options));
-  SKIDPROOF_CHECK(check_sizes(options));
+  SKIDPROOF_CHECK(check_sizes(options, parts));
   Characterization out;
   const ControlGroups groups = ControlGroups::of_this_process();
   const Throttled before = groups.throttled();

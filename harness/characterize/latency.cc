@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "harness/characterize/parts.h"
@@ -20,11 +20,10 @@ constexpr uint64_t kChaseUnroll = 16;
 // Half steps below, doubling from here.
 constexpr uint64_t kFineBelow = uint64_t{16} << 20;
 constexpr uint64_t kLargest = uint64_t{1} << 30;  // of the kernel
-// Working sets up to this are walked before each sample until so many rounds made them no cheaper, by a hundredth at least, or so
-// many seconds are over; of larger ones so many lines.
-constexpr uint64_t kSettled = uint64_t{16} << 20;
-constexpr int kIdleRounds = 4;
-constexpr double kBrings = 0.99, kMostSettling = 0.25;
+// Working sets up to this are brought in by so many fast passes before each sample, and walked whole; of larger ones so many
+// lines are walked.
+constexpr uint64_t kBroughtIn = uint64_t{16} << 20;
+constexpr uint64_t kPasses = 4;
 constexpr uint64_t kChasedLoads = 32 << 10;
 // Up to about here a core's own caches answer. What disturbs them (a sibling thread, of another
 // guest too) comes and goes, so that more short runs find a quiet one.
@@ -35,6 +34,7 @@ constexpr double kSpan = 2;
 struct Footprint {
   uint64_t bytes = 0;
   bool huge = false;
+  std::optional<Workpiece> stream;  // of sets that are brought in
   Workpiece chase;
   uint64_t iterations = 1;
 };
@@ -68,28 +68,17 @@ Expected<CountedRun> walk(const Workbench& bench, Footprint& point, uint64_t ite
   return log;
 }
 
-// Whole rounds, until some of them brought nothing: a shared level may take in only what it saw come back, and lets a set
-// that others drove out in again over some ten rounds, each cheaper than the one before.
-Expected<void> settle(const Workbench& bench, Footprint& point, uint64_t lines) {
-  double least = INFINITY, spent = 0;
-  for (int idle = 0; idle < kIdleRounds && spent < kMostSettling;) {
-    const RunLog log = SKIDPROOF_TRY(walk(bench, point, lines / kChaseUnroll + 1));
-    const double seconds = static_cast<double>(log.tsc) / bench.tsc_hz();
-    spent += seconds;
-    idle = seconds < kBrings * least ? 0 : idle + 1;
-    least = std::min(least, seconds);
-  }
-  return {};
-}
-
 // By the chase itself, which leaves the caches as the measurement would: page tables beside data, and no more of either
 // than it needs. Small sets once through; of the largest as much as brings their page tables in, eight entries of which are
 // in a line that is met some three times so.
+// What others drove out of a shared level a chase does not bring back: it comes round so slowly, with each line from memory,
+// that others drive that out again, and goes on at the price of memory; a set that is there is met often enough to stay.
+// Independent loads bring it back at once.
 Expected<void> warm(const Workbench& bench, Footprint& point) {
   const uint64_t lines = point.bytes / kLine;
-  if (point.bytes > kPrivate && point.bytes <= kSettled) return settle(bench, point, lines);
   const uint64_t tables = point.bytes / (8 * 4096);
-  const uint64_t loads = point.bytes <= kPrivate ? lines : std::max(3 * tables, kChasedLoads);
+  const uint64_t loads = point.bytes <= kBroughtIn ? lines : std::max(3 * tables, kChasedLoads);
+  if (point.stream) SKIDPROOF_CHECK(bench.run(*point.stream, kPasses));
   SKIDPROOF_CHECK(walk(bench, point, loads / kChaseUnroll + 1));
   return {};
 }
@@ -101,6 +90,11 @@ Expected<std::shared_ptr<Footprint>> make_footprint(const Workbench& bench, uint
   auto point = std::make_shared<Footprint>();
   point->bytes = bytes;
   point->huge = huge;
+  if (bytes > kPrivate && bytes <= kBroughtIn) {
+    point->stream = SKIDPROOF_TRY(
+        bench.prepare("memory_stream",
+                      fmt::format("kind=load,stride={},window={},unroll=1", kLine, bytes), memory));
+  }
   point->chase = SKIDPROOF_TRY(bench.prepare(
       "pointer_chase", fmt::format("bytes={},granularity={},unroll={}", bytes, kLine, kChaseUnroll),
       memory));

@@ -4,7 +4,7 @@
 # claim, a CPU that goes offline, suspend, the NMI watchdog. Ends with the
 # module unloaded. `skidproof` is given as $1 or on the PATH.
 program=${1:-skidproof}
-run="$program run --machine direct --filter PebsPeriods*"
+run="$program run --machine direct --filter PebsPeriods.AreKeptExactly/period=1*"
 owners=/sys/class/misc/skidproof/owners
 failed=0
 # expect WHAT CONDITION...
