@@ -28,7 +28,7 @@ constexpr uint64_t kChasedLoads = 32 << 10;
 // Up to about here a core's own caches answer. What disturbs them (a sibling thread, of another
 // guest too) comes and goes, so that more short runs find a quiet one.
 constexpr uint64_t kPrivate = uint64_t{2} << 20;
-// What neighbours do to a shared level lasts about a second.
+// What neighbours do to a shared level and to the clock lasts about a second.
 constexpr double kSpan = 2;
 
 struct Footprint {

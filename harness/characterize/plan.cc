@@ -60,11 +60,6 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
     for (const size_t i : order_of_round(points.size(), bench.options().seed, round)) {
       if (bench.cancelled()) return {};
       if (done[i]) continue;
-      if (round >= most && !points[i].by_time) {
-        done[i] = true;
-        --open;
-        continue;
-      }
       if (round > 0 && spent() > at_most) break;
       Point& point = points[i];
       const double rounds = static_cast<double>(round) / least;
@@ -86,7 +81,7 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
       point.noise = point.noise + sample->noise;
       if (sample->spoiled) ++point.spoiled;
       point.narrow = narrow_enough(point, goal);
-      if (!point.narrow || round + 1 < least || (point.by_time && spent() < span)) continue;
+      if (!point.narrow || round + 1 < least || spent() < span) continue;
       done[i] = true;
       --open;
     }

@@ -41,8 +41,8 @@ struct Goal {
   unsigned least = 6;  // samples before a point may be done; with fewer there is no such interval
   unsigned most = 40;
   double seconds = 0;  // of all points together; 0: what is left of the part's
-  // Where another clock decides (Point::by_time): what others do to the memory changes from second to second, so a point's
-  // samples stand at least so many seconds apart, the first from the last, however narrow their interval. Within `seconds`.
+  // The clock, and what others do to shared levels, change from second to second: a point's samples stand at least so many
+  // seconds apart, the first from the last, however narrow their interval. Within `seconds`.
   double span = 0;
 };
 

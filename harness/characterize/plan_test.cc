@@ -54,21 +54,18 @@ TEST_F(PlanTest, WhatIsNarrowDropsOutAndTheRestGoesOn) {
 }
 
 // Their samples take no time themselves: 10 ms are what was waited for.
-TEST_F(PlanTest, WhatOthersDisturbIsSampledOverTheSpanHoweverNarrow) {
+TEST_F(PlanTest, APointIsSampledOverTheSpanHoweverNarrow) {
   using Clock = std::chrono::steady_clock;
-  std::vector<Point> points = {point(0, true), point(1, true), point(2, false)};
-  points[1].by_time = true;
+  std::vector<Point> points = {point(0, true), point(1, false)};
   const auto began = Clock::now();
   ASSERT_TRUE(take_by_turns(*bench_, points, {.most = 20, .seconds = 60, .span = 0.01}));
   EXPECT_GE(Clock::now() - began, std::chrono::milliseconds(10));
-  EXPECT_EQ(taken(0), 6u) << "the core's own clock decides";
-  EXPECT_GE(taken(1), 6u);
-  EXPECT_EQ(taken(2), 20u);
+  EXPECT_GE(taken(0), 6u);
+  EXPECT_GE(taken(1), 20u);
 }
 
 TEST_F(PlanTest, ASpanLongerThanTheTimeIsTheTime) {
   std::vector<Point> points = {point(0, true)};
-  points[0].by_time = true;
   const auto began = std::chrono::steady_clock::now();
   ASSERT_TRUE(take_by_turns(*bench_, points, {.seconds = 0.01, .span = 1e6}));
   EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(10));
