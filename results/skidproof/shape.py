@@ -18,7 +18,7 @@ NEAR = 0.10  # of a published figure: so far a window's or a table's measured si
 SHAPES = {
     "Caches": {"shape.l1d.size": "L1 data cache", "shape.l1d.ways": "L1 data cache, ways", "shape.line": "cache line",
                "shape.l2.size": "L2 cache", "shape.l2.ways": "L2 cache, ways", "shape.l3.size": "L3 cache"},
-    "Translation": {"shape.dtlb.reach": "data TLB", "shape.stlb.reach": "second-level TLB"},
+    "Translation": {"shape.dtlb.reach": "data TLB", "shape.stlb.reach": "second-level TLB", "shape.tlb.walk": "page walk"},
     "Branch prediction": {"shape.btb.reach": "branch targets kept", "shape.return_stack.depth": "return stack",
                           "shape.history.length": "branch history", "shape.pattern.length": "pattern learnt",
                           "shape.indirect.targets": "indirect targets"},
