@@ -159,9 +159,10 @@ TEST_F(CharacterizeTest, RefusesWhatHasNoMeaning) {
   options_.parts = {"latency"};
   options_.latency_bytes = {100};
   EXPECT_EQ(characterize(*machine_, options_).error().code, ErrorCode::kInvalidArgument);
-  options_.latency_bytes.clear();
+  options_.parts = {"bandwidth"};
   options_.bandwidth_bytes = {12288};
-  EXPECT_EQ(characterize(*machine_, options_).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(characterize(*machine_, options_).error().code, ErrorCode::kInvalidArgument)
+      << "the latency's size, which means nothing, is not asked for";
 }
 
 // A machine that calls itself a model, or has little memory, whatever runs its programs.
