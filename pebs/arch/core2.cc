@@ -5,7 +5,6 @@
 #include <array>
 
 #include "pebs/arch/event_table.h"
-#include "pebs/arch/generations.h"
 
 namespace skidproof::arch {
 
@@ -70,6 +69,9 @@ constexpr Microarch core2() {
       .name = "core2",
       .title = "Core 2",
       .models = kModels,
+      .introduced = {.year = 2006,
+                     .source = "Intel SDM Vol. 1 (253665-089), Table 2-2 \"Key Features of Most "
+                               "Recent Intel 64 Processors\""},
       .perfmon_version = 2,
       .gp_counters = 2,
       .gp_counters_alone = 2,
@@ -115,6 +117,6 @@ constexpr Microarch core2() {
 
 }  // namespace
 
-constexpr Microarch kCore2 = core2();
+SKIDPROOF_MICROARCH(kCore2) = core2();
 
 }  // namespace skidproof::arch

@@ -6,7 +6,6 @@
 #include <array>
 
 #include "pebs/arch/event_table.h"
-#include "pebs/arch/generations.h"
 #include "pebs/arch/msr.h"
 #include "pebs/arch/perfmon/alder_lake_p.h"
 #include "pebs/arch/perfmon/emerald_rapids.h"
@@ -101,6 +100,9 @@ constexpr Microarch alder_lake_p() {
   row.name = "alder-lake-p";
   row.title = "Alder Lake (P-core)";
   row.models = kAlderLakeModels;
+  row.introduced = {.year = 2021,
+                    .month = 11,
+                    .source = "NextRift, \"Intel 12th Gen Alder Lake Chips Are Here\""};
   row.hybrid = true;
   row.events = kAlderLakeTable;
   row.caches = {.l1_bytes = 48 << 10,
@@ -126,6 +128,10 @@ constexpr Microarch sapphire_rapids() {
   row.name = "sapphire-rapids";
   row.title = "Sapphire Rapids";
   row.models = kSapphireRapidsModels;
+  row.introduced = {
+      .year = 2023,
+      .month = 1,
+      .source = "Tom's Hardware, \"Intel's Sapphire Rapids Formal Launch Date Revealed\""};
   row.tsx = true;
   row.sgx = true;
   row.la57 = true;
@@ -168,6 +174,9 @@ constexpr Microarch meteor_lake_p() {
   row.name = "meteor-lake-p";
   row.title = "Meteor Lake (P-core)";
   row.models = kMeteorLakeModels;
+  row.introduced = {.year = 2023,
+                    .month = 12,
+                    .source = "TweakTown, \"Intel announces AI Everywhere event for December 14\""};
   row.events = kMeteorLakeTable;
   row.caches.l3_bytes = 24 << 20;
   row.caches.l3_ways = 12;
@@ -180,6 +189,11 @@ constexpr Microarch granite_rapids() {
   row.name = "granite-rapids";
   row.title = "Granite Rapids";
   row.models = kGraniteRapidsModels;
+  row.introduced = {
+      .year = 2024,
+      .month = 9,
+      .source =
+          "Tom's Hardware, \"Intel Launches Granite Rapids Xeon 6900P series with 128 cores\""};
   row.events = kGraniteRapidsTable;
   row.caches.l3_bytes = 64 << 20;
   row.caches.l3_latency = 80;
@@ -192,9 +206,9 @@ constexpr std::array<const Microarch*, 1> kServerVariants = {&kEmeraldRapids};
 
 }  // namespace
 
-constexpr Microarch kAlderLakeP = alder_lake_p();
-constexpr Microarch kSapphireRapids = internal::with_variants(sapphire_rapids(), kServerVariants);
-constexpr Microarch kMeteorLakeP = meteor_lake_p();
-constexpr Microarch kGraniteRapids = granite_rapids();
+SKIDPROOF_MICROARCH(kAlderLakeP) = alder_lake_p();
+SKIDPROOF_MICROARCH(kSapphireRapids) = internal::with_variants(sapphire_rapids(), kServerVariants);
+SKIDPROOF_MICROARCH(kMeteorLakeP) = meteor_lake_p();
+SKIDPROOF_MICROARCH(kGraniteRapids) = granite_rapids();
 
 }  // namespace skidproof::arch

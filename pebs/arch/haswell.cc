@@ -8,7 +8,6 @@
 #include <array>
 
 #include "pebs/arch/event_table.h"
-#include "pebs/arch/generations.h"
 #include "pebs/arch/msr.h"
 #include "pebs/arch/perfmon/broadwell.h"
 #include "pebs/arch/perfmon/broadwell_de.h"
@@ -105,6 +104,10 @@ constexpr Microarch haswell() {
   row.name = "haswell";
   row.title = "Haswell";
   row.models = kHaswellModels;
+  row.introduced = {.year = 2013,
+                    .source =
+                        "Intel SDM Vol. 1 (253665-089), 2.1.22 \"The Fourth Generation Intel Core "
+                        "Processor Family (2013)\""};
   // Linux 6.12 core.c hsw_limit_period: 32 for every event, and 128 for C0H/01H, where errata HSD11
   // and HSM11 (Linux: HSW11) ask for 100.
   row.minimum_period = 32;
@@ -126,6 +129,10 @@ constexpr Microarch broadwell() {
   row.name = "broadwell";
   row.title = "Broadwell";
   row.models = kBroadwellModels;
+  row.introduced = {
+      .year = 2014,
+      .month = 9,
+      .source = "eWEEK, \"Intel Launches Core M 'Broadwell' for Two-in-One Systems\""};
   row.processor_trace = true;
   // Errata BDM11, BDM55: Linux 6.12 core.c bdw_limit_period.
   row.pdir_minimum_period = 128;
@@ -152,7 +159,7 @@ constexpr std::array<const Microarch*, 2> kBroadwellVariants = {&kBroadwellServe
 
 }  // namespace
 
-constexpr Microarch kHaswell = internal::with_variants(haswell(), kHaswellVariants);
-constexpr Microarch kBroadwell = internal::with_variants(broadwell(), kBroadwellVariants);
+SKIDPROOF_MICROARCH(kHaswell) = internal::with_variants(haswell(), kHaswellVariants);
+SKIDPROOF_MICROARCH(kBroadwell) = internal::with_variants(broadwell(), kBroadwellVariants);
 
 }  // namespace skidproof::arch

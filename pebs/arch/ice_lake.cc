@@ -8,7 +8,6 @@
 #include <array>
 
 #include "pebs/arch/event_table.h"
-#include "pebs/arch/generations.h"
 #include "pebs/arch/msr.h"
 #include "pebs/arch/perfmon/ice_lake_sp.h"
 #include "pebs/arch/perfmon/rocket_lake.h"
@@ -57,6 +56,8 @@ constexpr Microarch ice_lake() {
       .name = "ice-lake",
       .title = "Ice Lake",
       .models = kModels,
+      .introduced = {.year = 2019,
+                     .source = "Wikipedia, \"List of Intel CPU microarchitectures\": Sunny Cove"},
       .perfmon_version = 5,
       .gp_counters = 8,
       .gp_counters_alone = 8,
@@ -124,6 +125,6 @@ constexpr std::array<const Microarch*, 3> kVariants = {&kTigerLake, &kRocketLake
 
 }  // namespace
 
-constexpr Microarch kIceLake = internal::with_variants(ice_lake(), kVariants);
+SKIDPROOF_MICROARCH(kIceLake) = internal::with_variants(ice_lake(), kVariants);
 
 }  // namespace skidproof::arch

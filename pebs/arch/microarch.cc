@@ -4,22 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <string>
+#include <tuple>
 #include <vector>
 
-#include "pebs/arch/generations.h"
 #include "pebs/arch/near_match.h"
 
 namespace skidproof::arch {
 
 namespace {
-
-// In order of age.
-constexpr std::array kMicroarchs = {&kNetBurst,    &kCore2,        &kNehalem,    &kWestmere,
-                                    &kSandyBridge, &kIvyBridge,    &kHaswell,    &kBroadwell,
-                                    &kSkylake,     &kIceLake,      &kAlderLakeP, &kSapphireRapids,
-                                    &kMeteorLakeP, &kGraniteRapids};
 
 // How far an encoding is from "the event itself": CMASK and INV variants come after it, and of two
 // plain rows the precise one comes first.
@@ -54,11 +47,24 @@ const Event* Microarch::event_on_fixed(unsigned counter) const {
   return plainest(events, [&](const Event& e) { return ((e.fixed_counters >> counter) & 1) != 0; });
 }
 
-std::span<const Microarch* const> microarchs() { return kMicroarchs; }
+std::span<const Microarch* const> microarchs() {
+  static const std::vector<const Microarch*> by_age = [] {
+    const std::span<const Microarch* const> defined = defined_microarchs();
+    std::vector<const Microarch*> rows(defined.begin(), defined.end());
+    const auto age = [](const Microarch& row) {
+      return std::tuple(row.introduced.year, row.introduced.month, row.core != CoreType::kCore,
+                        row.name);
+    };
+    std::sort(rows.begin(), rows.end(),
+              [&](const Microarch* a, const Microarch* b) { return age(*a) < age(*b); });
+    return rows;
+  }();
+  return by_age;
+}
 
 Expected<const Microarch*> find_microarch(std::string_view name) {
   std::vector<std::string_view> names;
-  for (const Microarch* row : kMicroarchs) {
+  for (const Microarch* row : microarchs()) {
     if (row->name == name) return row;
     names.push_back(row->name);
   }
@@ -92,7 +98,7 @@ bool has_model(const Microarch& row, uint8_t family, uint8_t model) {
 }  // namespace
 
 const Microarch* identify(uint8_t family, uint8_t model, uint8_t stepping, CoreType core) {
-  for (const Microarch* row : kMicroarchs) {
+  for (const Microarch* row : microarchs()) {
     if (!has_model(*row, family, model)) continue;
     if (core != CoreType::kUnstated && core != row->core) continue;
     const Microarch* nearest = row;
@@ -109,7 +115,7 @@ const Microarch* identify(uint8_t family, uint8_t model, uint8_t stepping, CoreT
 }
 
 bool covers_other_cores(uint8_t family, uint8_t model) {
-  return std::any_of(kMicroarchs.begin(), kMicroarchs.end(),
+  return std::any_of(microarchs().begin(), microarchs().end(),
                      [&](const Microarch* row) { return has_model(*row, family, model); });
 }
 

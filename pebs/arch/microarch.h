@@ -70,11 +70,19 @@ struct FastestLatency {
   std::string_view source;  // document and table title
 };
 
+// When the first part of a row was introduced: rows are listed in this order.
+struct Introduced {
+  uint16_t year = 0;
+  uint8_t month = 0;             // 0: the source gives the year alone
+  std::string_view source = {};  // document and section title
+};
+
 struct Microarch {
   std::string_view name;   // "sandy-bridge": what the command line takes
   std::string_view title;  // "Sandy Bridge"
   std::span<const CpuModel> models;
   std::string_view microcode_source = {};  // who gives their minimum microcode
+  Introduced introduced = {};
   // Parts of this row whose published event lists are others: each is the row itself but for
   // `title`, `models` (some of this row's) and `events`.
   std::span<const Microarch* const> variants = {};
@@ -190,7 +198,15 @@ struct Microarch {
   const Event* event_on_fixed(unsigned counter) const;
 };
 
-// All rows in order of age.
+// Defines a row, at the beginning of a line of a source in pebs/arch: SKIDPROOF_MICROARCH(kSandyBridge) = …;
+// The build finds these lines, and writes the table of all rows (cmake/Microarchs.cmake).
+#define SKIDPROOF_MICROARCH(row) \
+  extern const Microarch row;    \
+  constexpr Microarch row
+
+// The rows that SKIDPROOF_MICROARCH defines, in no order.
+std::span<const Microarch* const> defined_microarchs();
+// All rows in order of age: by their introduction, and where that is the same the P-core before the E-core, then by name.
 std::span<const Microarch* const> microarchs();
 // By command-line name; an unknown one is an error that lists the names.
 Expected<const Microarch*> find_microarch(std::string_view name);

@@ -18,13 +18,40 @@ namespace {
 
 using testing::HasSubstr;
 
+// The table is the rows that the sources define, whichever these are.
 TEST(Microarchs, InOrderOfAgeWithTheNamesOfTheCommandLine) {
-  std::vector<std::string> names;
-  for (const Microarch* m : microarchs()) names.emplace_back(m->name);
-  EXPECT_THAT(names, testing::ElementsAre("netburst", "core2", "nehalem", "westmere",
-                                          "sandy-bridge", "ivy-bridge", "haswell", "broadwell",
-                                          "skylake", "ice-lake", "alder-lake-p", "sapphire-rapids",
-                                          "meteor-lake-p", "granite-rapids"));
+  const std::vector<std::string_view> known = {
+      "netburst",     "core2",           "nehalem",       "westmere",      "sandy-bridge",
+      "ivy-bridge",   "haswell",         "broadwell",     "skylake",       "ice-lake",
+      "alder-lake-p", "sapphire-rapids", "meteor-lake-p", "granite-rapids"};
+  std::vector<std::string_view> seen;
+  std::set<std::string_view> names;
+  std::pair<unsigned, unsigned> before;
+  for (const Microarch* m : microarchs()) {
+    EXPECT_TRUE(names.insert(m->name).second) << m->name << " twice";
+    if (std::find(known.begin(), known.end(), m->name) != known.end()) seen.push_back(m->name);
+    const std::pair<unsigned, unsigned> date = {m->introduced.year, m->introduced.month};
+    EXPECT_GE(date, before) << m->name;
+    before = date;
+  }
+  EXPECT_EQ(seen, known);
+  EXPECT_EQ(names.size(), defined_microarchs().size());
+}
+
+TEST(Microarchs, SayWhenTheyWereIntroducedAndWhoSaysSo) {
+  for (const Microarch* m : microarchs()) {
+    SCOPED_TRACE(std::string(m->name));
+    EXPECT_GE(m->introduced.year, 2000);
+    EXPECT_LE(m->introduced.month, 12);
+    EXPECT_THAT(std::string(m->introduced.source), testing::ContainsRegex(".+, .+"))
+        << "document and section title";
+  }
+}
+
+TEST(Microarchs, NamesAreWhatACommandLineTakes) {
+  for (const Microarch* m : microarchs()) {
+    EXPECT_THAT(std::string(m->name), testing::MatchesRegex("[a-z0-9][a-z0-9-]*[a-z0-9]"));
+  }
 }
 
 TEST(Microarchs, FoundByName) {

@@ -7,7 +7,6 @@
 #include <array>
 
 #include "pebs/arch/event_table.h"
-#include "pebs/arch/generations.h"
 #include "pebs/arch/perfmon/nehalem_ep.h"
 #include "pebs/arch/perfmon/nehalem_ex.h"
 #include "pebs/arch/perfmon/westmere_ep_dp.h"
@@ -90,6 +89,10 @@ constexpr Microarch nehalem() {
   row.name = "nehalem";
   row.title = "Nehalem";
   row.models = kNehalemModels;
+  row.introduced = {.year = 2008,
+                    .source =
+                        "Intel SDM Vol. 1 (253665-089), Table 2-2 \"Key Features of Most Recent "
+                        "Intel 64 Processors\""};
   row.minimum_period = 32;  // Linux 6.12 core.c nhm_limit_period: smaller ones hang or lose records
   row.events = kNehalemTable;
   row.caches = {.l2_latency = 10,
@@ -106,6 +109,10 @@ constexpr Microarch westmere() {
   row.name = "westmere";
   row.title = "Westmere";
   row.models = kWestmereModels;
+  row.introduced = {.year = 2010,
+                    .source =
+                        "Intel SDM Vol. 1 (253665-089), Table 2-2 \"Key Features of Most Recent "
+                        "Intel 64 Processors\""};
   row.minimum_period = 1;
   row.events = kWestmereTable;
   row.caches = {.l2_latency = 10,
@@ -127,7 +134,7 @@ constexpr std::array<const Microarch*, 2> kWestmereVariants = {&kWestmereSpPart,
 
 }  // namespace
 
-constexpr Microarch kNehalem = internal::with_variants(nehalem(), kNehalemVariants);
-constexpr Microarch kWestmere = internal::with_variants(westmere(), kWestmereVariants);
+SKIDPROOF_MICROARCH(kNehalem) = internal::with_variants(nehalem(), kNehalemVariants);
+SKIDPROOF_MICROARCH(kWestmere) = internal::with_variants(westmere(), kWestmereVariants);
 
 }  // namespace skidproof::arch

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 
-#include "pebs/arch/generations.h"
+#include "pebs/arch/microarch.h"
 
 namespace skidproof::arch {
 
@@ -64,6 +64,10 @@ constexpr Microarch netburst_row() {
   row.name = "netburst";
   row.title = "NetBurst";
   row.models = kModels;
+  row.introduced = {.year = 2004,
+                    .source =
+                        "Intel SDM Vol. 1 (253665-089), Table 2-2 \"Key Features of Most Recent "
+                        "Intel 64 Processors\", the first with IA-32e mode"};
   row.perfmon_version = 0;  // CPUID has no leaf 0AH
   row.gp_counters = row.gp_counters_alone = netburst::kCounters;
   row.gp_width = netburst::kCounterWidth;
@@ -96,6 +100,6 @@ constexpr Microarch netburst_row() {
 
 }  // namespace
 
-constexpr Microarch kNetBurst = netburst_row();
+SKIDPROOF_MICROARCH(kNetBurst) = netburst_row();
 
 }  // namespace skidproof::arch

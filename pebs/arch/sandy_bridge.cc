@@ -9,7 +9,6 @@
 #include <array>
 
 #include "pebs/arch/event_table.h"
-#include "pebs/arch/generations.h"
 #include "pebs/arch/perfmon/ivy_bridge.h"
 #include "pebs/arch/perfmon/ivy_bridge_ep.h"
 #include "pebs/arch/perfmon/sandy_bridge_ep.h"
@@ -100,6 +99,10 @@ constexpr Microarch sandy_bridge() {
   row.name = "sandy-bridge";
   row.title = "Sandy Bridge";
   row.models = kSandyBridgeModels;
+  row.introduced = {.year = 2011,
+                    .source =
+                        "Intel SDM Vol. 1 (253665-089), Table 2-2 \"Key Features of Most Recent "
+                        "Intel 64 Processors\""};
   row.microcode_source = "Linux 6.12 core.c intel_snb_pebs_broken";
   // Erratum BJ103 (BK102). The updates for Ivy Bridge (BV, BU) list nothing of the kind.
   row.pdir_minimum_period = 100;
@@ -118,6 +121,10 @@ constexpr Microarch ivy_bridge() {
   row.name = "ivy-bridge";
   row.title = "Ivy Bridge";
   row.models = kIvyBridgeModels;
+  row.introduced = {.year = 2012,
+                    .source =
+                        "Intel SDM Vol. 1 (253665-089), 2.1.21 \"The Third Generation Intel Core "
+                        "Processor Family (2012)\""};
   row.events = kIvyBridgeTable;
   row.caches = {.l2_latency = 12,
                 .l3_bytes = 8 << 20,
@@ -136,7 +143,7 @@ constexpr std::array<const Microarch*, 1> kIvyBridgeVariants = {&kIvyBridgeEp};
 
 }  // namespace
 
-constexpr Microarch kSandyBridge = internal::with_variants(sandy_bridge(), kSandyBridgeVariants);
-constexpr Microarch kIvyBridge = internal::with_variants(ivy_bridge(), kIvyBridgeVariants);
+SKIDPROOF_MICROARCH(kSandyBridge) = internal::with_variants(sandy_bridge(), kSandyBridgeVariants);
+SKIDPROOF_MICROARCH(kIvyBridge) = internal::with_variants(ivy_bridge(), kIvyBridgeVariants);
 
 }  // namespace skidproof::arch

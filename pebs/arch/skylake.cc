@@ -8,7 +8,6 @@
 #include <array>
 
 #include "pebs/arch/event_table.h"
-#include "pebs/arch/generations.h"
 #include "pebs/arch/msr.h"
 #include "pebs/arch/perfmon/cascade_lake.h"
 #include "pebs/arch/perfmon/skylake_sp.h"
@@ -73,6 +72,10 @@ constexpr Microarch skylake() {
       .name = "skylake",
       .title = "Skylake",
       .models = kModels,
+      .introduced = {.year = 2015,
+                     .month = 8,
+                     .source = "The Verge, \"Intel's Skylake generation begins with a pair of "
+                               "powerful processors\""},
       .perfmon_version = 4,
       .gp_counters = 4,
       .gp_counters_alone = 8,
@@ -130,6 +133,6 @@ constexpr std::array<const Microarch*, 2> kVariants = {&kSkylakeServer, &kCascad
 
 }  // namespace
 
-constexpr Microarch kSkylake = internal::with_variants(skylake(), kVariants);
+SKIDPROOF_MICROARCH(kSkylake) = internal::with_variants(skylake(), kVariants);
 
 }  // namespace skidproof::arch
