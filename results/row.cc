@@ -82,6 +82,8 @@ void fields(auto&& field, MaybeConst<MachineRow> auto& row) {
   field("os", row.os);
   field("bios", Added{row.bios});
   field("tape", Added{row.tape});
+  field("event_list", Added{row.event_list});
+  field("event_list_file", Added{row.event_list_file});
 }
 
 void fields(auto&& field, MaybeConst<TestStartRow> auto& row) {

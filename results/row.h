@@ -188,8 +188,11 @@ struct MachineRow {
   unsigned family = 0, model = 0, stepping = 0;
   std::optional<uint32_t> microcode;  // nullopt (JSON null): not readable; a hexadecimal string
   std::string microarch;              // empty: no row of ours covers this CPU
-  std::string hypervisor;             // empty: none
-  std::string core_type;              // "P", "E" or empty
+  std::string
+      event_list;  // of Intel's, that its events are of: "intel/perfmon SNB V19"; empty: none, or not said
+  std::string event_list_file;  // that it was read from; empty: it is built in
+  std::string hypervisor;       // empty: none
+  std::string core_type;        // "P", "E" or empty
   bool pmu = false;
   bool sibling_thread = false;
   std::vector<std::string> capabilities;

@@ -19,6 +19,9 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "pebs" / "arch" / "perfmon" / "testing"))
+import published_lists  # noqa: E402
+
 SCHEMA = pathlib.Path(__file__).resolve().parents[2] / "results" / "schema" / "v1.json"
 MODEL = "model:sandy-bridge"
 QUICK = "PebsReload.LoadsTheResetSlotAfterEveryRecord/*"
@@ -210,6 +213,184 @@ class Catalogue(CliTest):
             done = self.skidproof("list", "tests", stdout=full, stderr=subprocess.PIPE)
         self.assertEqual(done.exit, 2)
         self.assertIn("standard output", done.err)
+
+
+class EventLists(CliTest):
+    """Intel's lists read at run time, and rows held to them."""
+
+    SNB = "SNB/events/sandybridge_core.json"
+
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.perfmon = pathlib.Path(folder.name)
+
+    def publish(self, only=None, version="1.2", **events):
+        """The imported lists in a newer version; of Sandy Bridge's, events by name with other fields, or None for none."""
+        def changed(path, document):
+            if only is not None and path not in only:
+                return None
+            document["Header"]["Version"] = version
+            if path == self.SNB:
+                listed = {event["EventName"]: event for event in document["Events"]}
+                for name, fields in events.items():
+                    name = name.replace("__", ".")
+                    listed[name] = fields and {**listed.get(name, {"EventName": name}), **fields}
+                document["Events"] = [event for event in listed.values() if event is not None]
+            return document
+        published_lists.publish(self.perfmon, changed)
+
+    NEW = {"EventCode": "0xD7", "UMask": "0x05", "CounterMask": "0", "Counter": "0,1,2,3", "PEBS": "1"}
+
+    def events(self, microarch="sandy-bridge"):
+        done = self.skidproof("list", "events", "--microarch", microarch, "--perfmon", self.perfmon, "--json", "-")
+        self.assertEqual(done.exit, 0, done.err)
+        return done, {(one["microarch"], one["event"]): one for one in json.loads(done.out)}
+
+    def machine_row(self, *arguments):
+        done = self.skidproof("run", "--machine", MODEL, "--filter", QUICK, "--json", "-", *arguments)
+        self.assertEqual(done.exit, 0, done.err)
+        self.assert_valid(done.rows())
+        return next(row for row in done.rows() if row["type"] == "machine")
+
+    def test_a_newer_list_in_place_of_the_built_in_one(self):
+        self.publish(NEW__EVENT=self.NEW, MEM_UOPS_RETIRED__LOCK_LOADS=None)
+        _, events = self.events()
+        self.assertEqual(events["sandy-bridge", "NEW.EVENT"]["PEBS_on"], "PMC0-3", "where the row says, as the list does not")
+        self.assertEqual(events["sandy-bridge", "NEW.EVENT"]["source"], "intel/perfmon SNB V1.2")
+        self.assertNotIn(("sandy-bridge", "MEM_UOPS_RETIRED.LOCK_LOADS"), events)
+        self.assertIn("Intel SDM", events["sandy-bridge", "INST_RETIRED.PREC_DIST"]["source"], "the row's own still applies")
+        self.assertEqual(events["sandy-bridge (Sandy Bridge-EP)", "UOPS_RETIRED.ALL"]["source"], "intel/perfmon JKT V1.2")
+
+    def test_the_same_lists_give_the_same_events(self):
+        published_lists.publish(self.perfmon)
+        for microarch in ("nehalem", "sandy-bridge", "skylake", "granite-rapids"):
+            built_in = json.loads(self.skidproof("list", "events", "--microarch", microarch, "--json", "-").out)
+            done, _ = self.events(microarch)
+            self.assertEqual(json.loads(done.out), built_in)
+
+    def test_a_folder_with_one_file_beside_the_map(self):
+        self.publish(only=[self.SNB], NEW__EVENT=self.NEW)
+        (self.perfmon / self.SNB).rename(self.perfmon / "sandybridge_core.json")
+        done, events = self.events()
+        self.assertIn(("sandy-bridge", "NEW.EVENT"), events)
+        self.assertEqual(events["sandy-bridge (Sandy Bridge-EP)", "UOPS_RETIRED.ALL"]["source"], "intel/perfmon JKT V24")
+        self.assertIn("no list of Sandy Bridge-EP (JKT/events/Jaketown_core.json): the built-in one stands", done.err)
+        self.assert_refused(self.skidproof("list", "events", "--microarch", "haswell", "--perfmon", self.perfmon), 64,
+                            "haswell_core.json", "mapfile.csv")
+
+    def test_a_run_says_which_list_it_went_by(self):
+        self.publish()
+        row = self.machine_row("--perfmon", self.perfmon)
+        self.assertEqual((row["event_list"], row["event_list_file"]), ("intel/perfmon SNB V1.2", str(self.perfmon / self.SNB)))
+        row = self.machine_row("--perfmon", self.perfmon, "--part", "06_2D_7")
+        self.assertEqual(row["event_list"], "intel/perfmon JKT V1.2", "the variant's")
+        row = self.machine_row()
+        self.assertEqual((row["event_list"], row["event_list_file"]), ("intel/perfmon SNB V19", ""))
+        done = self.skidproof("run", "--machine", MODEL, "--filter", QUICK, "--perfmon", self.perfmon)
+        self.assertIn("events are those of intel/perfmon SNB V1.2, read from", done.out)
+
+    def test_suites_go_by_it(self):
+        self.publish(MEM_UOPS_RETIRED__ALL_STORES={"UMask": "0x92"})
+        done = self.skidproof("run", "--machine", MODEL, "--filter", "PebsSkid.*:PebsFields.*:PmuPlacement.*", "--perfmon", self.perfmon,
+                              "--json", "-")
+        self.assertEqual(done.exit, 0, done.out[-2000:])
+        self.assertIn("passed", self.skidproof("run", "--machine", MODEL, "--perfmon", self.perfmon, "--filter", "Pebs*").out)
+
+    def test_a_tape_is_replayed_with_the_list_that_it_was_recorded_with(self):
+        self.publish()
+        run = ("--filter", QUICK, "--json", "rows.jsonl")
+        self.assertEqual(self.skidproof("run", "--machine", MODEL, "--tape", "a.tape", "--perfmon", self.perfmon, *run).exit, 0)
+        again = self.skidproof("run", "--machine", "tape:a.tape", "--perfmon", self.perfmon, *run)
+        self.assertEqual(again.exit, 0, again.err)
+        rows = [json.loads(line) for line in (self.folder / "rows.jsonl").read_text().splitlines()]
+        self.assertEqual([row["event_list"] for row in rows if row["type"] == "machine"], ["intel/perfmon SNB V1.2"])
+        self.assertEqual(self.skidproof("run", "--machine", "tape:a.tape", *run).exit, 64)
+        self.assertIn("with --perfmon", self.skidproof("run", "--machine", "tape:a.tape", *run).err)
+        self.assertEqual(self.skidproof("run", "--machine", MODEL, "--tape", "b.tape", *run).exit, 0)
+        self.assertIn("without --perfmon", self.skidproof("run", "--machine", "tape:b.tape", "--perfmon", self.perfmon, *run).err)
+
+    def assert_list_refused(self, code, *words):
+        for command in (("list", "events", "--microarch", "sandy-bridge"), ("run", "--machine", MODEL)):
+            done = self.skidproof(*command, "--perfmon", self.perfmon)
+            done.err = " ".join(done.err.split())  # lines are wrapped
+            self.assert_refused(done, code, *words)
+
+    def test_what_is_no_checkout(self):
+        self.assert_list_refused(64, "there is no file", "mapfile.csv", "github.com/intel/perfmon")
+        self.publish()
+        (self.perfmon / "mapfile.csv").write_text("Filename,EventType\n")
+        self.assert_list_refused(64, "mapfile.csv names no SNB/events/sandybridge_core.json", "newer skidproof")
+        (self.perfmon / "mapfile.csv").write_text("nothing\n")
+        self.assert_list_refused(64, "mapfile.csv: line 1")
+        (self.perfmon / "mapfile.csv").unlink()
+        os.mkfifo(self.perfmon / "mapfile.csv")
+        self.assert_list_refused(64, "there is no file")
+
+    def test_a_list_that_is_not_as_it_should_be_is_refused_with_file_event_and_field(self):
+        file = self.perfmon / self.SNB
+        self.publish(NEW__EVENT={**self.NEW, "UMask": "0x100"})
+        self.assert_list_refused(64, str(file), "NEW.EVENT: UMask is '0x100': not between 0 and 255", "published")
+        self.publish(NEW__EVENT={**self.NEW, "Counter": "0,9"})
+        self.assert_list_refused(64, str(file), "NEW.EVENT (D7H/05H) counts on a counter that does not exist", "Sandy Bridge says otherwise")
+        self.publish(LONGEST_LAT_CACHE__MISS=None)
+        self.assert_list_refused(64, "the architectural event 2EH/41H")
+        self.publish(version="2.x")
+        self.assert_list_refused(64, "its version is '2.x'")
+        for text in ("[" * 1_000_000, '{"Header": {}, "Header": {}}', '{"Events": [', "\0"):
+            file.write_text(text)
+            self.assert_list_refused(64, str(file))
+        with open(file, "w", encoding="utf-8") as large:
+            large.truncate((16 << 20) + 1)
+        self.assert_list_refused(64, "more than 16 MiB")
+
+    def test_where_there_is_no_list_to_take(self):
+        self.publish()
+        for microarch in ("core2", "netburst"):
+            self.assert_refused(self.skidproof("run", "--machine", f"model:{microarch}", "--perfmon", self.perfmon), 64, "publishes no list")
+            self.assert_refused(self.skidproof("list", "events", "--microarch", microarch, "--perfmon", self.perfmon), 64, "publishes no list")
+        self.assert_refused(self.skidproof("run", "--machine", "native", "--perfmon", self.perfmon), 64, "no PMU")
+        self.assert_refused(self.skidproof("list", "events", "--perfmon", self.perfmon), 64, "--microarch")
+        self.assert_refused(self.skidproof("list", "kernels", "--perfmon", self.perfmon), 64, "list events")
+        self.assert_refused(self.skidproof("list", "kernels", "--check"), 64, "list events")
+        self.assert_refused(self.skidproof("list", "events", "--check", "--microarch", "core2"), 64, "publishes no list")
+
+    def checked(self, *arguments):
+        done = self.skidproof("list", "events", "--check", "--json", "-", *arguments)
+        return done.exit, json.loads(done.out)
+
+    def test_rows_are_held_to_their_lists(self):
+        exit_code, found = self.checked()
+        self.assertEqual(exit_code, 0)
+        summary = found["summary"]
+        self.assertEqual((summary["missing"], summary["wrong"]), (0, 0))
+        self.assertEqual(summary["lists"], len(published_lists.published()))
+        self.assertEqual(summary["events"], sum(len(made["Events"]) for _, made in published_lists.published().values()))
+        differences = [one for each in found["lists"] for one in each["different"]]
+        self.assertEqual(len(differences), summary["differences"])
+        for one in differences:
+            self.assertTrue(one["reason"] and one["source"] and one["in_list"] != one["in_row"], one)
+        text = self.skidproof("list", "events", "--check").out
+        for word in ("different INST_RETIRED.PREC_DIST C0H/01H", "why:", "Table 18-56", f"{summary['precise']} precise: 0 missing, 0 wrong"):
+            self.assertIn(word, text)
+
+    def test_a_newer_list_that_says_otherwise_is_found(self):
+        self.publish(NEW__EVENT=self.NEW, MEM_UOPS_RETIRED__ALL_STORES={"TakenAlone": "1"})
+        exit_code, found = self.checked("--perfmon", self.perfmon)
+        self.assertEqual(exit_code, 1)
+        self.assertEqual((found["summary"]["missing"], found["summary"]["wrong"]), (1, 1))
+        first = next(one for one in found["lists"] if one["row"] == "Sandy Bridge")
+        self.assertEqual(first["list"], "intel/perfmon SNB V1.2")
+        self.assertEqual(first["missing"][0]["event"], "NEW.EVENT D7H/05H")
+        self.assertIn("no other beside it", first["wrong"][0]["in_list"])
+        done = self.skidproof("list", "events", "--check", "--microarch", "sandy-bridge", "--perfmon", self.perfmon)
+        self.assertEqual(done.exit, 1)
+        self.assertIn("missing NEW.EVENT D7H/05H", done.out)
+        self.publish(only=[self.SNB])
+        (self.perfmon / "JKT" / "events" / "Jaketown_core.json").unlink()
+        exit_code, found = self.checked("--microarch", "sandy-bridge", "--perfmon", self.perfmon)
+        self.assertEqual((exit_code, found["absent"]), (0, ["JKT/events/Jaketown_core.json"]))
 
 
 class Doctor(CliTest):

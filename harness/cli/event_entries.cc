@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -87,20 +89,31 @@ Entry entry_of(const Event& event, const std::string& row) {
   entry.details.push_back(
       {"on the model", {event.signal == arch::Signal::kNone ? "never happens" : signal}});
   entry.details.push_back({"source", {std::string(event.source)}});
+  if (!event.reason.empty()) {
+    entry.details.push_back({"why not as Intel lists it", {std::string(event.reason)}});
+  }
   return entry;
 }
 
 }  // namespace
 
+std::vector<Entry> event_entries(const arch::Microarch& row,
+                                 std::span<const arch::Microarch* const> variants) {
+  std::vector<Entry> entries;
+  const std::string name(row.name);
+  for (const Event& event : row.events) entries.push_back(entry_of(event, name));
+  for (const arch::Microarch* variant : variants) {
+    const std::string part = fmt::format("{} ({})", name, variant->title);
+    for (const Event& event : variant->events) entries.push_back(entry_of(event, part));
+  }
+  return entries;
+}
+
 std::vector<Entry> event_entries() {
   std::vector<Entry> entries;
   for (const arch::Microarch* row : arch::microarchs()) {
-    const std::string name(row->name);
-    for (const Event& event : row->events) entries.push_back(entry_of(event, name));
-    for (const arch::Microarch* variant : row->variants) {
-      const std::string part = fmt::format("{} ({})", name, variant->title);
-      for (const Event& event : variant->events) entries.push_back(entry_of(event, part));
-    }
+    std::vector<Entry> of_row = event_entries(*row, row->variants);
+    std::move(of_row.begin(), of_row.end(), std::back_inserter(entries));
   }
   return entries;
 }

@@ -2,9 +2,11 @@
 #ifndef SKIDPROOF_HARNESS_CLI_EVENT_ENTRIES_H_
 #define SKIDPROOF_HARNESS_CLI_EVENT_ENTRIES_H_
 
+#include <span>
 #include <vector>
 
 #include "harness/cli/catalogue.h"
+#include "pebs/arch/microarch.h"
 
 namespace skidproof::cli {
 
@@ -12,6 +14,9 @@ namespace skidproof::cli {
 // "sandy-bridge (Sandy Bridge-EP)/UOPS_RETIRED.ALL". Each also answers to the event's name. Where a row publishes one name
 // with several encodings, each is an entry of that id.
 std::vector<Entry> event_entries();
+// Of one row and these variants of it.
+std::vector<Entry> event_entries(const arch::Microarch& row,
+                                 std::span<const arch::Microarch* const> variants);
 
 }  // namespace skidproof::cli
 

@@ -34,4 +34,12 @@ void add_model_and_cpu(Command verb, MachineOptions& machine, const std::string&
             "whether a second thread shares the model's core (default: yes)");
 }
 
+void add_perfmon(Command verb, std::string& folder) {
+  verb.option("--perfmon", folder,
+              "take Intel's event list from this checkout of github.com/intel/perfmon, or folder "
+              "with its mapfile.csv and "
+              "the list's file, in place of the built-in one")
+      .named("DIR");
+}
+
 }  // namespace skidproof::cli

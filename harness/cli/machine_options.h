@@ -14,6 +14,9 @@ class Command;
 // it is not only what `direct` claims.
 void add_model_and_cpu(Command verb, MachineOptions& machine, const std::string& cpu = "");
 
+// --perfmon.
+void add_perfmon(Command verb, std::string& folder);
+
 }  // namespace skidproof::cli
 
 #endif  // SKIDPROOF_HARNESS_CLI_MACHINE_OPTIONS_H_

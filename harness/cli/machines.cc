@@ -115,6 +115,16 @@ const arch::Microarch* row_of(const arch::Part& part, const arch::Microarch& row
   return found != nullptr ? found : &row;
 }
 
+// The row with the events of --perfmon; none where that is not given.
+Expected<RenewedRow> renewed_by(const MachineOptions& options, const arch::Microarch* row) {
+  if (options.perfmon.empty()) return RenewedRow();
+  if (row == nullptr) {
+    return fail(ErrorCode::kInvalidArgument,
+                "no row covers this processor, so it has no event list", "leave --perfmon out");
+  }
+  return SKIDPROOF_TRY(PerfmonFolder::open(options.perfmon)).renewed(*row);
+}
+
 Expected<OpenMachine> open_model(std::string_view form, const MachineOptions& options,
                                  uint64_t seed) {
   std::string rough = options.rough;
@@ -137,11 +147,14 @@ Expected<OpenMachine> open_model(std::string_view form, const MachineOptions& op
                                     .part = SKIDPROOF_TRY(part_of(*microarch, options))};
   // Some parts of a row have an event list of their own.
   if (model.part) microarch = row_of(*model.part, *microarch);
+  RenewedRow renewed = SKIDPROOF_TRY(renewed_by(options, microarch));
+  if (renewed.row != nullptr) microarch = renewed.row.get();
   const auto first = SKIDPROOF_TRY(engines::make_model_machine(*microarch, model));
   return OpenMachine{.identity = first->identity(),
                      .source = std::make_unique<ModelSource>(*microarch, model),
                      .defects = std::move(parts),
-                     .rough = rough};
+                     .rough = rough,
+                     .renewed = std::move(renewed)};
 }
 
 Expected<OpenMachine> open_native() {
@@ -170,19 +183,22 @@ Expected<int> cpu_for(const CpuWish& wish) {
   return SKIDPROOF_TRY(choose_cpu(cpus, wish)).number;
 }
 
-Expected<OpenMachine> open_direct(const CpuWish& wish) {
-  const int cpu = SKIDPROOF_TRY(cpu_for(wish));
+Expected<OpenMachine> open_direct(const MachineOptions& wanted) {
+  const int cpu = SKIDPROOF_TRY(cpu_for(wanted.cpu));
   PinGuard pinned = SKIDPROOF_TRY(PinGuard::pin(cpu));
   direct::DirectOptions options;
   options.cpu = cpu;
   options.sibling_cpu = sibling_of(cpu);
   options.host = native_identity(cpu);
+  RenewedRow renewed = SKIDPROOF_TRY(renewed_by(wanted, options.host.microarch));
+  if (renewed.row != nullptr) options.host.microarch = renewed.row.get();
   options.cpuid = host_cpuid;
   options.who = [](const skidproof_claim& claim) { return holder_of(claim, {}); };
   auto device = SKIDPROOF_TRY(direct::open_device());
   std::shared_ptr<Machine> machine =
       SKIDPROOF_TRY(direct::make_direct_machine(std::move(device), options));
   OpenMachine open;
+  open.renewed = std::move(renewed);
   open.identity = machine->identity();
   if (open.identity.microarch != nullptr) {
     const Capabilities found = SKIDPROOF_TRY(read_capabilities(*machine));
@@ -196,18 +212,40 @@ Expected<OpenMachine> open_direct(const CpuWish& wish) {
   return open;
 }
 
-Expected<OpenMachine> open_tape(std::string_view form) {
+// A tape names its row, not which variant of it the part was, and no list.
+Expected<OpenMachine> open_tape(std::string_view form, const MachineOptions& options) {
   std::shared_ptr<const tape::TapeReader> reader =
       SKIDPROOF_TRY(tape::TapeReader::open(std::string(form.substr(kTapePrefix.size()))));
   const tape::RunFacts& facts = reader->header().facts;
+  const auto flags = std::find(facts.command.begin(), facts.command.end(), "--");
+  const bool had_list = std::any_of(facts.command.begin(), flags, [](const std::string& word) {
+    return word == "--perfmon" || word.starts_with("--perfmon=");
+  });
+  if (had_list != !options.perfmon.empty()) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("'{}' was recorded with{} --perfmon", reader->name(), had_list ? "" : "out"),
+        had_list ? "give the same event list again" : "leave it out");
+  }
+  Identity identity = reader->header().identity;
+  if (identity.microarch != nullptr && identity.family <= 0xFF) {
+    identity.microarch = row_of({.family = identity.family,
+                                 .model = identity.model,
+                                 .stepping = identity.stepping,
+                                 .microcode = identity.microcode},
+                                *identity.microarch);
+  }
+  RenewedRow renewed = SKIDPROOF_TRY(renewed_by(options, identity.microarch));
+  if (renewed.row != nullptr) identity.microarch = renewed.row.get();
   return OpenMachine{
-      .identity = reader->header().identity,
-      .source = std::make_unique<TapeSource>(reader),
+      .identity = identity,
+      .source = std::make_unique<TapeSource>(reader, identity),
       .defects = facts.defects,
       .rough = facts.rough,
       .why = fmt::format("replays {}: run {} of {}, recorded on {}", reader->name(), facts.run,
                          facts.started, facts.host.empty() ? "?" : facts.host),
-      .tape = reader};
+      .tape = reader,
+      .renewed = std::move(renewed)};
 }
 
 tl::unexpected<Error> direct_not_available(const std::vector<Obstacle>& obstacles) {
@@ -244,7 +282,7 @@ std::vector<Obstacle> direct_obstacles(const CpuWish& wish) {
     obstacles.push_back(obstacle_of(direct::words_of(SKIDPROOF_NO_RAW_IO)));
   } else if (driver) {
     // The last word is the driver's: it tries the counters, and knows who holds them.
-    if (const auto machine = open_direct(wish); !machine) {
+    if (const auto machine = open_direct({.cpu = wish}); !machine) {
       obstacles.push_back({machine.error().message, machine.error().advice});
     }
   }
@@ -293,11 +331,15 @@ Expected<OpenMachine> open_machine(const MachineOptions& options, uint64_t seed)
                 fmt::format("models are made rough; '{}' is not one", name),
                 "silicon is as untidy as it is; use --machine model:<microarch> with --rough");
   }
-  if (tape) return open_tape(name);
+  if (tape) return open_tape(name, options);
+  if (name == "native" && !options.perfmon.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "native has no PMU, and counts no events",
+                "leave --perfmon out");
+  }
   if (name == "native") return open_native();
 
   const std::vector<Obstacle> obstacles = direct_obstacles(options.cpu);
-  if (obstacles.empty()) return open_direct(options.cpu);
+  if (obstacles.empty()) return open_direct(options);
   if (name == "direct" || !options.cpu.any()) return direct_not_available(obstacles);
   OpenMachine machine = SKIDPROOF_TRY(open_model("model:sandy-bridge", options, seed));
   machine.why = fmt::format("direct does not work here ({}), so this is the model of Sandy Bridge",
@@ -342,7 +384,11 @@ results::MachineRow machine_row(const OpenMachine& machine) {
   row.model = who.model;
   row.stepping = who.stepping;
   if (who.microcode != 0) row.microcode = who.microcode;
-  if (who.microarch != nullptr) row.microarch = who.microarch->name;
+  if (who.microarch != nullptr) {
+    row.microarch = who.microarch->name;
+    row.event_list = who.microarch->events.list();
+  }
+  row.event_list_file = machine.renewed.file;
   row.hypervisor = who.hypervisor;
   row.core_type = who.core_type;
   row.pmu = who.pmu;

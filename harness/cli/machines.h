@@ -11,6 +11,7 @@
 #include "base/expected.h"
 #include "harness/check/check.h"
 #include "harness/cli/obstacles.h"
+#include "harness/cli/perfmon_folder.h"
 #include "harness/run/cpu_choice.h"
 #include "pebs/arch/microarch.h"
 #include "pebs/arch/part.h"
@@ -29,6 +30,7 @@ struct MachineOptions {
   CpuWish cpu = {};                  // which one of this computer's `direct` claims
   std::string part;                  // of a model: which of its row's, "06_2D_7"; empty: the first
   std::string microcode;             // of a model: its revision, "0x28"; empty: the part's own
+  std::string perfmon;               // folder whose event list is taken; empty: the built-in list
 };
 
 // A machine that answered, and the source that hands it to tests.
@@ -42,11 +44,12 @@ struct OpenMachine {
   // microcode that is too old.
   std::vector<std::string> notes;
   std::shared_ptr<const tape::TapeReader> tape = {};  // that is replayed; nullptr: none is
+  RenewedRow renewed = {};  // the identity's row, where its event list was read at run time
 };
 
-// Errors: kInvalidArgument for a name, microarch or defect that does not exist (with near ones) or an
-// option that the machine does not take; kNotAvailable with every reason where this computer cannot; kIo for a
-// damaged tape.
+// Errors: kInvalidArgument for a name, microarch or defect that does not exist (with near ones), an
+// option that the machine does not take, or an event list that is not as it should be; kNotAvailable with every reason
+// where this computer cannot; kIo for a damaged tape.
 Expected<OpenMachine> open_machine(const MachineOptions& options, uint64_t seed);
 
 // The processor of a row that a model plays if it is told nothing else.

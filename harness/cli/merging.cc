@@ -93,6 +93,9 @@ std::string difference(const results::MachineRow& a, const results::MachineRow& 
                        row.microcode ? results::hex(*row.microcode) : "not readable");
   };
   if (part(a) != part(b)) return fmt::format("{} and {}", part(a), part(b));
+  if (a.event_list != b.event_list) {
+    return fmt::format("event lists '{}' and '{}'", a.event_list, b.event_list);
+  }
   const bool silicon = a.provenance == results::RowProvenance::kSilicon;
   if (silicon && a.host != b.host) return fmt::format("hosts '{}' and '{}'", a.host, b.host);
   return {};

@@ -153,6 +153,10 @@ std::string other_machine(const Interrupted& interrupted, const results::Machine
   if (then.microcode != now.microcode) {
     return differs("microcode", microcode(then), microcode(now));
   }
+  // Older rows do not say it.
+  if (!then.event_list.empty() && then.event_list != now.event_list) {
+    return differs("event list", then.event_list, now.event_list);
+  }
   return {};
 }
 

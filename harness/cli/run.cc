@@ -103,6 +103,7 @@ std::string again(const RunOptions& options) {
   if (!options.machine.rough.empty()) command += " --rough " + options.machine.rough;
   if (!options.machine.part.empty()) command += " --part " + options.machine.part;
   if (!options.machine.microcode.empty()) command += " --microcode " + options.machine.microcode;
+  if (!options.machine.perfmon.empty()) command += " --perfmon " + options.machine.perfmon;
   if (!options.errata) command += " --no-errata";
   if (!options.shape_file.empty()) command += " --shape " + options.shape_file;
   return command;
@@ -347,6 +348,7 @@ void declare(Command verb, RunOptions& options) {
               "replays it")
       .named("FILE");
   add_model_and_cpu(verb, options.machine);
+  add_perfmon(verb, options.machine.perfmon);
   verb.option("--until", options.until,
               "only up to this stage of the bring-up: " + joined(stage_names()))
       .named("STAGE")

@@ -98,6 +98,10 @@ void RunPrinter::header(const ResultFiles& files, uint64_t seed) const {
                          text_.paint(Paint::kBold, machine_.identity.name),
                          silicon ? words : text_.paint(Paint::kYellow, words), seed));
   if (!machine_.why.empty()) text_.line("  " + wrap(machine_.why, 2));
+  if (machine_.renewed.row != nullptr) {
+    text_.line(fmt::format("  events are those of {}, read from {}",
+                           machine_.renewed.row->events.list(), machine_.renewed.file));
+  }
   for (const std::string& path : files.paths()) text_.line("  rows go to " + path);
   if (machine_.tape != nullptr) {
     const std::vector<std::string>& damage = machine_.tape->damage();

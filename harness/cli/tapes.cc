@@ -116,7 +116,7 @@ std::vector<std::string> RecordingSource::kept() const {
 Expected<std::shared_ptr<Machine>> TapeSource::machine(const check::MachineRequest& request) {
   const tape::SectionKey key = key_of(request);
   auto machine = reader_->content(key, turns_[key]++).and_then([&](std::vector<std::byte> content) {
-    return tape::TapeMachine::create(std::move(content), reader_->header().identity, request.seed);
+    return tape::TapeMachine::create(std::move(content), identity_, request.seed);
   });
   if (!machine) {
     // What was never recorded is nobody's fault; anything else says nothing about the processor.

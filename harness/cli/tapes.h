@@ -63,14 +63,16 @@ class RecordingSource final : public check::MachineSource {
 // What a tape holds of each attempt of a test.
 class TapeSource final : public check::MachineSource {
  public:
-  explicit TapeSource(std::shared_ptr<const tape::TapeReader> reader)
-      : reader_(std::move(reader)) {}
+  // `identity`: the one in the tape's header, with the row that it is judged by.
+  TapeSource(std::shared_ptr<const tape::TapeReader> reader, Identity identity)
+      : reader_(std::move(reader)), identity_(std::move(identity)) {}
 
   Expected<std::shared_ptr<Machine>> machine(const check::MachineRequest& request) override;
   Expected<void> given_up() override;
 
  private:
   const std::shared_ptr<const tape::TapeReader> reader_;
+  const Identity identity_;
   std::map<tape::SectionKey, size_t> turns_;
   std::vector<std::shared_ptr<tape::TapeMachine>> given_;
   std::optional<Error> lost_;  // of a machine that could not be given

@@ -37,6 +37,8 @@ struct Event {
   bool invert = false;           // part of the published encoding
   bool taken_alone = false;      // no other PEBS event at the same time
   std::string_view source = {};  // document and table
+  std::string_view reason =
+      {};  // of a row's own event: why it is not, or not as it is, Intel's list's
   // Bit i: counts on IA32_FIXED_CTRi, where the encoding is not programmed, and is precise there
   // when the kind says so.
   uint8_t fixed_counters = 0;

@@ -19,6 +19,7 @@ struct List {
   uint16_t counters = kPmc0To3;
   uint16_t pebs_counters = 0;
   std::string_view source;
+  std::string_view reason = {};  // beside a list of Intel's: why they are not of it
 
   constexpr Event counting(std::string_view name, uint8_t code, uint8_t umask,
                            Signal signal) const {
@@ -27,7 +28,8 @@ struct List {
             .umask = umask,
             .signal = signal,
             .counters = counters,
-            .source = source};
+            .source = source,
+            .reason = reason};
   }
   constexpr Event pebs(std::string_view name, uint8_t code, uint8_t umask, Signal signal,
                        EventKind kind = EventKind::kPebs) const {
@@ -38,7 +40,8 @@ struct List {
             .counters = counters,
             .pebs_counters = pebs_counters,
             .kind = kind,
-            .source = source};
+            .source = source,
+            .reason = reason};
   }
 };
 
@@ -55,7 +58,7 @@ constexpr Event data_store(Event event) {
 
 // Parts of a row whose event list is another.
 constexpr Microarch part_of(Microarch row, std::string_view title, std::span<const CpuModel> models,
-                            std::span<const Event> events) {
+                            EventSet events) {
   row.title = title;
   row.models = models;
   row.events = events;

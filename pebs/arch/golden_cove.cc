@@ -25,7 +25,10 @@ constexpr Event kAuxiliary = {
     .code = 0x03,
     .umask = 0x82,
     .counters = internal::kPmc0To3,
-    .source = "intel/perfmon ADL V1.40, SPR V1.39; Linux 6.12 core.c is_mem_loads_aux_event"};
+    .source = "intel/perfmon ADL V1.40, SPR V1.39; Linux 6.12 core.c is_mem_loads_aux_event",
+    .reason =
+        "load latency needs it beside it; of counting events only those come over that the model "
+        "counts"};
 constexpr std::array kOwn = {kAuxiliary};
 constexpr std::array<Event, 0> kNothing = {};
 

@@ -29,7 +29,10 @@ constexpr Event kPrecDist = {
     .counters = internal::kPmc0To3,
     .pebs_counters = internal::kPmc0To3,
     .kind = EventKind::kPdir,
-    .source = "Intel SDM Vol. 3 (325384-059), Table 18-43; intel/perfmon (PMC1)"};
+    .source = "Intel SDM Vol. 3 (325384-059), Table 18-43; intel/perfmon (PMC1)",
+    .reason =
+        "the manual gives the counter where the distribution is precise, not where the event "
+        "counts; suites ask what the others do"};
 // Address and status when the uop is a load or a tagged store; Intel's lists say nothing of them.
 constexpr Event kUops = internal::data_store(
     {.name = "UOPS_RETIRED.ALL",
@@ -41,7 +44,9 @@ constexpr Event kUops = internal::data_store(
      .kind = EventKind::kPebs,
      .source =
          "Intel SDM Vol. 3 (325384-059), Table 18-43; Table 18-45 \"Precise Events That Supports "
-         "Data Linear Address Profiling\""});
+         "Data Linear Address Profiling\"",
+     .reason = "the manual has it among the events whose records hold a data address; the lists "
+               "are silent"});
 constexpr std::array kOwn = {kPrecDist, kUops};
 
 // Where the lists do not say where PEBS takes an event. [Table 18-43]

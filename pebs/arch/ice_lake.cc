@@ -19,7 +19,7 @@ namespace {
 
 using perfmon::events_of;
 
-// An architectural event that the lists leave out.
+// An architectural event that the clients' lists leave out.
 constexpr Event kReferences = {
     .name = "LONGEST_LAT_CACHE.REFERENCE",
     .code = 0x2E,
@@ -28,15 +28,17 @@ constexpr Event kReferences = {
     .counters = internal::kPmc0To7,
     .source =
         "Intel SDM Vol. 3 (325384-059), Table 18-1 \"UMask and Event Select Encodings for "
-        "Pre-Defined Architectural Performance Events\""};
+        "Pre-Defined Architectural Performance Events\"",
+    .reason = "CPUID announces this architectural event, whether the list has it or not"};
 constexpr std::array kOwn = {kReferences};
+constexpr std::array<Event, 0> kNothing = {};
 
 // The lists say where PEBS takes each event.
 constexpr uint16_t kPebsCounters = 0;
 constexpr auto kTable = events_of<perfmon::kIceLake, kOwn, kPebsCounters>();
 constexpr auto kTigerLakeTable = events_of<perfmon::kTigerLake, kOwn, kPebsCounters>();
 constexpr auto kRocketLakeTable = events_of<perfmon::kRocketLake, kOwn, kPebsCounters>();
-constexpr auto kServerTable = events_of<perfmon::kIceLakeSp, kOwn, kPebsCounters>();
+constexpr auto kServerTable = events_of<perfmon::kIceLakeSp, kNothing, kPebsCounters>();
 
 // Ice Lake, Tiger Lake, Rocket Lake, clients and servers. [Linux 6.12 intel-family.h]
 constexpr std::array<CpuModel, 8> kModels = {{{.model = 0x7D},

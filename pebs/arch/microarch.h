@@ -10,6 +10,7 @@
 #include "base/mode.h"
 #include "pebs/arch/ds_area.h"
 #include "pebs/arch/event.h"
+#include "pebs/arch/event_set.h"
 #include "pebs/arch/fusion.h"
 #include "pebs/arch/last_branches.h"
 #include "pebs/arch/record_layout.h"
@@ -148,7 +149,7 @@ struct Microarch {
   // R33 is asserted.
   uint16_t disputed_qualifiers = 0;
 
-  std::span<const Event> events;  // counting and precise, published encodings
+  EventSet events;  // counting and precise, published encodings
   FusionRules fusion;
   IndexedFusion indexed_fusion = IndexedFusion::kUnstated;
   CacheGeometry caches;

@@ -24,7 +24,8 @@ constexpr internal::List kArchitectural{
     .counters = internal::kPmc0To3,
     .source =
         "Intel SDM Vol. 3 (325384-059), Table 18-1 \"UMask and Event Select Encodings for "
-        "Pre-Defined Architectural Performance Events\""};
+        "Pre-Defined Architectural Performance Events\"",
+    .reason = "the architecture promises this umask; the lists publish the event under others"};
 constexpr std::array kOwn = {
     kArchitectural.counting("INST_RETIRED.ANY_P", 0xC0, 0x00, Signal::kInstructions),
     kArchitectural.counting("BR_INST_RETIRED.ALL_BRANCHES", 0xC4, 0x00, Signal::kBranches),

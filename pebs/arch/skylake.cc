@@ -27,7 +27,10 @@ constexpr Event kPrecDist = {
     .counters = internal::kPmc0To3,
     .pebs_counters = internal::kPmc0To3,
     .kind = EventKind::kPdir,
-    .source = "Intel SDM Vol. 3 (325384-059), Table 18-56; intel/perfmon (PMC1)"};
+    .source = "Intel SDM Vol. 3 (325384-059), Table 18-56; intel/perfmon (PMC1)",
+    .reason =
+        "the manual gives the counter where the distribution is precise, not where the event "
+        "counts; suites ask what the others do"};
 // In no list of Intel's.
 constexpr Event kAssists = {.name = "OTHER_ASSISTS.ANY",
                             .code = 0xC1,
@@ -35,7 +38,8 @@ constexpr Event kAssists = {.name = "OTHER_ASSISTS.ANY",
                             .counters = internal::kPmc0To7,
                             .pebs_counters = internal::kPmc0To3,
                             .kind = EventKind::kPebs,
-                            .source = "Intel SDM Vol. 3 (325384-059), Table 18-56"};
+                            .source = "Intel SDM Vol. 3 (325384-059), Table 18-56",
+                            .reason = "the manual has it among the precise events"};
 constexpr std::array kOwn = {kPrecDist, kAssists};
 
 // Where the lists do not say where PEBS takes an event. [Table 18-54]
@@ -121,7 +125,7 @@ constexpr Microarch skylake() {
 
 // The servers have no SGX.
 constexpr Microarch server(std::string_view title, std::span<const CpuModel> models,
-                           std::span<const Event> events) {
+                           EventSet events) {
   Microarch row = internal::part_of(skylake(), title, models, events);
   row.sgx = false;
   return row;

@@ -9,7 +9,8 @@
 namespace skidproof::arch::perfmon {
 
 // clang-format off
-inline constexpr List kEmeraldRapids{"intel/perfmon EMR V1.24", std::to_array<Published>({
+inline constexpr List kEmeraldRapids{"intel/perfmon EMR V1.24", "EMR/events/emeraldrapids_core.json",
+    std::to_array<Published>({
     {"INST_RETIRED.ANY", 0x00, 0x01, 0x00, 0, 0, 0x100000000, 0x100000000, 0x100000000, kPrecise, 0x0, 0x0, ""},
     {"INST_RETIRED.PREC_DIST", 0x00, 0x01, 0x00, 0, 0, 0x100000000, 0x100000000, 0x100000000, kPrecise, 0x0, 0x0, ""},
     {"TOPDOWN.SLOTS", 0x00, 0x04, 0x00, 0, 0, 0x800000000, 0x800000000, 0x0, kNotPrecise, 0x0, 0x0, ""},

@@ -9,7 +9,8 @@
 namespace skidproof::arch::perfmon {
 
 // clang-format off
-inline constexpr List kHaswellEp{"intel/perfmon HSX V29", std::to_array<Published>({
+inline constexpr List kHaswellEp{"intel/perfmon HSX V29", "HSX/events/haswellx_core.json",
+    std::to_array<Published>({
     {"INST_RETIRED.ANY", 0x00, 0x01, 0x00, 0, 0, 0x100000000, 0x0, 0x0, kNotPrecise, 0x0, 0x0, "HSD140 HSD143"},
     {"LONGEST_LAT_CACHE.MISS", 0x2E, 0x41, 0x00, 0, 0, 0xFF, 0x0, 0x0, kNotPrecise, 0x0, 0x0, ""},
     {"LONGEST_LAT_CACHE.REFERENCE", 0x2E, 0x4F, 0x00, 0, 0, 0xFF, 0x0, 0x0, kNotPrecise, 0x0, 0x0, ""},

@@ -9,7 +9,8 @@
 namespace skidproof::arch::perfmon {
 
 // clang-format off
-inline constexpr List kIceLakeSp{"intel/perfmon ICX V1.30", std::to_array<Published>({
+inline constexpr List kIceLakeSp{"intel/perfmon ICX V1.30", "ICX/events/icelakex_core.json",
+    std::to_array<Published>({
     {"INST_RETIRED.ANY", 0x00, 0x01, 0x00, 0, 0, 0x100000000, 0x100000000, 0x0, kPrecise, 0x0, 0x0, ""},
     {"INST_RETIRED.PREC_DIST", 0x00, 0x01, 0x00, 0, 0, 0x100000000, 0x100000000, 0x0, kPrecise, 0x0, 0x0, ""},
     {"TOPDOWN.SLOTS", 0x00, 0x04, 0x00, 0, 0, 0x800000000, 0x800000000, 0x0, kNotPrecise, 0x0, 0x0, ""},

@@ -9,7 +9,8 @@
 namespace skidproof::arch::perfmon {
 
 // clang-format off
-inline constexpr List kNehalemEx{"intel/perfmon NHM-EX V4", std::to_array<Published>({
+inline constexpr List kNehalemEx{"intel/perfmon NHM-EX V4", "NHM-EX/events/NehalemEX_core.json",
+    std::to_array<Published>({
     {"INST_RETIRED.ANY", 0x00, 0x00, 0x00, 0, 0, 0x200000000, 0x0, 0x0, kNotPrecise, 0x0, 0x0, ""},
     {"MEM_INST_RETIRED.LOADS", 0x0B, 0x01, 0x00, 0, 0, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, ""},
     {"MEM_INST_RETIRED.STORES", 0x0B, 0x02, 0x00, 0, 0, 0xF, 0x0, 0x0, kPrecise, 0x0, 0x0, ""},

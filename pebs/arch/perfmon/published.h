@@ -6,49 +6,15 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include "pebs/arch/event.h"
+#include "pebs/arch/event_set.h"
+#include "pebs/arch/perfmon/list.h"
 
 namespace skidproof::arch::perfmon {
-
-enum Precision : uint8_t {
-  kNotPrecise,
-  kPrecise,      // PEBS takes it
-  kPreciseOnly,  // published as requiring PEBS
-};
-
-// Of Published::flags.
-enum Flag : uint16_t {
-  kInvert = 1,
-  kEdge = 2,
-  kEqual = 4,
-  kAlone = 8,          // no other PEBS event beside it
-  kDataAddress = 16,   // the record has the access's linear address
-  kL1Hit = 32,         // … and whether a store hit the L1 data cache
-  kPreciseStore = 64,  // needs PS_EN
-};
-
-// A line of a list. Counters are masks: bit n is IA32_PMCn, bit 32 + n is IA32_FIXED_CTRn. [github.com/intel/perfmon,
-// README.md "Event Format"]
-struct Published {
-  std::string_view name;
-  uint8_t code = 0;
-  uint8_t umask = 0;
-  uint8_t umask2 = 0;
-  uint8_t cmask = 0;
-  uint16_t flags = 0;
-  uint64_t counters = 0;
-  uint64_t pebs_counters = 0;   // 0: the list does not say
-  uint64_t pdist_counters = 0;  // where the distribution is precise
-  Precision precision = kNotPrecise;
-  uint32_t msr = 0;  // that the event needs beside its select
-  uint64_t msr_value = 0;
-  std::string_view errata;  // ids with spaces between
-
-  constexpr bool is(uint16_t flag) const { return (flags & flag) != 0; }
-};
 
 struct Meaning {
   std::string_view name;
@@ -70,10 +36,11 @@ constexpr Signal signal_of(std::string_view name) {
 template <size_t kEvents>
 struct List {
   std::string_view source;  // "intel/perfmon SNB V19"
+  std::string_view path;    // in a checkout: "SNB/events/sandybridge_core.json"
   std::array<Published, kEvents> events;
 };
 template <size_t kEvents>
-List(std::string_view, std::array<Published, kEvents>) -> List<kEvents>;
+List(std::string_view, std::string_view, std::array<Published, kEvents>) -> List<kEvents>;
 
 inline constexpr uint32_t kLoadLatencyMsr = 0x3F6, kFrontendMsr = 0x3F7;
 
@@ -139,9 +106,7 @@ constexpr bool same_select(const Event& a, const Event& b) {
 }
 // Writes the events of a list, and a row's own in place of those of the same name and encoding, in the order of their
 // encodings; returns how many. A name under which the list only counts what it samples under another is left out.
-template <size_t kEvents, size_t kOwn>
-constexpr size_t merge(const List<kEvents>& list, const std::array<Event, kOwn>& own,
-                       uint16_t pebs_counters, Event* out) {
+constexpr size_t merge(const EventOrigin& of, Event* out) {
   size_t count = 0;
   const auto put = [&](const Event& event) {
     for (size_t i = 0; i < count; ++i) {
@@ -152,10 +117,10 @@ constexpr size_t merge(const List<kEvents>& list, const std::array<Event, kOwn>&
     }
     out[count++] = event;
   };
-  for (const Published& entry : list.events) {
-    if (belongs(entry)) put(event_of(entry, list.source, pebs_counters));
+  for (const Published& entry : of.list) {
+    if (belongs(entry)) put(event_of(entry, of.source, of.pebs_counters));
   }
-  for (const Event& event : own) put(event);
+  for (const Event& event : of.own) put(event);
   Event* const all = out + count;
   Event* const kept = std::remove_if(out, all, [&](const Event& event) {
     return !event.precise() && std::any_of(out, all, [&](const Event& other) {
@@ -178,17 +143,20 @@ constexpr size_t merge(const List<kEvents>& list, const std::array<Event, kOwn>&
 }  // namespace internal
 
 // The events of a list, and a row's own: what the list does not have, and what the row says otherwise, each with its
-// source. `pebs_counters`: PMCn that can do PEBS, where an entry of the list does not say.
+// source and its reason. `pebs_counters`: PMCn that can do PEBS, where an entry of the list does not say.
 template <const auto& kList, const auto& kOwn, uint16_t pebs_counters>
 constexpr auto events_of() {
-  constexpr auto kMerged = [] {
+  constexpr auto origin = [] {
+    return EventOrigin{kList.source, kList.path, kList.events, kOwn, pebs_counters};
+  };
+  constexpr auto kMerged = [origin] {
     std::array<Event, kList.events.size() + kOwn.size()> all{};
-    const size_t count = internal::merge(kList, kOwn, pebs_counters, all.data());
+    const size_t count = internal::merge(origin(), all.data());
     return std::pair(all, count);
   }();
-  std::array<Event, kMerged.second> events{};
-  std::copy_n(kMerged.first.begin(), events.size(), events.begin());
-  return events;
+  EventTable<kMerged.second> table{.events = {}, .origin = origin()};
+  std::copy_n(kMerged.first.begin(), table.events.size(), table.events.begin());
+  return table;
 }
 
 }  // namespace skidproof::arch::perfmon

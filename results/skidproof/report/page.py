@@ -191,6 +191,7 @@ def in_one_line(run):
         words += [row.get("brand") or row.get("vendor"),
                   f"family {row.get('family', '?')} model {row.get('model', '?')} stepping {row.get('stepping', '?')}",
                   f"microcode {row.get('microcode') or 'not readable'}", row.get("microarch"),
+                  f"events of {row.get('event_list', '?')}, read from a file" if row.get("event_list_file") else "",
                   f"under {row['hypervisor']}" if row.get("hypervisor") else "", row.get("host")]
     for label, field in (("seed", "seed"), ("version", "version"), ("started", "started")):
         if field in run.run:
