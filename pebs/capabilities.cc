@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <string_view>
+#include <utility>
 
 #include "pebs/arch/enumeration.h"
 #include "pebs/arch/msr.h"
@@ -34,6 +36,29 @@ std::vector<Cache> caches_of(const Machine& machine) {
   return caches;
 }
 
+// Leaf 23H exists where 07H.01H says so; a subleaf that its first does not name says nothing. [SDM Vol. 3 (325384-089)
+// 21.2.9.1 "CPUID Sub-leaves"]
+ExtendedPerfmon extended_of(const Machine& machine, uint32_t highest) {
+  ExtendedPerfmon found;
+  if (highest < cpuid::kExtendedPerfmon || machine.cpuid(cpuid::kFeatures, 0).eax < 1) return found;
+  found.leaf = (machine.cpuid(cpuid::kFeatures, 1).eax & cpuid::kArchPerfmonExt) != 0;
+  if (!found.leaf) return found;
+  const Machine::CpuidResult main = machine.cpuid(cpuid::kExtendedPerfmon, cpuid::kExtendedMain);
+  found.umask2 = (main.ebx & cpuid::kUmask2) != 0;
+  found.equal = (main.ebx & cpuid::kEqual) != 0;
+  found.slots = static_cast<uint8_t>(main.ecx);
+  const auto has = [&](uint32_t subleaf) { return (main.eax >> subleaf & 1) != 0; };
+  if (has(cpuid::kExtendedCounters)) {
+    const auto leaf = machine.cpuid(cpuid::kExtendedPerfmon, cpuid::kExtendedCounters);
+    found.gp = leaf.eax;
+    found.fixed = leaf.ebx;
+  }
+  if (has(cpuid::kExtendedEvents)) {
+    found.events = machine.cpuid(cpuid::kExtendedPerfmon, cpuid::kExtendedEvents).eax;
+  }
+  return found;
+}
+
 void read_cpuid(const Machine& machine, Capabilities& found) {
   const uint32_t highest = machine.cpuid(0, 0).eax;
   if (highest >= cpuid::kCaches) found.caches = caches_of(machine);
@@ -52,7 +77,9 @@ void read_cpuid(const Machine& machine, Capabilities& found) {
     found.gp_width = perfmon.eax >> 16 & 0xFF;
     found.fixed_counters = perfmon.edx & 0x1F;
     found.fixed_width = perfmon.edx >> 5 & 0xFF;
+    if (found.perfmon_version >= 5) found.fixed_mask = perfmon.ecx;
   }
+  found.extended = extended_of(machine, highest);
   found.core_type =
       core_type_of([&](uint32_t leaf, uint32_t subleaf) { return machine.cpuid(leaf, subleaf); });
 }
@@ -68,6 +95,7 @@ void read_perf_capabilities(uint64_t value, Capabilities& found) {
   found.baseline = (value & capabilities::kPebsBaseline) != 0;
   found.perf_metrics = (value & capabilities::kPerfMetrics) != 0;
   found.timing_info = (value & capabilities::kPebsTimingInfo) != 0;
+  found.metrics_clear = (value & capabilities::kRdpmcMetricsClear) != 0;
 }
 
 // The register's value; empty where it does not exist or nobody can read it here.
@@ -127,7 +155,23 @@ Expected<Microarch> as_enumerated(const Microarch& row, const Capabilities& foun
   m.tsx = found.tsx;
   m.perfevtsel_defined =
       found.tsx ? m.perfevtsel_defined | evtsel::kInTx : m.perfevtsel_defined & ~evtsel::kInTx;
+  if (row.perfmon_version >= 6) {
+    if (found.extended.leaf && found.extended.gp == 0) {
+      return fail(
+          ErrorCode::kUnsupported,
+          fmt::format("CPUID.23H.01H:EAX of this processor lists no general-purpose counter; the "
+                      "row {} has {}",
+                      row.name, std::popcount(row.extended.gp)),
+          "only what needs no counter can be tested on this processor");
+    }
+    if (found.extended.leaf) m.extended = found.extended;
+    const uint64_t later = evtsel::kUmask2 | evtsel::kEqual;
+    m.perfevtsel_defined = (m.perfevtsel_defined & ~later) |
+                           (m.extended.umask2 ? evtsel::kUmask2 : 0) |
+                           (m.extended.equal ? evtsel::kEqual : 0);
+  }
   if (!found.perf_capabilities) return m;
+  m.metrics_clear = found.metrics_clear;
   m.pebs_timing_info = found.timing_info;
   m.pebs_baseline = found.baseline;
   m.perf_metrics = found.perf_metrics;
@@ -136,7 +180,8 @@ Expected<Microarch> as_enumerated(const Microarch& row, const Capabilities& foun
   if (record == nullptr) {
     record = adaptive_record({.format = static_cast<uint8_t>(found.pebs_format),
                               .splits_latency = splits,
-                              .retire_latency = found.timing_info});
+                              .retire_latency = found.timing_info,
+                              .snapshot = row.pebs_counters_group});
   }
   if (record == nullptr) {
     return fail(ErrorCode::kUnsupported,
@@ -154,6 +199,32 @@ Expected<Microarch> as_enumerated(const Microarch& row, const Capabilities& foun
   return m;
 }
 
+std::vector<std::string> contradictions(const Capabilities& found) {
+  std::vector<std::string> words;
+  const ExtendedPerfmon& x = found.extended;
+  if (!x.leaf) {
+    if (found.perfmon_version >= 6) {
+      words.push_back(fmt::format(
+          "CPUID.0AH says version {} of performance monitoring, and CPUID.23H, which came "
+          "with version 6, does not exist",
+          found.perfmon_version));
+    }
+    return words;
+  }
+  const auto listed = static_cast<unsigned>(std::popcount(x.gp));
+  if (listed < found.gp_counters) {
+    words.push_back(
+        fmt::format("CPUID.23H lists {} general-purpose counters, and CPUID.0AH counts {}", listed,
+                    found.gp_counters));
+  }
+  const auto common = static_cast<uint32_t>(low_bits(found.fixed_counters)) | found.fixed_mask;
+  for (uint32_t rest = common & ~x.fixed; rest != 0; rest &= rest - 1) {
+    words.push_back(fmt::format("CPUID.23H lacks fixed counter {}, which CPUID.0AH has",
+                                std::countr_zero(rest)));
+  }
+  return words;
+}
+
 std::vector<std::string> differences(const Capabilities& found, const Microarch& row) {
   std::vector<std::string> words;
   const auto compare = [&](std::string_view what, auto seen, auto expected) {
@@ -166,6 +237,15 @@ std::vector<std::string> differences(const Capabilities& found, const Microarch&
     compare("counters", found.gp_counters, unsigned{row.gp_counters_alone});
   }
   compare("fixed-counters", found.fixed_counters, unsigned{row.fixed_counters});
+  if (row.perfmon_version >= 6) {
+    compare("extended-counters", fmt::format("{:#x}", found.extended.gp),
+            fmt::format("{:#x}", row.extended.gp));
+    compare("extended-fixed-counters", fmt::format("{:#x}", found.extended.fixed),
+            fmt::format("{:#x}", row.extended.fixed));
+    compare("umask2", found.extended.umask2, row.extended.umask2);
+    compare("equal-flag", found.extended.equal, row.extended.equal);
+  }
+  for (std::string& word : contradictions(found)) words.push_back(std::move(word));
   compare("tsx", found.tsx, row.tsx);
   compare("sgx", found.sgx, row.sgx);
   compare("processor-trace", found.processor_trace, row.processor_trace);
@@ -181,6 +261,7 @@ std::vector<std::string> differences(const Capabilities& found, const Microarch&
   compare("smm-freeze", found.smm_freeze, row.smm_freeze);
   compare("full-width-writes", found.full_width_writes, row.full_width_writes);
   compare("perf-metrics", found.perf_metrics, row.perf_metrics);
+  compare("metrics-clear", found.metrics_clear, row.metrics_clear);
   return words;
 }
 

@@ -33,7 +33,8 @@ struct Capabilities {
   bool full_width_writes = false;
   bool baseline = false;  // PEBS_BASELINE: adaptive records follow MSR_PEBS_DATA_CFG
   bool perf_metrics = false;
-  bool timing_info = false;  // records have the retire latency
+  bool timing_info = false;    // records have the retire latency
+  bool metrics_clear = false;  // RDPMC may clear the metrics
 
   // IA32_MISC_ENABLE; empty where it does not answer.
   std::optional<bool> pebs_available = {};
@@ -43,6 +44,10 @@ struct Capabilities {
   unsigned perfmon_version = 0;
   unsigned gp_counters = 0, gp_width = 0;
   unsigned fixed_counters = 0, fixed_width = 0;
+  uint32_t fixed_mask = 0;  // ECX, from version 5 on: bit i: fixed counter i
+
+  // CPUID.23H: what this logical processor has, where 0AH says what all of them have in common.
+  arch::ExtendedPerfmon extended = {};
 
   // CPUID.07H. RTM stands for both kinds of transactions.
   bool tsx = false, sgx = false, processor_trace = false;
@@ -80,11 +85,16 @@ arch::CoreType core_type_of(const Cpuid& cpuid) {
 
 // The row with what the processor says of itself in place of its own: record format and DS layout,
 // retire latency, PEBS_BASELINE, performance metrics, transactions, SGX, processor trace, the width of
-// linear addresses. Errors:
-// kUnsupported for a record format that no table describes.
+// linear addresses, and what CPUID leaf 23H lists, which of 0AH is the truth. Errors:
+// kUnsupported for a record format that no table describes, and where leaf 23H lists no counter at all.
 Expected<arch::Microarch> as_enumerated(const arch::Microarch& row, const Capabilities& found);
 
-// Where the processor and its row differ, in words for reports: "pebs-format=4, row: 5".
+// What CPUID leaves 0AH and 23H say against one another, in words: "CPUID.23H lacks fixed counter 2, which CPUID.0AH has".
+// Empty where they agree: 23H lists whatever 0AH counts, and where it does not exist the version is below 6. A virtual
+// machine may keep the lowest counters to itself, so which ones are listed is no contradiction, only how many.
+std::vector<std::string> contradictions(const Capabilities& found);
+
+// Where the processor and its row differ, and where its own leaves do, in words for reports: "pebs-format=4, row: 5".
 std::vector<std::string> differences(const Capabilities& found, const arch::Microarch& row);
 
 }  // namespace skidproof

@@ -24,13 +24,13 @@ class TableMachine final : public Machine {
   explicit TableMachine(const Microarch& row) {
     identity_.microarch = &row;
     identity_.pmu = true;
-    leaves[0] = {.eax = 0x1F};
+    leaves[0] = {.eax = 0x23};
     leaves[1] = {.ecx = cpuid::kPdcm};
   }
   const Identity& identity() const override { return identity_; }
   CpuidResult cpuid(uint32_t leaf, uint32_t subleaf) const override {
-    const auto found = leaves.find(leaf);
-    return found == leaves.end() || subleaf != 0 ? CpuidResult{} : found->second;
+    const auto found = leaves.find(leaf | subleaf << 16);
+    return found == leaves.end() ? CpuidResult{} : found->second;
   }
   Expected<uint64_t> rdmsr(uint32_t msr) override {
     const auto found = msrs.find(msr);
@@ -45,7 +45,7 @@ class TableMachine final : public Machine {
     return fail(ErrorCode::kExecution, "none");
   }
 
-  std::map<uint32_t, CpuidResult> leaves;
+  std::map<uint32_t, CpuidResult> leaves;  // by leaf | subleaf << 16
   std::map<uint32_t, uint64_t> msrs;
   ErrorCode error = ErrorCode::kGeneralProtection;
 
@@ -145,10 +145,88 @@ TEST(CapabilitiesTest, TheReportedFormatHasItsOwnLayouts) {
   const Microarch three = with_format(3, 0).value();
   EXPECT_EQ(three.record, &kRecordFormat3);
   EXPECT_EQ(three.ds.fixed_resets, 0u);
-  const auto six = with_format(6, 0);
-  ASSERT_FALSE(six);
-  EXPECT_EQ(six.error().code, ErrorCode::kUnsupported);
-  EXPECT_THAT(six.error().message, testing::HasSubstr("format 6"));
+  EXPECT_EQ(with_format(6, capabilities::kPebsTimingInfo).value().record, &kRecordFormat6);
+  const auto seven = with_format(7, 0);
+  ASSERT_FALSE(seven);
+  EXPECT_EQ(seven.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(seven.error().message, testing::HasSubstr("format 7"));
+}
+
+class ExtendedLeafTest : public testing::Test {
+ protected:
+  ExtendedLeafTest() {
+    // As a Lunar Lake P-core says it.
+    machine.leaves[7] = {.eax = 1};
+    machine.leaves[7 | 1 << 16] = {.eax = cpuid::kArchPerfmonExt};
+    machine.leaves[0xA] = {.eax = 0x0C30'0806, .ecx = 7, .edx = 0x603};
+    machine.leaves[0x23] = {.eax = 0xB, .ebx = 3, .ecx = 8};
+    machine.leaves[0x23 | 1 << 16] = {.eax = 0x3FF, .ebx = 0xF};
+    machine.leaves[0x23 | 3 << 16] = {.eax = 0xFFF};
+  }
+  TableMachine machine{kLunarLakeP};
+};
+
+TEST_F(ExtendedLeafTest, IsReadBySubleaf) {
+  const Capabilities found = read(machine);
+  EXPECT_EQ(found.extended, kLunarLakeP.extended);
+  EXPECT_EQ(found.gp_counters, 8u);
+  EXPECT_EQ(found.fixed_mask, 7u);
+  EXPECT_THAT(contradictions(found), testing::IsEmpty());
+  machine.leaves[0x23].eax = 3;
+  EXPECT_EQ(read(machine).extended.events, 0u) << "subleaf 3 is not named";
+  machine.leaves[7 | 1 << 16] = {};
+  EXPECT_EQ(read(machine).extended, ExtendedPerfmon{}) << "not announced";
+  machine.leaves[7 | 1 << 16] = {.eax = cpuid::kArchPerfmonExt};
+  machine.leaves[7] = {};
+  EXPECT_EQ(read(machine).extended, ExtendedPerfmon{}) << "07H has no subleaf 1";
+  machine.leaves[7] = {.eax = 1};
+  machine.leaves[0].eax = 0x22;
+  EXPECT_EQ(read(machine).extended, ExtendedPerfmon{}) << "no leaf so high";
+}
+
+TEST_F(ExtendedLeafTest, DecidesOfCountersAndSelects) {
+  machine.leaves[0x23 | 1 << 16] = {.eax = 0x0FF, .ebx = 0x77};
+  machine.leaves[0x23].ebx = 2;
+  const Microarch m = as_enumerated(kLunarLakeP, read(machine)).value();
+  EXPECT_EQ(gp_bits(m, 8), 0xFFu);
+  EXPECT_EQ(fixed_bits(m), 0x77u);
+  EXPECT_EQ(m.perfevtsel_defined & evtsel::kUmask2, 0u);
+  EXPECT_NE(m.perfevtsel_defined & evtsel::kEqual, 0u);
+  EXPECT_THAT(
+      differences(read(machine), kLunarLakeP),
+      testing::IsSupersetOf({"extended-counters=0xff, row: 0x3ff",
+                             "extended-fixed-counters=0x77, row: 0xf", "umask2=false, row: true"}));
+}
+
+TEST_F(ExtendedLeafTest, AgainstLeaf0Ah) {
+  machine.leaves[0x23 | 1 << 16] = {.eax = 0x3F8, .ebx = 0xD};
+  EXPECT_THAT(
+      contradictions(read(machine)),
+      testing::ElementsAre("CPUID.23H lists 7 general-purpose counters, and CPUID.0AH counts 8",
+                           "CPUID.23H lacks fixed counter 1, which CPUID.0AH has"));
+  EXPECT_THAT(differences(read(machine), kLunarLakeP),
+              testing::Contains("CPUID.23H lacks fixed counter 1, which CPUID.0AH has"));
+  machine.leaves[0x23 | 1 << 16] = {.eax = 0x3FC, .ebx = 0x7};
+  EXPECT_THAT(contradictions(read(machine)), testing::IsEmpty())
+      << "eight, though not the lowest: a hypervisor may keep those";
+  // 0AH:ECX says of fixed counters what EDX does not.
+  machine.leaves[0xA].ecx = 0x17;
+  EXPECT_THAT(contradictions(read(machine)),
+              testing::ElementsAre("CPUID.23H lacks fixed counter 4, which CPUID.0AH has"));
+  machine.leaves[7 | 1 << 16] = {};
+  EXPECT_THAT(contradictions(read(machine)),
+              testing::ElementsAre(testing::HasSubstr("came with version 6, does not exist")));
+  machine.leaves[0xA].eax = 0x0830'0805;
+  EXPECT_THAT(contradictions(read(machine)), testing::IsEmpty()) << "version 5 needs none";
+}
+
+TEST_F(ExtendedLeafTest, WithoutAnyCounterIsAnError) {
+  machine.leaves[0x23 | 1 << 16] = {};
+  const auto none = as_enumerated(kLunarLakeP, read(machine));
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::kUnsupported);
+  EXPECT_THAT(none.error().message, testing::HasSubstr("CPUID.23H.01H:EAX"));
+  EXPECT_TRUE(as_enumerated(kSapphireRapids, read(machine))) << "a row that does not need the leaf";
 }
 
 TEST(CapabilitiesTest, TheCoreTypeIsToldOnHybridPartsAlone) {

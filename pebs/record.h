@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <iterator>
+#include <optional>
 #include <span>
 
 #include "pebs/arch/ds_area.h"
@@ -70,12 +71,38 @@ class Record {
     return {word(at), word(at + 8), word(at + 16)};
   }
 
+  // The group of counters; nothing where the record has none, or one whose vectors are not what its size says.
+  std::optional<arch::adaptive::SnapshotVectors> snapshot() const {
+    namespace adaptive = arch::adaptive;
+    if (!layout_->snapshot || (header() & adaptive::kSnapshot) == 0) return {};
+    const size_t at = snapshot_offset(), size = adaptive::size_field(header());
+    const bool sound = at == adaptive::record_bytes(header());
+    if (!sound || size < at + adaptive::kSnapshotHeaderBytes) return {};
+    const uint64_t counters = word(at), rest = word(at + 8);
+    const adaptive::SnapshotVectors vectors{.gp = static_cast<uint32_t>(counters),
+                                            .fixed = static_cast<uint32_t>(counters >> 32),
+                                            .metrics = static_cast<uint32_t>(rest)};
+    if (at + vectors.bytes() != size) return {};
+    return vectors;
+  }
+  // The i-th value of the group: of the general-purpose counters in the vector, then of the fixed ones, then the base of the
+  // metrics, and the metrics. 0 behind the last.
+  uint64_t snapshot_value(unsigned i) const {
+    const auto vectors = snapshot();
+    if (!vectors || i >= vectors->values()) return 0;
+    return word(snapshot_offset() + arch::adaptive::kSnapshotHeaderBytes + size_t{8} * i);
+  }
+
   const arch::RecordLayout& layout() const { return *layout_; }
   std::span<const std::byte> bytes() const {
-    return {data_, layout_->bytes + size_t{branches()} * arch::adaptive::kBranchEntryBytes};
+    const auto vectors = snapshot();
+    return {data_, snapshot_offset() + (vectors ? vectors->bytes() : 0)};
   }
 
  private:
+  size_t snapshot_offset() const {
+    return layout_->bytes + size_t{branches()} * arch::adaptive::kBranchEntryBytes;
+  }
   uint64_t word(size_t offset) const {
     uint64_t value;
     std::memcpy(&value, data_ + offset, sizeof value);

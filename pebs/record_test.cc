@@ -95,6 +95,72 @@ TEST(Record, FormatFiveSplitsLatenciesAndHasTheRetireLatency) {
   EXPECT_EQ(four.cache_latency(), 0U);
 }
 
+// A memory group and the group of counters behind it: PMC0 and PMC2, fixed counter 1, the metrics.
+std::vector<std::byte> with_counters(uint64_t gp, uint64_t fixed, uint64_t metrics, size_t size) {
+  std::vector<std::byte> record = numbered(size, 0x1000);
+  const uint64_t words[] = {uint64_t{size} << 48 | 0x31, gp | fixed << 32, metrics};
+  std::memcpy(record.data(), &words[0], 8);
+  std::memcpy(record.data() + 0x40, &words[1], 16);
+  return record;
+}
+
+TEST(Record, CountersAreReadByTheVectorsOfTheirGroup) {
+  const std::vector<std::byte> bytes = with_counters(0x5, 0x2, 0x3, 0x40 + 16 + 5 * 8);
+  const Records records(bytes, &arch::kRecordFormat6);
+  ASSERT_EQ(records.size(), 1U);
+  const Record record = records.front();
+  EXPECT_EQ(record.data_address(), 0x1020U);
+  const auto vectors = record.snapshot();
+  ASSERT_TRUE(vectors.has_value());
+  EXPECT_EQ(vectors->gp, 5U);
+  EXPECT_EQ(vectors->fixed, 2U);
+  EXPECT_EQ(vectors->metrics, 3U);
+  for (unsigned i = 0; i < 5; ++i) EXPECT_EQ(record.snapshot_value(i), 0x1050U + 8 * i) << i;
+  EXPECT_EQ(record.snapshot_value(5), 0U);
+  EXPECT_EQ(record.bytes().size(), bytes.size());
+  EXPECT_FALSE(Records(bytes, &kRecordFormat5).front().snapshot().has_value());
+}
+
+TEST(Record, VectorsThatTheSizeContradictsAreNone) {
+  for (const uint64_t gp : {uint64_t{0x7}, uint64_t{0x1}, uint64_t{0xFFFF'FFFF}}) {
+    const std::vector<std::byte> bytes = with_counters(gp, 0x2, 0x3, 0x40 + 16 + 5 * 8);
+    const Record record = Records(bytes, &arch::kRecordFormat6).front();
+    EXPECT_FALSE(record.snapshot().has_value()) << gp;
+    EXPECT_EQ(record.snapshot_value(0), 0U);
+    EXPECT_EQ(record.bytes().size(), 0x40U) << "without it";
+  }
+  // No room for the vectors: read as the basic group, whose bytes stand where the vectors would.
+  const std::vector<std::byte> none = with_counters(0x5, 0x2, 0x3, 0x58);
+  std::vector<std::byte> shorter(none.begin(), none.begin() + 0x48);
+  const uint64_t header = uint64_t{0x48} << 48 | 0x31;
+  std::memcpy(shorter.data(), &header, sizeof header);
+  EXPECT_FALSE(Records(shorter, &arch::kRecordFormat6).front().snapshot().has_value());
+}
+
+// Whatever a buffer holds, nothing behind it is read.
+TEST(Records, AnyBytesAreReadWithinThem) {
+  uint64_t state = 1;
+  for (int round = 0; round < 20000; ++round) {
+    std::vector<std::byte> bytes(8 * (4 + state % 64));
+    for (size_t at = 0; at < bytes.size(); at += 8) {
+      state = state * 6364136223846793005 + 1442695040888963407;
+      // Small vectors and sizes that mostly fit, so that the walk goes on.
+      const uint64_t value = state >> 60 < 6
+                                 ? (state >> 20 & 0x3F) | (0x20 + (state >> 30 & 0xF8)) << 48
+                                 : state >> 24 & 0x0000'000F'0000'001F;
+      std::memcpy(bytes.data() + at, &value, sizeof value);
+    }
+    for (Record record : Records(bytes, &arch::kRecordFormat6)) {
+      const std::span<const std::byte> own = record.bytes();
+      ASSERT_LE(own.data() + own.size(), bytes.data() + bytes.size());
+      if (const auto vectors = record.snapshot()) {
+        ASSERT_EQ(own.size(), arch::adaptive::size_field(record.header()));
+        ASSERT_EQ(record.snapshot_value(vectors->values()), 0U);
+      }
+    }
+  }
+}
+
 TEST(Records, AdaptiveOnesAreWalkedByTheirOwnSize) {
   const std::vector<std::byte> bytes =
       adaptive(0x0, 0x1000) + adaptive(0x3, 0x2000) + adaptive(0x04000008, 0x3000);

@@ -75,7 +75,7 @@ uint64_t data_config(const SessionPlan& plan) {
 }  // namespace
 
 size_t SessionPlan::record_bytes(const arch::Microarch& microarch) const {
-  return microarch.pebs_baseline ? adaptive::record_bytes(data_config(*this))
+  return microarch.pebs_baseline ? adaptive::configured_bytes(data_config(*this))
                                  : microarch.record_in(mode).bytes;
 }
 
@@ -88,6 +88,7 @@ CounterSetup CounterSetup::of(unsigned counter, const arch::Event& event, uint64
   CounterSetup setup;
   setup.counter = counter;
   setup.select = event.select();
+  setup.umask2 = event.umask2;
   setup.period = period;
   setup.pebs = pebs;
   setup.cmask = event.cmask;
@@ -101,7 +102,8 @@ CounterSetup CounterSetup::of(unsigned counter, const arch::Event& event, uint64
 uint64_t CounterSetup::select_msr() const {
   return select | (usr ? evtsel::kUsr : 0) | (os ? evtsel::kOs : 0) | (edge ? evtsel::kEdge : 0) |
          (interrupt ? evtsel::kInt : 0) | (any_thread ? evtsel::kAnyThread : 0) | evtsel::kEnable |
-         (invert ? evtsel::kInvert : 0) | (uint64_t{cmask} << evtsel::kCmaskShift);
+         (invert ? evtsel::kInvert : 0) | (uint64_t{cmask} << evtsel::kCmaskShift) |
+         (equal ? evtsel::kEqual : 0) | (uint64_t{umask2} << evtsel::kUmask2Shift);
 }
 
 struct Session::State {
@@ -331,11 +333,12 @@ std::vector<MsrWrite> Session::State::counter_writes() const {
     // (R38).
     uint64_t extended = static_cast<uint64_t>(int64_t{static_cast<int32_t>(value)});
     bool legacy = (extended & width_mask(uarch.gp_width)) == value;
-    uint32_t alias = legacy || !uarch.full_width_writes ? IA32_PMC0 : IA32_A_PMC0;
-    writes.push_back({alias + c.counter, value});
+    const uint32_t msr = counter_msr(uarch, c.counter);
+    const bool alias = msr == IA32_PMC0 + c.counter && !legacy && uarch.full_width_writes;
+    writes.push_back({alias ? IA32_A_PMC0 + c.counter : msr, value});
   }
   for (const FixedSetup& f : plan.fixed) {
-    writes.push_back({IA32_FIXED_CTR0 + f.counter, f.start(uarch.fixed_width)});
+    writes.push_back({fixed_counter_msr(uarch, f.counter), f.start(uarch.fixed_width)});
   }
   return writes;
 }
@@ -391,18 +394,18 @@ Expected<void> Session::State::programme() {
   SKIDPROOF_CHECK(set(IA32_X2APIC_LVT_PMI, lvt_value));
   bool load_latency = false;
   for (const CounterSetup& c : plan.counters) {
-    SKIDPROOF_CHECK(set(IA32_PERFEVTSEL0 + c.counter, 0));
-    SKIDPROOF_CHECK(save(IA32_PMC0 + c.counter));
+    SKIDPROOF_CHECK(set(select_msr(uarch, c.counter), 0));
+    SKIDPROOF_CHECK(save(counter_msr(uarch, c.counter)));
     load_latency |= c.load_latency;
   }
-  for (const FixedSetup& f : plan.fixed) SKIDPROOF_CHECK(save(IA32_FIXED_CTR0 + f.counter));
+  for (const FixedSetup& f : plan.fixed) SKIDPROOF_CHECK(save(fixed_counter_msr(uarch, f.counter)));
   if (load_latency) SKIDPROOF_CHECK(set(MSR_PEBS_LD_LAT_THRESHOLD, plan.load_latency_threshold));
   if (auxiliary) SKIDPROOF_CHECK(programme_auxiliary());
   SKIDPROOF_CHECK(set(IA32_FIXED_CTR_CTRL, fixed_control(plan.fixed, uarch)));
   if (uarch.pebs_baseline) SKIDPROOF_CHECK(set(MSR_PEBS_DATA_CFG, data_config(plan)));
   for (const CounterSetup& c : plan.counters) {
     const uint64_t adaptive_bit = c.adaptive && uarch.pebs_baseline ? evtsel::kAdaptive : 0;
-    SKIDPROOF_CHECK(set(IA32_PERFEVTSEL0 + c.counter, c.select_msr() | adaptive_bit));
+    SKIDPROOF_CHECK(set(select_msr(uarch, c.counter), c.select_msr() | adaptive_bit));
   }
   return {};
 }
@@ -447,8 +450,8 @@ void Session::State::switch_on_and_off(RunPlan& run, std::optional<uint64_t> cle
   const uint64_t beside = auxiliary ? bit(*auxiliary) : 0;
   run.enable.push_back({IA32_PERF_GLOBAL_CTRL, global_control(plan) | beside});
   run.read.push_back(IA32_PERF_GLOBAL_STATUS);
-  for (const CounterSetup& c : plan.counters) run.read.push_back(IA32_PMC0 + c.counter);
-  for (const FixedSetup& f : plan.fixed) run.read.push_back(IA32_FIXED_CTR0 + f.counter);
+  for (const CounterSetup& c : plan.counters) run.read.push_back(counter_msr(uarch, c.counter));
+  for (const FixedSetup& f : plan.fixed) run.read.push_back(fixed_counter_msr(uarch, f.counter));
 }
 
 Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterations, bool restart,

@@ -20,11 +20,13 @@ namespace skidproof {
 struct CounterSetup {
   unsigned counter = 0;    // n of IA32_PMCn
   uint16_t select = 0;     // event code | umask << 8
+  uint8_t umask2 = 0;      // from architectural version 6 on
   uint64_t period = 0;     // events to overflow: the counter starts at −period; 0: starts at 0
   bool pebs = false;       // PEBS_EN_PMCn
   bool interrupt = false;  // INT: a PMI of its own on overflow (leave clear with PEBS, R34)
   bool usr = true, os = true;  // privilege levels that count
   bool edge = false, any_thread = false, invert = false;
+  bool equal = false;  // EQ, from architectural version 6 on
   uint8_t cmask = 0;
   bool load_latency = false;   // LL_EN_PMCn
   bool precise_store = false;  // PS_EN

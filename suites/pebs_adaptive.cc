@@ -461,7 +461,8 @@ SKIDPROOF_TEST(PebsAdaptive, SaysWhichBranchWasMispredicted, clause::A10) {
 
 // --- The register
 
-SKIDPROOF_TEST(PebsAdaptive, HasADataConfigurationExactlyWithBaseline, clause::A13, clause::M5) {
+SKIDPROOF_TEST(PebsAdaptive, HasADataConfigurationExactlyWithBaseline, clause::A13, clause::M5,
+               clause::V14) {
   const uint64_t value = need(machine().rdmsr(arch::IA32_PERF_CAPABILITIES));
   const bool announced = (value & arch::capabilities::kPebsBaseline) != 0;
   evidence("pebs-baseline", announced);
@@ -472,6 +473,9 @@ SKIDPROOF_TEST(PebsAdaptive, HasADataConfigurationExactlyWithBaseline, clause::A
   const uint64_t defined = arch::writable_pebs_data_cfg(uarch());
   for (uint64_t word : {defined, uint64_t{1}, uint64_t{2}, uint64_t{4}, uint64_t{8},
                         random().next() & defined, uint64_t{0x1F000008}, uint64_t{0}}) {
+    const bool refused = need(refuses(machine(), arch::MSR_PEBS_DATA_CFG, word));
+    VERIFY_FALSE(refused) << results::hex(word);
+    if (refused) continue;
     need(machine().wrmsr(arch::MSR_PEBS_DATA_CFG, word));
     VERIFY_EQ(results::hex(need(machine().rdmsr(arch::MSR_PEBS_DATA_CFG))), results::hex(word));
   }

@@ -227,9 +227,10 @@ Expected<Sources> sources(Machine& machine, const Program& chase, const calibrat
   uint64_t stlb_misses = 0, locked = 0;
   for (const Record& record : chase_records(chase, session.records())) {
     ++out.records;
-    ++out.bins[static_cast<int64_t>(arch::data_source_of(record.data_source()))];
-    stlb_misses += (record.data_source() & arch::data_source::kStlbMiss) != 0;
-    locked += (record.data_source() & arch::data_source::kLocked) != 0;
+    const arch::AccessInfo& info = microarch.access;
+    ++out.bins[static_cast<int64_t>(info.source_of(record.data_source()))];
+    stlb_misses += (record.data_source() & info.stlb_miss) != 0;
+    locked += (record.data_source() & info.locked) != 0;
   }
   double all = static_cast<double>(std::max<uint64_t>(out.records, 1));
   out.l1_hit = static_cast<double>(out.bins[static_cast<int64_t>(DataSource::kL1Hit)]) / all;
@@ -241,7 +242,8 @@ Expected<Sources> sources(Machine& machine, const Program& chase, const calibrat
 
 constexpr double kNearlyAll = 0.8, kMost = 0.5, kHardlyAny = 0.2;
 
-SKIDPROOF_TEST(PebsLoadLatency, NamesTheL1CacheForAChaseThatFitsIt, clause::P12, clause::P13) {
+SKIDPROOF_TEST(PebsLoadLatency, NamesTheL1CacheForAChaseThatFitsIt, clause::P12, clause::P13,
+               clause::V15) {
   SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
                     kNoFacility);
   Sources found = need(sources(machine(), program("pointer_chase", kResident), SKIDPROOF_TAGGING));
@@ -253,7 +255,7 @@ SKIDPROOF_TEST(PebsLoadLatency, NamesTheL1CacheForAChaseThatFitsIt, clause::P12,
 
 // Control and case in one: what fits names the L1 cache, what does not fit names something else.
 SKIDPROOF_TEST(PebsLoadLatency, NamesAFurtherSourceForAChaseBeyondTheL1Cache, clause::P12,
-               clause::P13) {
+               clause::P13, clause::V15) {
   SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
                     kNoFacility);
   Sources near = need(sources(machine(), program("pointer_chase", kResident), SKIDPROOF_TAGGING));
@@ -269,6 +271,25 @@ SKIDPROOF_TEST(PebsLoadLatency, NamesAFurtherSourceForAChaseBeyondTheL1Cache, cl
   histogram("source", "Table 18-24", beyond.bins);
 }
 
+// Each load of a chase waits for the one before, so that the line of none is on its way already. What an encoding of an
+// older core would call so is the second level here.
+SKIDPROOF_TEST(PebsLoadLatency, NamesNoLineOnItsWayInAChase, clause::V15, clause::P12) {
+  SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
+                    kNoFacility);
+  SKIDPROOF_REQUIRE(!uarch().access.encodings.empty(), SkipCategory::kNotOnThisMicroarch,
+                    "the encodings are those of Table 18-24");
+  Sources beyond = need(sources(machine(), program("pointer_chase", kSpread), SKIDPROOF_TAGGING));
+  SKIDPROOF_REQUIRE_TAGS(beyond.loads);
+  VERIFY_GE(beyond.records, kRecords / 2);
+  const auto share = [&](DataSource source) {
+    return static_cast<double>(beyond.bins[static_cast<int64_t>(source)]) /
+           static_cast<double>(beyond.records);
+  };
+  VERIFY_LE(share(DataSource::kFillBuffer), kHardlyAny);
+  VERIFY_LE(share(DataSource::kReserved9), 0.0) << "an encoding that the table does not have";
+  histogram("source", "Table 21-107", beyond.bins);
+}
+
 SKIDPROOF_TEST(PebsLoadLatency, TellsLoadsThatMissTheStlb, clause::P14, clause::P12) {
   SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
                     kNoFacility);
@@ -282,11 +303,16 @@ SKIDPROOF_TEST(PebsLoadLatency, TellsLoadsThatMissTheStlb, clause::P14, clause::
   SKIDPROOF_REQUIRE_TAGS(pages.loads);
   VERIFY_GE(near.records, kRecords / 2);
   VERIFY_GE(pages.records, kRecords / 2);
-  VERIFY_LE(near.stlb_miss, kHardlyAny) << "two pages";
   VERIFY_GE(near.l1_hit, kNearlyAll) << "8 KiB fit";
-  VERIFY_GE(pages.stlb_miss, kMost) << "4096 pages are more than the STLB has entries";
   evidence("two_pages", near.stlb_miss);
   evidence("4096_pages", pages.stlb_miss);
+  if (!uarch().access.published) {
+    observe("a flag of STLB misses where Linux reads one",
+            pages.stlb_miss >= kMost && near.stlb_miss <= kHardlyAny);
+    return;
+  }
+  VERIFY_LE(near.stlb_miss, kHardlyAny) << "two pages";
+  VERIFY_GE(pages.stlb_miss, kMost) << "4096 pages are more than the STLB has entries";
 }
 
 SKIDPROOF_TEST(PebsLoadLatency, TellsLockedLoads, clause::P14, clause::P12) {
@@ -300,6 +326,11 @@ SKIDPROOF_TEST(PebsLoadLatency, TellsLockedLoads, clause::P14, clause::P12) {
   SKIDPROOF_REQUIRE_TAGS(locked.loads);
   VERIFY_GE(plain.records, kRecords / 2);
   VERIFY_GE(locked.records, kRecords / 2);
+  if (!uarch().access.published) {
+    observe("a flag of locked loads where Linux reads one",
+            plain.locked <= 0.0 && locked.locked >= 1.0);
+    return;
+  }
   VERIFY_LE(plain.locked, 0.0);
   VERIFY_GE(locked.locked, 1.0) << "every load of the loop is locked";
 }

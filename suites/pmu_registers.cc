@@ -57,6 +57,12 @@ std::vector<uint64_t> defined_words(uint64_t defined, Random& random) {
   return words;
 }
 
+// Those that CPUID.23H alone lists, where GLOBAL_CTRL has them.
+uint64_t extended_counters(const arch::Microarch& microarch) {
+  const arch::ExtendedPerfmon& x = microarch.extended;
+  return uint64_t{x.gp} | uint64_t{x.fixed} << status::kFixedShift;
+}
+
 }  // namespace
 
 SKIDPROOF_SUITE(PmuEnumeration, kRead);
@@ -217,7 +223,8 @@ SKIDPROOF_TEST(PmuRegisters, TakeTheUpperFourGlobalBitsWhereThereAreEight, claus
 // --- Reserved bits, one at a time on top of what the register holds
 
 SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfGlobalCtrl, clause::M12) {
-  uint64_t reserved = bits(8, 31) | bits(32u + uarch().fixed_counters, 63);
+  uint64_t reserved =
+      (bits(8, 31) | bits(32u + uarch().fixed_counters, 63)) & ~extended_counters(uarch());
   if (uarch().perf_metrics) reserved &= ~status::kPerfMetrics;
   VERIFY_EQ(results::hex(need(accepted_bits(machine(), IA32_PERF_GLOBAL_CTRL, reserved))),
             results::hex(0));
@@ -234,8 +241,10 @@ SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfOvfCtrl, clause::M16) {
 
 SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfFixedCtrCtrl, clause::M17) {
   uint64_t reserved = bits(4u * uarch().fixed_counters, 63);
-  for (unsigned i = 0; i < uarch().fixed_counters && uarch().pebs_baseline; ++i) {
-    reserved &= ~fixed_ctrl::adaptive(i);
+  for (unsigned i = 0; i < kMostFixed; ++i) {
+    if ((fixed_bits(uarch()) >> i & 1) == 0) continue;
+    if (i >= uarch().fixed_counters) reserved &= ~fixed_ctrl::field(i, 0xF);
+    if (uarch().pebs_baseline) reserved &= ~fixed_ctrl::adaptive(i);
   }
   VERIFY_EQ(results::hex(need(accepted_bits(machine(), IA32_FIXED_CTR_CTRL, reserved))),
             results::hex(0));
@@ -307,6 +316,7 @@ SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfPebsEnable, clause::M20, clause
   uint64_t reserved = bits(4, 31) | bits(36, 63);
   if (uarch().pebs_counters == 1) reserved |= bits(1, 3) | bits(32, 35);
   if (reported_counters(machine()) > 4) reserved &= ~bits(4, 7);
+  reserved &= ~extended_counters(uarch());
   if (uarch().precise_store_counter != 0) {
     const uint64_t disputed = bits(62, 63);
     const uint64_t taken = need(accepted_bits(machine(), IA32_PEBS_ENABLE, disputed));

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <set>
 #include <tuple>
@@ -149,6 +150,20 @@ std::vector<std::string> parts_text(const Models& models) {
   return parts;
 }
 
+// General-purpose and fixed counters of the row, and what CPUID leaf 23H lists besides.
+std::vector<std::string> numbers_text(const arch::Microarch& microarch) {
+  std::vector<std::string> words = {
+      fmt::format("{} of {} bits; {} without a sibling thread", microarch.gp_counters,
+                  microarch.gp_width, microarch.gp_counters_alone),
+      fmt::format("{} fixed of {} bits", microarch.fixed_counters, microarch.fixed_width)};
+  const arch::ExtendedPerfmon& x = microarch.extended;
+  if (x.leaf) {
+    words.push_back(fmt::format("by CPUID.23H: {}, and {} fixed ones", std::popcount(x.gp),
+                                std::popcount(x.fixed)));
+  }
+  return words;
+}
+
 Entry microarch_entry(const arch::Microarch& microarch) {
   std::vector<std::string> precise;
   for (const arch::Event& event : microarch.events) {
@@ -156,27 +171,23 @@ Entry microarch_entry(const arch::Microarch& microarch) {
     precise.push_back(fmt::format("{} ({:02X}H/{:02X}H) on {}", event.name, event.code, event.umask,
                                   counters_text(event.pebs_counters)));
   }
-  return {
-      .id = std::string(microarch.name),
-      .columns = {std::string(microarch.title),
-                  fmt::format("{} counters of {} bits ({} alone)", microarch.gp_counters,
-                              microarch.gp_width, microarch.gp_counters_alone),
-                  fmt::format("PEBS on {}", counters_text(microarch.pebs_counters))},
-      .brief = std::string(microarch.title),
-      .details = {
-          {"processors", models_text(microarch)},
-          {"parts", parts_text(microarch.models)},
-          {"counters",
-           {fmt::format("{} of {} bits; {} without a sibling thread", microarch.gp_counters,
-                        microarch.gp_width, microarch.gp_counters_alone),
-            fmt::format("{} fixed of {} bits", microarch.fixed_counters, microarch.fixed_width)}},
-          {"PEBS on", {counters_text(microarch.pebs_counters)}},
-          {"PEBS record", {fmt::format("{} bytes", microarch.record->bytes)}},
-          {"load latency on", {counters_text(microarch.load_latency_counters)}},
-          {"precise store on", {counters_text(microarch.precise_store_counter)}},
-          {"PDIR on", {counters_text(microarch.pdir_counter)}},
-          {"precise events", precise},
-      }};
+  return {.id = std::string(microarch.name),
+          .columns = {std::string(microarch.title),
+                      fmt::format("{} counters of {} bits ({} alone)", microarch.gp_counters,
+                                  microarch.gp_width, microarch.gp_counters_alone),
+                      fmt::format("PEBS on {}", counters_text(microarch.pebs_counters))},
+          .brief = std::string(microarch.title),
+          .details = {
+              {"processors", models_text(microarch)},
+              {"parts", parts_text(microarch.models)},
+              {"counters", numbers_text(microarch)},
+              {"PEBS on", {counters_text(microarch.pebs_counters)}},
+              {"PEBS record", {fmt::format("{} bytes", microarch.record->bytes)}},
+              {"load latency on", {counters_text(microarch.load_latency_counters)}},
+              {"precise store on", {counters_text(microarch.precise_store_counter)}},
+              {"PDIR on", {counters_text(microarch.pdir_counter)}},
+              {"precise events", precise},
+          }};
 }
 
 std::vector<Entry> microarch_entries() {

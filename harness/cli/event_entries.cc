@@ -59,6 +59,7 @@ std::string counters_of(uint64_t general, uint64_t fixed) {
 std::string encoding_of(const Event& event) {
   if (event.metric != nullptr) return "ESCR";
   std::string text = fmt::format("{:02X}H/{:02X}H", event.code, event.umask);
+  if (event.umask2 != 0) text += fmt::format(" umask2={:02X}H", event.umask2);
   if (event.cmask != 0) text += fmt::format(" cmask={}", event.cmask);
   if (event.invert) text += " inv";
   return text;

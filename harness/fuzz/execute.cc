@@ -350,7 +350,7 @@ bool Execution::whole_records(uint64_t before, uint64_t after) const {
   if (all.remainder_bytes() != 0) return false;
   if (!uarch_.record->adaptive()) return true;
   return std::all_of(all.begin(), all.end(), [](const Record& record) {
-    return adaptive::record_bytes(record.header()) == adaptive::size_field(record.header());
+    return record.bytes().size() == adaptive::size_field(record.header());
   });
 }
 

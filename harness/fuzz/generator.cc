@@ -147,7 +147,7 @@ class Generator {
   }
 
   uint64_t select(const Event& event, bool pebs) {
-    uint64_t value = event.select() | evtsel::kEnable;
+    uint64_t value = event.select_fields() | evtsel::kEnable;
     value |= uint64_t{event.cmask} << evtsel::kCmaskShift;
     if (event.invert) value |= evtsel::kInvert;
     if (percent(75)) {
@@ -218,7 +218,12 @@ class Generator {
     if (!uarch_.pebs_baseline) return;
     uint64_t chosen = random_.next() & adaptive::kGroups & ~adaptive::kBranches;
     if (percent(80)) chosen |= adaptive::kGprs;
-    record_bytes_ = static_cast<int64_t>(adaptive::record_bytes(chosen));
+    if (uarch_.pebs_counters_group && percent(40)) {
+      const uint64_t counters = writable_pebs_data_cfg(uarch_) & ~adaptive::kGroups &
+                                ~(uint64_t{0xFF} << adaptive::kBranchEntriesShift);
+      chosen |= (random_.next() & counters) | adaptive::kCounters;
+    }
+    record_bytes_ = static_cast<int64_t>(adaptive::configured_bytes(chosen));
     write(MSR_PEBS_DATA_CFG, chosen);
   }
 

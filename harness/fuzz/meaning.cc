@@ -52,7 +52,8 @@ Meaning meaning_of(const RegisterFile& registers, unsigned n, uint64_t global_ct
   const Microarch& m = registers.microarch();
   const uint64_t select = registers.at(IA32_PERFEVTSEL0 + n);
   const uint64_t enable = registers.at(IA32_PEBS_ENABLE);
-  const Event* event = m.event(static_cast<uint8_t>(select), static_cast<uint8_t>(select >> 8));
+  const Event* event = m.event(static_cast<uint8_t>(select), static_cast<uint8_t>(select >> 8),
+                               static_cast<uint8_t>(select >> evtsel::kUmask2Shift));
   Meaning meaning;
   meaning.interrupts = (select & evtsel::kInt) != 0;
   meaning.qualified = (select & evtsel::kPebsQualifiers) != 0;

@@ -67,7 +67,7 @@ size_t Predictor::record_bytes(uint32_t triggering) const {
   for (unsigned n = 0; n < kCounters; ++n) {
     const bool asks = (registers_.at(IA32_PERFEVTSEL0 + n) & evtsel::kAdaptive) != 0;
     if (((triggering >> n) & 1) == 0 || !asks) continue;
-    bytes = adaptive::record_bytes(registers_.at(MSR_PEBS_DATA_CFG));
+    bytes = adaptive::configured_bytes(registers_.at(MSR_PEBS_DATA_CFG));
   }
   return bytes;
 }

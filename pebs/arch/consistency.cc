@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <string_view>
@@ -19,6 +20,14 @@ tl::unexpected<Error> contradiction(const Microarch& row, const std::string& wha
                           row.title));
 }
 
+// By leaf 0AH, and by leaf 23H where that names more.
+unsigned existing_gp(const Microarch& row) {
+  return ((1U << row.gp_counters_alone) - 1) | row.extended.gp;
+}
+unsigned existing_fixed(const Microarch& row) {
+  return ((1U << row.fixed_counters) - 1) | row.extended.fixed;
+}
+
 Expected<void> event_fits(const Microarch& row, const Event& event) {
   const auto wrong = [&](std::string_view what) {
     return contradiction(
@@ -26,9 +35,9 @@ Expected<void> event_fits(const Microarch& row, const Event& event) {
   };
   if (event.name.empty() || event.source.empty()) return wrong("has no name or no source");
   if ((event.counters | event.fixed_counters) == 0) return wrong("counts nowhere");
-  if (event.fixed_counters >> row.fixed_counters != 0)
+  if ((event.fixed_counters & ~existing_fixed(row)) != 0)
     return wrong("counts on a fixed counter that does not exist");
-  if (event.counters >> row.gp_counters_alone != 0)
+  if ((event.counters & ~existing_gp(row)) != 0)
     return wrong("counts on a counter that does not exist");
   if ((event.pebs_counters & ~event.counters) != 0)
     return wrong("is sampled where it does not count");
@@ -79,7 +88,7 @@ Expected<void> architectural_events_are_there(const Microarch& row) {
   if (!row.architectural_perfmon()) return {};
   for (const uint16_t select : kArchitectural) {
     const Event* event = selected(row, select);
-    if (event != nullptr && event->counters == (1U << row.gp_counters_alone) - 1) continue;
+    if (event != nullptr && event->counters == existing_gp(row)) continue;
     return contradiction(
         row,
         fmt::format("the architectural event {:02X}H/{:02X}H is not there, or not on every counter",
@@ -91,10 +100,10 @@ Expected<void> architectural_events_are_there(const Microarch& row) {
 }  // namespace
 
 Expected<void> consistent(const Microarch& row) {
-  std::set<std::tuple<std::string_view, unsigned, unsigned, bool>> seen;
+  std::set<std::tuple<std::string_view, uint64_t, unsigned, bool>> seen;
   for (const Event& event : row.events) {
     SKIDPROOF_CHECK(event_fits(row, event));
-    if (!seen.emplace(event.name, event.select(), event.cmask, event.invert).second) {
+    if (!seen.emplace(event.name, event.select_fields(), event.cmask, event.invert).second) {
       return contradiction(row, fmt::format("{} stands there twice", event.name));
     }
   }

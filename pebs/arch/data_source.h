@@ -3,6 +3,7 @@
 #define SKIDPROOF_PEBS_ARCH_DATA_SOURCE_H_
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "pebs/arch/msr.h"
@@ -87,6 +88,60 @@ constexpr std::string_view name_of(DataSource source) {
 constexpr DataSource data_source_of(uint64_t field) {
   return static_cast<DataSource>(field & data_source::kSource);
 }
+
+// A data source encoding, and what it says in the terms above.
+struct SourceEncoding {
+  uint8_t encoding = 0;
+  DataSource source = DataSource::kUnknownL3Miss;
+};
+// Lion Cove. [SDM Vol. 3 (325384-089) Table 21-107 "Data Source Encoding for Memory Accesses (Lion Cove and Next Generation
+// Microarchitectures)"] A merge with a miss of the second level is a line that was already being fetched, too.
+inline constexpr SourceEncoding kLionCoveSources[] = {{0x01, DataSource::kL1Hit},
+                                                      {0x02, DataSource::kL1Hit},
+                                                      {0x03, DataSource::kFillBuffer},
+                                                      {0x05, DataSource::kL2Hit},
+                                                      {0x06, DataSource::kFillBuffer},
+                                                      {0x08, DataSource::kL3Hit},
+                                                      {0x0C, DataSource::kL3HitSnoopClean},
+                                                      {0x0D, DataSource::kL3HitSnoopModified},
+                                                      {0x0F, DataSource::kRemoteCacheForward},
+                                                      {0x10, DataSource::kLocalDramShared},
+                                                      {0x11, DataSource::kUnknownL3Miss},
+                                                      {0x11, DataSource::kLocalDramExclusive}};
+
+// The word of a record that says of an access where it was served and what it met on the way.
+struct AccessInfo {
+  uint64_t source = data_source::kSource;
+  uint64_t stlb_miss = data_source::kStlbMiss;
+  uint64_t locked = data_source::kLocked;
+  std::span<const SourceEncoding> encodings = {};  // empty: DataSource's own numbers
+  bool published = true;  // the two flags, by Intel: else what Linux reads there is observed
+
+  // What a word's source says: kReserved9 for an encoding that none describes.
+  constexpr DataSource source_of(uint64_t word) const {
+    const auto encoding = static_cast<uint8_t>(word & source);
+    if (encodings.empty()) return static_cast<DataSource>(encoding);
+    if (encoding == 0) return DataSource::kUnknownL3Miss;
+    for (const SourceEncoding& one : encodings) {
+      if (one.encoding == encoding) return one.source;
+    }
+    return DataSource::kReserved9;
+  }
+  // The first encoding of a source; 0, unknown, where there is none.
+  constexpr uint64_t encoding_of(DataSource of) const {
+    if (encodings.empty()) return static_cast<uint64_t>(of);
+    for (const SourceEncoding& one : encodings) {
+      if (one.source == of) return one.encoding;
+    }
+    return 0;
+  }
+};
+// [SDM Vol. 3 (325384-089) Table 21-57 for the width of the source; Linux 6.16 ds.c union intel_x86_pebs_dse, ld_lnc]
+inline constexpr AccessInfo kAccessInfoLionCove{.source = 0x1F,
+                                                .stlb_miss = bit(10),
+                                                .locked = bit(11),
+                                                .encodings = kLionCoveSources,
+                                                .published = false};
 
 }  // namespace skidproof::arch
 

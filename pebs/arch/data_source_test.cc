@@ -29,5 +29,27 @@ TEST(DataSource, SixteenDifferentNames) {
   EXPECT_EQ(names.count("unknown"), 0U);
 }
 
+// SDM 089 Table 21-107.
+TEST(DataSource, LionCoveHasEncodingsOfItsOwn) {
+  const AccessInfo& info = kAccessInfoLionCove;
+  for (uint64_t encoding : {uint64_t{1}, uint64_t{2}}) {
+    EXPECT_EQ(info.source_of(encoding), DataSource::kL1Hit);
+  }
+  EXPECT_EQ(info.source_of(0xC03), DataSource::kFillBuffer) << "flags do not matter";
+  EXPECT_EQ(info.source_of(0x05), DataSource::kL2Hit);
+  EXPECT_EQ(info.source_of(0x08), DataSource::kL3Hit);
+  EXPECT_EQ(info.source_of(0x11), DataSource::kUnknownL3Miss);
+  EXPECT_EQ(info.source_of(0x00), DataSource::kUnknownL3Miss);
+  EXPECT_EQ(info.source_of(0x04), DataSource::kReserved9) << "none has it";
+  for (DataSource source : {DataSource::kL1Hit, DataSource::kFillBuffer, DataSource::kL2Hit,
+                            DataSource::kL3Hit, DataSource::kUnknownL3Miss}) {
+    EXPECT_EQ(info.source_of(info.encoding_of(source)), source);
+  }
+  EXPECT_EQ(info.encoding_of(DataSource::kUncached), 0U);
+  constexpr AccessInfo kOlder;
+  EXPECT_EQ(kOlder.source_of(0x33), DataSource::kL2Hit);
+  EXPECT_EQ(kOlder.encoding_of(DataSource::kUncached), 0xFU);
+}
+
 }  // namespace
 }  // namespace skidproof::arch

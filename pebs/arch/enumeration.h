@@ -21,7 +21,8 @@ namespace cpuid {
 inline constexpr uint32_t kVirtualLabLeaves = 0x40000100;
 // There, too: what is played besides the row ("rough=7"), 16 bytes in each subleaf, zeros behind its end.
 inline constexpr uint32_t kVirtualLabWords = 0x40000200;
-inline constexpr uint32_t kCaches = 0x04, kFeatures = 0x07, kPerfmon = 0x0A, kCore = 0x1A;
+inline constexpr uint32_t kCaches = 0x04, kFeatures = 0x07, kPerfmon = 0x0A, kCore = 0x1A,
+                          kExtendedPerfmon = 0x23;
 inline constexpr uint32_t kPdcm = 1U << 15;  // 01H:ECX: IA32_PERF_CAPABILITIES exists
 // 07H
 inline constexpr uint32_t kSgx = 1U << 2;              // EBX
@@ -29,17 +30,48 @@ inline constexpr uint32_t kRtm = 1U << 11;             // EBX
 inline constexpr uint32_t kProcessorTrace = 1U << 25;  // EBX
 inline constexpr uint32_t kLa57 = 1U << 16;            // ECX
 inline constexpr uint32_t kHybrid = 1U << 15;          // EDX
+inline constexpr uint32_t kArchPerfmonExt = 1U << 8;   // 07H.01H:EAX: leaf 23H exists
+// 23H.00H
+inline constexpr uint32_t kUmask2 = 1U << 0, kEqual = 1U << 1;  // EBX
+// Its subleaves.
+inline constexpr uint32_t kExtendedMain = 0, kExtendedCounters = 1, kExtendedEvents = 3;
 // 04H, EAX[4:0]
 inline constexpr uint32_t kNoCache = 0, kDataCache = 1, kUnifiedCache = 3;
 }  // namespace cpuid
 
 // 07H, subleaf 0: of it only what a row says.
 constexpr CpuidLeaf features_leaf(const Microarch& m) {
-  return {.eax = 0,
+  return {.eax = m.extended.leaf ? 1U : 0,  // the highest subleaf
           .ebx = (m.sgx ? cpuid::kSgx : 0) | (m.tsx ? cpuid::kRtm : 0) |
                  (m.processor_trace ? cpuid::kProcessorTrace : 0),
           .ecx = m.la57 ? cpuid::kLa57 : 0,
           .edx = m.hybrid ? cpuid::kHybrid : 0};
+}
+
+// 07H, subleaf 1.
+constexpr CpuidLeaf more_features_leaf(const Microarch& m) {
+  return {.eax = m.extended.leaf ? cpuid::kArchPerfmonExt : 0};
+}
+
+// 23H, of the core that the row describes; zeros for a subleaf that EAX of the first does not name. [SDM Vol. 3
+// (325384-089) 21.2.9 "Scalable Enumeration Architecture"]
+constexpr CpuidLeaf extended_perfmon_leaf(const Microarch& m, uint32_t subleaf) {
+  const ExtendedPerfmon& x = m.extended;
+  if (!x.leaf) return {};
+  constexpr uint32_t kSubleaves =
+      1U << cpuid::kExtendedMain | 1U << cpuid::kExtendedCounters | 1U << cpuid::kExtendedEvents;
+  switch (subleaf) {
+    case cpuid::kExtendedMain:
+      return {.eax = kSubleaves,
+              .ebx = (x.umask2 ? cpuid::kUmask2 : 0) | (x.equal ? cpuid::kEqual : 0),
+              .ecx = x.slots};
+    case cpuid::kExtendedCounters:
+      return {.eax = x.gp, .ebx = x.fixed};
+    case cpuid::kExtendedEvents:
+      return {.eax = x.events};
+    default:
+      return {};
+  }
 }
 
 // 04H: one cache for each subleaf, the last answered with no cache. The core model has no
@@ -85,6 +117,7 @@ constexpr CpuidLeaf core_leaf(const Microarch& m) {
 // are told.
 constexpr uint32_t highest_basic_leaf(const Microarch& m) {
   if (!m.architectural_perfmon()) return 0x5;
+  if (m.extended.leaf) return cpuid::kExtendedPerfmon;
   return m.hybrid ? cpuid::kCore : cpuid::kPerfmon;
 }
 

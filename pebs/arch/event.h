@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "pebs/arch/msr.h"
 #include "pebs/arch/signal.h"
 
 namespace skidproof::arch {
@@ -29,6 +30,7 @@ struct Event {
   std::string_view name;  // the event's published name
   uint8_t code = 0;       // IA32_PERFEVTSELx[7:0]
   uint8_t umask = 0;      // IA32_PERFEVTSELx[15:8]
+  uint8_t umask2 = 0;     // IA32_PERFEVTSELx[47:40], from version 6 on
   Signal signal = Signal::kNone;
   uint16_t counters = 0xFF;    // bit n: counts on IA32_PMCn
   uint16_t pebs_counters = 0;  // bit n: PEBS on IA32_PMCn
@@ -50,6 +52,10 @@ struct Event {
   const netburst::Metric* metric = nullptr;
 
   constexpr uint16_t select() const { return static_cast<uint16_t>(code | (umask << 8)); }
+  // The code and both umasks where an event select has them.
+  constexpr uint64_t select_fields() const {
+    return select() | (uint64_t{umask2} << evtsel::kUmask2Shift);
+  }
   constexpr bool precise() const { return kind != EventKind::kCounting; }
 };
 

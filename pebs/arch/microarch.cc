@@ -37,9 +37,10 @@ const Event* Microarch::event(std::string_view event_name) const {
   return plainest(events, [&](const Event& e) { return e.name == event_name; });
 }
 
-const Event* Microarch::event(uint8_t code, uint8_t umask) const {
+const Event* Microarch::event(uint8_t code, uint8_t umask, uint8_t umask2) const {
   return plainest(events, [&](const Event& e) {
-    return e.code == code && e.umask == umask && e.cmask == 0 && !e.invert && e.counters != 0;
+    return e.code == code && e.umask == umask && e.umask2 == umask2 && e.cmask == 0 && !e.invert &&
+           e.counters != 0;
   });
 }
 

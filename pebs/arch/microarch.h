@@ -8,9 +8,11 @@
 
 #include "base/expected.h"
 #include "base/mode.h"
+#include "pebs/arch/data_source.h"
 #include "pebs/arch/ds_area.h"
 #include "pebs/arch/event.h"
 #include "pebs/arch/event_set.h"
+#include "pebs/arch/extended_perfmon.h"
 #include "pebs/arch/fusion.h"
 #include "pebs/arch/last_branches.h"
 #include "pebs/arch/record_layout.h"
@@ -97,8 +99,10 @@ struct Microarch {
   uint8_t gp_width = 48;
   uint8_t fixed_counters = 3;
   uint8_t fixed_width = 48;
-  bool full_width_writes = false;  // IA32_A_PMCx (R38)
-  uint8_t lbr_format = 3;          // IA32_PERF_CAPABILITIES[5:0]
+  uint8_t architectural_events = 7;  // CPUID.0AH:EAX[31:24]
+  ExtendedPerfmon extended = {};     // CPUID leaf 23H: what this core has besides
+  bool full_width_writes = false;    // IA32_A_PMCx (R38)
+  uint8_t lbr_format = 3;            // IA32_PERF_CAPABILITIES[5:0]
   LastBranches last_branches = kLastBranches16;
   bool smm_freeze = true;  // IA32_PERF_CAPABILITIES[12]: FREEZE_WHILE_SMM_EN exists
   uint64_t perfevtsel_defined = 0xFFFFFFFF;  // the bits of IA32_PERFEVTSELx that are not reserved
@@ -109,6 +113,7 @@ struct Microarch {
   bool sgx = false;               // GLOBAL_STATUS[60], from version 4
   bool la57 = false;              // linear addresses of 57 bits: CPUID.07H:ECX[16]
   bool perf_metrics = false;      // MSR_PERF_METRICS, GLOBAL_CTRL[48], GLOBAL_STATUS[48]
+  bool metrics_clear = false;     // RDPMC may clear the metrics: IA32_PERF_CAPABILITIES[19]
   uint64_t frontend_defined = 0;  // the bits of MSR_PEBS_FRONTEND; 0: no such register
 
   // PEBS.
@@ -117,6 +122,8 @@ struct Microarch {
   bool pebs_any_event = false;      // events that are not precise are sampled too (R61)
   bool pebs_baseline = false;       // IA32_PERF_CAPABILITIES[14]: MSR_PEBS_DATA_CFG and Adaptive
   bool pebs_timing_info = false;    // IA32_PERF_CAPABILITIES[17]: retire latency (R63)
+  bool pebs_counters_group =
+      false;  // MSR_PEBS_DATA_CFG[5:4]: counters and metrics in the record (V8)
   const RecordLayout* record = &kRecordFormat1;
   DsLayout ds = kDsFourResets;
   uint32_t pebs_buffer_limit_bytes = 0;  // a longer PEBS buffer is not safe; 0: there is no limit
@@ -137,13 +144,14 @@ struct Microarch {
   uint16_t pdist_counters = 0;             // PMCn on which every precise event is distributed (R62)
   uint8_t fused_pair_skid = 1;             // published skid over a micro+macro-fused pair (R12)
   bool data_source_tlb_lock_bits = false;  // bits 4, 5 of the data source (SNB+, Table 18-33)
-  bool data_source_block_bits = false;     // bits 6, 7: data and address blocked
-  bool full_buffer_sets_ovf = false;       // R45: seed 004 (SNB) against seed 000 (NHM)
-  bool threshold_by_equality = false;      // D6a: an index past the threshold may not interrupt
-  uint16_t minimum_period = 1;             // R41
-  uint16_t pdir_minimum_period = 1;        // of the events and counters of PDIR (R41)
-  uint16_t pdir_period_multiple = 1;       // Broadwell: the low six bits are taken as 0
-  uint16_t pdist_minimum_period = 1;       // of every event on pdist_counters (R41)
+  AccessInfo access = {};  // where of the data source which bits stand, and its encodings
+  bool data_source_block_bits = false;  // bits 6, 7: data and address blocked
+  bool full_buffer_sets_ovf = false;    // R45: seed 004 (SNB) against seed 000 (NHM)
+  bool threshold_by_equality = false;   // D6a: an index past the threshold may not interrupt
+  uint16_t minimum_period = 1;          // R41
+  uint16_t pdir_minimum_period = 1;     // of the events and counters of PDIR (R41)
+  uint16_t pdir_period_multiple = 1;    // Broadwell: the low six bits are taken as 0
+  uint16_t pdist_minimum_period = 1;    // of every event on pdist_counters (R41)
   // Combinations of AnyThread, Edge, Invert and CMask for which public practice contradicts R33:
   // bit c is set for combination c = qualifiers(...). There the outcome is classified; elsewhere
   // R33 is asserted.
@@ -193,8 +201,8 @@ struct Microarch {
   // By published name, or nullptr. Where several encodings have the name: the plain one (no CMASK,
   // no INV) before its variants, a precise one before a counting one, then the table's order.
   const Event* event(std::string_view event_name) const;
-  // The plain encoding (no CMASK, no INV) of a code and umask that an event select takes, or nullptr.
-  const Event* event(uint8_t code, uint8_t umask) const;
+  // The plain encoding (no CMASK, no INV) of a code and umasks that an event select takes, or nullptr.
+  const Event* event(uint8_t code, uint8_t umask, uint8_t umask2 = 0) const;
   // The event published for a fixed counter, precise ones first, or nullptr.
   const Event* event_on_fixed(unsigned counter) const;
 };

@@ -24,7 +24,7 @@ TEST(Microarchs, InOrderOfAgeWithTheNamesOfTheCommandLine) {
   const std::vector<std::string_view> known = {
       "netburst",     "core2",           "nehalem",       "westmere",      "sandy-bridge",
       "ivy-bridge",   "haswell",         "broadwell",     "skylake",       "ice-lake",
-      "alder-lake-p", "sapphire-rapids", "meteor-lake-p", "granite-rapids"};
+      "alder-lake-p", "sapphire-rapids", "meteor-lake-p", "granite-rapids", "lunar-lake-p"};
   std::vector<std::string_view> seen;
   std::set<std::string_view> names;
   std::pair<unsigned, unsigned> before;
@@ -278,6 +278,30 @@ TEST(Facts, GoldenCoveIsOfFormatFour) {
     EXPECT_EQ(m->event(0x3C, 0x01)->signal, Signal::kReferenceCycles) << "REF_TSC_P";
   }
   EXPECT_EQ(kIceLake.load_latency_auxiliary, 0);
+}
+
+// SDM 089 Tables 21-57 and 21-58, 21.2.6, 21.2.9, and Intel's list.
+TEST(Facts, LionCoveIsOfVersionSixAndFormatSix) {
+  const Microarch& m = kLunarLakeP;
+  EXPECT_EQ(m.perfmon_version, 6);
+  EXPECT_EQ(m.gp_counters, 8) << "CPUID.0AH counts no more";
+  EXPECT_EQ(m.extended.gp, 0x3FFU);
+  EXPECT_EQ(m.fixed_counters, 3) << "what the E-cores have, too";
+  EXPECT_EQ(m.extended.fixed, 0xFU);
+  EXPECT_TRUE(m.extended.leaf && m.extended.umask2 && m.extended.equal);
+  EXPECT_EQ(m.extended.slots, m.caches.slots);
+  EXPECT_EQ(m.architectural_events, 12);
+  EXPECT_EQ(m.record, &kRecordFormat6);
+  EXPECT_EQ(m.ds.fixed_counter_reset(0), 0x140U);
+  EXPECT_TRUE(m.pebs_counters_group && m.metrics_clear && m.pebs_timing_info);
+  EXPECT_EQ(m.pdist_counters, 0b11);
+  EXPECT_EQ(m.event(0xCD, 0x01)->counters, 0x3FC) << "load latency on PMC2 to PMC9";
+  EXPECT_EQ(m.event(0xCD, 0x02)->counters, 0x003) << "store samples on PMC0 and PMC1";
+  EXPECT_EQ(m.event(0xD0, 0x81)->counters, 0x00F);
+  EXPECT_EQ(m.event(0xC4, 0x11), nullptr) << "UMASK2 is part of it";
+  EXPECT_EQ(m.event(0xC4, 0x11, 0x01)->name, "BR_INST_RETIRED.COND");
+  EXPECT_EQ(m.event(0xC4, 0x11, 0x01)->select_fields(), 0x100'0000'11C4U);
+  EXPECT_EQ(identify(6, 0xBD, 1, CoreType::kCore), &kLunarLakeP);
 }
 
 // More than a page of PEBS buffer hangs a Core 2. [Linux 6.12 ds.c]
@@ -564,7 +588,7 @@ TEST(Events, ArchitecturalOnesCountEverywhereWithoutPebs) {
       if (m->record->format >= 1 && !m->pebs_any_event) {
         EXPECT_FALSE(event->precise());
       }
-      EXPECT_EQ(event->counters, (1U << m->gp_counters_alone) - 1);
+      EXPECT_EQ(event->counters, ((1U << m->gp_counters_alone) - 1) | m->extended.gp);
     }
   }
 }

@@ -37,6 +37,12 @@ inline constexpr uint32_t IA32_DS_AREA = 0x600;
 inline constexpr uint32_t IA32_X2APIC_LVT_PMI = 0x834;
 // Architectural last branch records. [Linux 6.12 asm/msr-index.h]
 inline constexpr uint32_t MSR_ARCH_LBR_CTL = 0x14CE;
+// The counters' registers from architectural version 6 on: those of counter n stand kBankStride * n behind these.
+// [SDM Vol. 3 (325384-089) 21.2.6.1 "Performance Monitoring MSR Aliasing", Table 21-2]
+inline constexpr uint32_t IA32_PMC_GP0_CTR = 0x1900;
+inline constexpr uint32_t IA32_PMC_GP0_CFG_A = 0x1901;
+inline constexpr uint32_t IA32_PMC_FX0_CTR = 0x1980;
+inline constexpr uint32_t kBankStride = 4;
 
 constexpr uint64_t bit(unsigned n) { return uint64_t{1} << n; }
 
@@ -56,6 +62,11 @@ inline constexpr uint64_t kDefined = 0xFFFFFFFF;
 inline constexpr uint64_t kInTx = bit(32);      // only inside transactions (Haswell)
 inline constexpr uint64_t kInTxCp = bit(33);    // not what aborted ones counted; PERFEVTSEL2 only
 inline constexpr uint64_t kAdaptive = bit(34);  // the record follows MSR_PEBS_DATA_CFG
+inline constexpr uint64_t kLogBranches = bit(35);  // EN_LBR_LOG
+// Version 6, where CPUID.23H.00H:EBX has them. [SDM Vol. 3 (325384-089) 21.2.6.2, 21.2.6.3]
+inline constexpr uint64_t kEqual = bit(36);
+inline constexpr unsigned kUmask2Shift = 40;
+inline constexpr uint64_t kUmask2 = uint64_t{0xFF} << kUmask2Shift;
 inline constexpr unsigned kInTxCpCounter = 2;
 // The fields that must be zero for a PEBS event (R33).
 inline constexpr uint64_t kPebsQualifiers = kAnyThread | kEdge | kInvert | kCmask;
@@ -70,6 +81,8 @@ inline constexpr uint64_t kPmi = 8;
 constexpr uint64_t field(unsigned counter, uint64_t value) { return value << (4 * counter); }
 // The record of fixed counter i follows MSR_PEBS_DATA_CFG. [Linux 6.12 ICL_FIXED_0_ADAPTIVE]
 constexpr uint64_t adaptive(unsigned counter) { return bit(32 + 4 * counter); }
+// RDPMC of the metrics clears them, and fixed counter 3. [SDM Vol. 3 (325384-089) Figure 21-15]
+inline constexpr uint64_t kMetricsClear = bit(14);
 }  // namespace fixed_ctrl
 
 // IA32_PERF_GLOBAL_STATUS and IA32_PERF_GLOBAL_OVF_CTRL.
@@ -134,6 +147,7 @@ inline constexpr uint64_t kFullWidthWrite = bit(13);
 inline constexpr uint64_t kPebsBaseline = bit(14);
 inline constexpr uint64_t kPerfMetrics = bit(15);
 inline constexpr uint64_t kPebsTimingInfo = bit(17);
+inline constexpr uint64_t kRdpmcMetricsClear = bit(19);
 }  // namespace capabilities
 
 // The LVT performance counter register.

@@ -3,6 +3,7 @@
 #define SKIDPROOF_PEBS_ARCH_RECORD_LAYOUT_H_
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -34,7 +35,7 @@ inline constexpr unsigned kGprs = 16;
 inline constexpr int16_t kAbsent = -1;
 
 // Byte offset of each field in a record; kAbsent where the format has no such field. A fixed-layout
-// format (0 to 3) is one table. An adaptive one (4, 5) has a table for each choice of groups, and
+// format (0 to 3) is one table. An adaptive one (4 to 6) has a table for each choice of groups, and
 // the header word of each record says which applies.
 struct RecordLayout {
   uint8_t format = 0;       // IA32_PERF_CAPABILITIES[11:8]
@@ -59,6 +60,7 @@ struct RecordLayout {
   uint64_t latency_mask = ~uint64_t{0};
   uint8_t cache_latency_shift = 0;
   bool retire_latency = false;             // in the header word, bits 47:32
+  bool snapshot = false;                   // a group of counters may stand behind the branches
   const RecordLayout* variants = nullptr;  // adaptive: by MSR_PEBS_DATA_CFG[3:0]
 
   constexpr bool adaptive() const { return header != kAbsent; }
@@ -69,6 +71,14 @@ struct RecordLayout {
 namespace adaptive {
 inline constexpr uint64_t kMemory = 1, kGprs = 2, kXmm = 4, kBranches = 8;
 inline constexpr uint64_t kGroups = 0xF;
+// Counters snapshotting: a group behind all others. [SDM Vol. 3 (325384-089) 21.9.2.3.1 "Counters and Metrics Group"]
+inline constexpr uint64_t kCounters = 0x10, kMetrics = 0x20;
+inline constexpr uint64_t kSnapshot = kCounters | kMetrics;
+// Of MSR_PEBS_DATA_CFG: which counters are recorded.
+inline constexpr unsigned kIncludeShift = 32;       // 47:32: general-purpose ones
+inline constexpr unsigned kIncludeFixedShift = 48;  // 55:48: fixed ones
+inline constexpr unsigned kMetricsBaseCounter = 3;  // the fixed counter that goes with the metrics
+inline constexpr uint16_t kSnapshotHeaderBytes = 0x10;
 inline constexpr unsigned kBranchEntriesShift = 24;  // 31:24: entries − 1
 inline constexpr unsigned kRetireLatencyShift = 32;  // 47:32
 inline constexpr unsigned kSizeShift = 48;           // 63:48: bytes of the record
@@ -82,22 +92,48 @@ inline constexpr uint16_t kBranchEntryBytes = 0x18;
 constexpr unsigned branch_entries(uint64_t word) {
   return word & kBranches ? static_cast<unsigned>((word >> kBranchEntriesShift) & 0xFF) + 1 : 0;
 }
-// The bytes of a record with these groups.
+// The bytes of a record with these groups, without that of the counters.
 constexpr size_t record_bytes(uint64_t word) {
   return kBasicBytes + (word & kMemory ? kMemoryBytes : 0) + (word & kGprs ? kGprBytes : 0) +
          (word & kXmm ? kXmmBytes : 0) + size_t{branch_entries(word)} * kBranchEntryBytes;
 }
 constexpr size_t size_field(uint64_t header) { return header >> kSizeShift; }
+
+// What the group of counters holds: bit n for counter n, of the metrics 0 for their base and 1 for themselves.
+struct SnapshotVectors {
+  uint32_t gp = 0, fixed = 0, metrics = 0;
+
+  constexpr unsigned values() const {
+    return static_cast<unsigned>(std::popcount(gp) + std::popcount(fixed) + std::popcount(metrics));
+  }
+  constexpr size_t bytes() const { return kSnapshotHeaderBytes + size_t{8} * values(); }
+};
+// Those of a record with this MSR_PEBS_DATA_CFG. The header of a record does not name them.
+constexpr SnapshotVectors snapshot_vectors(uint64_t config) {
+  SnapshotVectors vectors;
+  const auto fixed = static_cast<uint32_t>(config >> kIncludeFixedShift & 0xFF);
+  if (config & kCounters) {
+    vectors.gp = static_cast<uint32_t>(config >> kIncludeShift & 0xFFFF);
+    vectors.fixed = fixed;
+  }
+  if ((config & kMetrics) != 0 && (fixed >> kMetricsBaseCounter & 1) != 0) vectors.metrics = 3;
+  return vectors;
+}
+// The bytes of a record with all that this MSR_PEBS_DATA_CFG selects.
+constexpr size_t configured_bytes(uint64_t config) {
+  return record_bytes(config) + (config & kSnapshot ? snapshot_vectors(config).bytes() : 0);
+}
 }  // namespace adaptive
 
-// Three facts of an adaptive record that come apart: its number, whether the latency field has the
+// Four facts of an adaptive record that come apart: its number, whether the latency field has the
 // instruction's and the caches' share beside one another (Golden Cove on) [Linux 6.12 ds.c union
 // intel_x86_pebs_latency], and whether the header word has the retire latency (Redwood Cove on, by
-// IA32_PERF_CAPABILITIES[17]). [SDM Vol. 3 (325384-089) 21.6.2.4.2, 21.9]
+// IA32_PERF_CAPABILITIES[17]), and whether counters can stand in it (Lion Cove on). [SDM Vol. 3 (325384-089) 21.6.2.4.2, 21.9]
 struct AdaptiveForm {
   uint8_t format = 4;
   bool splits_latency = false;
   bool retire_latency = false;
+  bool snapshot = false;  // the group of counters may be selected
 };
 
 namespace internal {
@@ -129,6 +165,7 @@ constexpr RecordLayout adaptive_layout(AdaptiveForm form, unsigned groups) {
   r.latency_mask = form.splits_latency ? 0xFFFF : 0xFFFFFFFF;
   r.cache_latency_shift = form.splits_latency ? 32 : 0;
   r.retire_latency = form.retire_latency;
+  r.snapshot = form.snapshot;
   int16_t at = adaptive::kBasicBytes;
   const auto field = [&at](int offset) { return static_cast<int16_t>(at + offset); };
   if (groups & adaptive::kMemory) {
@@ -234,21 +271,34 @@ inline constexpr const RecordLayout& kRecordFormat4Split =
 inline constexpr const RecordLayout& kRecordFormat5 = internal::kAdaptiveFormat<AdaptiveForm{
     .format = 5, .splits_latency = true, .retire_latency = true}>;
 
-// The table of an adaptive form; nullptr for a format that none describes.
+// Format 6 has the group of counters, and nothing else that format 5 has not. [SDM Vol. 3 (325384-089) 21.9.2.3]
+inline constexpr const RecordLayout& kRecordFormat6 = internal::kAdaptiveFormat<AdaptiveForm{
+    .format = 6, .splits_latency = true, .retire_latency = true, .snapshot = true}>;
+
+namespace internal {
+template <uint8_t kFormat, bool kSnapshot>
+constexpr const RecordLayout* adaptive_of(bool splits, bool retire) {
+  if (splits) {
+    return retire ? &kAdaptiveFormat<AdaptiveForm{kFormat, true, true, kSnapshot}>
+                  : &kAdaptiveFormat<AdaptiveForm{kFormat, true, false, kSnapshot}>;
+  }
+  return retire ? &kAdaptiveFormat<AdaptiveForm{kFormat, false, true, kSnapshot}>
+                : &kAdaptiveFormat<AdaptiveForm{kFormat, false, false, kSnapshot}>;
+}
+}  // namespace internal
+
+// The table of an adaptive form; nullptr for a format that none describes. Some parts of format 5 have the group of
+// counters.
 constexpr const RecordLayout* adaptive_record(AdaptiveForm form) {
-  constexpr auto choose = []<uint8_t kFormat>(bool splits, bool retire) -> const RecordLayout* {
-    if (splits) {
-      return retire ? &internal::kAdaptiveFormat<AdaptiveForm{kFormat, true, true}>
-                    : &internal::kAdaptiveFormat<AdaptiveForm{kFormat, true, false}>;
-    }
-    return retire ? &internal::kAdaptiveFormat<AdaptiveForm{kFormat, false, true}>
-                  : &internal::kAdaptiveFormat<AdaptiveForm{kFormat, false, false}>;
-  };
+  const bool splits = form.splits_latency, retire = form.retire_latency;
   switch (form.format) {
     case 4:
-      return choose.template operator()<4>(form.splits_latency, form.retire_latency);
+      return internal::adaptive_of<4, false>(splits, retire);
     case 5:
-      return choose.template operator()<5>(form.splits_latency, form.retire_latency);
+      return form.snapshot ? internal::adaptive_of<5, true>(splits, retire)
+                           : internal::adaptive_of<5, false>(splits, retire);
+    case 6:
+      return internal::adaptive_of<6, true>(splits, retire);
     default:
       return nullptr;
   }
@@ -264,7 +314,12 @@ constexpr const RecordLayout* fixed_record(unsigned format) {
 // what its groups need is read as if it had the basic group only.
 constexpr const RecordLayout* layout_of(const RecordLayout& format, uint64_t header) {
   if (format.variants == nullptr) return &format;
-  const bool sound = adaptive::record_bytes(header) == adaptive::size_field(header);
+  const size_t stated = adaptive::size_field(header);
+  const size_t groups = adaptive::record_bytes(header);
+  // Which counters the last group holds stands in the group itself.
+  const bool sound = format.snapshot && (header & adaptive::kSnapshot) != 0
+                         ? stated >= groups + adaptive::kSnapshotHeaderBytes && stated % 8 == 0
+                         : stated == groups;
   return &format.variants[sound ? header & adaptive::kGroups : 0];
 }
 

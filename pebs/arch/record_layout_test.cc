@@ -159,6 +159,36 @@ TEST(AdaptiveLayout, SizeByGroups) {
   EXPECT_EQ(adaptive::record_bytes(0x1F000007), 0x1D0U) << "entries without the group";
 }
 
+// SDM 089 21.9.2.3.1: 16 bytes, and 8 for each bit of the vectors.
+TEST(AdaptiveLayout, TheGroupOfCountersByWhatIsIncluded) {
+  using namespace adaptive;
+  const uint64_t includes = uint64_t{0x09} << kIncludeFixedShift | uint64_t{0x305} << kIncludeShift;
+  EXPECT_EQ(configured_bytes(includes), 0x20U) << "neither bit 4 nor 5";
+  EXPECT_EQ(configured_bytes(includes | kCounters), 0x20U + 16 + 8 * (4 + 2));
+  EXPECT_EQ(configured_bytes(includes | kMetrics), 0x20U + 16 + 8 * 2);
+  EXPECT_EQ(configured_bytes(includes | kSnapshot | kMemory), 0x40U + 16 + 8 * (4 + 2 + 2));
+  EXPECT_EQ(configured_bytes(kSnapshot), 0x20U + 16) << "a header without values";
+  const SnapshotVectors vectors = snapshot_vectors(includes | kSnapshot);
+  EXPECT_EQ(vectors.gp, 0x305U);
+  EXPECT_EQ(vectors.fixed, 0x09U);
+  EXPECT_EQ(vectors.metrics, 3U);
+  EXPECT_EQ(snapshot_vectors(kSnapshot | uint64_t{7} << kIncludeFixedShift).metrics, 0U)
+      << "without their base";
+}
+
+TEST(AdaptiveLayout, AGroupOfCountersNeedsRoomForItsHeader) {
+  using namespace adaptive;
+  const auto of = [](const RecordLayout& format, uint64_t size, uint64_t groups) {
+    return layout_of(format, size << 48 | groups);
+  };
+  EXPECT_EQ(of(kRecordFormat6, 0x30, kCounters), &kRecordFormat6.variants[0]);
+  EXPECT_EQ(of(kRecordFormat6, 0x58, kCounters | kMemory), &kRecordFormat6.variants[1]);
+  EXPECT_EQ(of(kRecordFormat6, 0x48, kCounters | kMemory), &kRecordFormat6.variants[0]);
+  EXPECT_EQ(of(kRecordFormat6, 0x5C, kCounters | kMemory), &kRecordFormat6.variants[0]);
+  EXPECT_EQ(of(kRecordFormat6, 0x40, kMemory), &kRecordFormat6.variants[1]);
+  EXPECT_EQ(of(kRecordFormat5, 0x58, kCounters | kMemory), &kRecordFormat5.variants[0]);
+}
+
 TEST(AdaptiveLayout, ASizeThatIsNotTheGroupsIsReadAsBasic) {
   EXPECT_EQ(layout_of(kRecordFormat4, uint64_t{0x40} << 48 | 0x3), &kRecordFormat4.variants[0]);
   EXPECT_EQ(layout_of(kRecordFormat4, uint64_t{0xD0} << 48 | 0x3), &kRecordFormat4.variants[3]);
@@ -198,7 +228,15 @@ TEST(AdaptiveLayout, ByItsForm) {
     }
   }
   EXPECT_EQ(adaptive_record({.format = 3}), nullptr);
-  EXPECT_EQ(adaptive_record({.format = 6}), nullptr) << "its snapshot group is not described";
+  EXPECT_EQ(adaptive_record({.format = 6, .splits_latency = true, .retire_latency = true}),
+            &kRecordFormat6);
+  EXPECT_TRUE(kRecordFormat6.snapshot);
+  EXPECT_FALSE(kRecordFormat5.snapshot);
+  const RecordLayout* arrow_lake = adaptive_record(
+      {.format = 5, .splits_latency = true, .retire_latency = true, .snapshot = true});
+  EXPECT_EQ(arrow_lake->format, 5);
+  EXPECT_TRUE(arrow_lake->variants[5].snapshot);
+  EXPECT_EQ(adaptive_record({.format = 7}), nullptr);
 }
 
 TEST(RecordLayout, FixedFormatsByNumber) {
@@ -242,6 +280,7 @@ TEST(DsLayout, ResetArraysOfTheOtherGenerations) {
   EXPECT_EQ(kDsEightResets.fixed_counter_reset(3), 0x98U);
   EXPECT_EQ(ds_of_adaptive_format(4).fixed_counter_reset(0), 0x80U);
   EXPECT_EQ(ds_of_adaptive_format(5).fixed_counter_reset(0), 0x140U);
+  EXPECT_EQ(ds_of_adaptive_format(6).fixed_counter_reset(0), 0x140U);
   EXPECT_EQ(kDsThirtyTwoResets.gp_reset(31), 0x138U);
   EXPECT_EQ(kDsThirtyTwoResets.fixed_counter_reset(0), 0x140U);
   EXPECT_EQ(kDsThirtyTwoResets.fixed_counter_reset(15) + 8, kDsThirtyTwoResets.bytes);

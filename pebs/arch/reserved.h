@@ -13,10 +13,34 @@ namespace skidproof::arch {
 // The lowest `count` bits.
 constexpr uint64_t low_bits(unsigned count) { return count >= 64 ? ~uint64_t{0} : bit(count) - 1; }
 
+// Fixed counters for which IA32_FIXED_CTR_CTRL has room, with a bit for adaptive records each.
+inline constexpr unsigned kMostFixed = 8;
+
 // General-purpose counters of one logical processor: fewer where a second one shares the core.
 // [SDM 18.9.2 "Counter Coalescence"]
 constexpr unsigned gp_counters(const Microarch& m, bool sibling_thread) {
   return sibling_thread ? m.gp_counters : m.gp_counters_alone;
+}
+
+// The counters of one logical processor as bits: those that CPUID.0AH counts, of which `gp` are general-purpose ones, and
+// those that leaf 23H alone lists. [SDM Vol. 3 (325384-089) 21.2.9.3, 21.2.9.4]
+constexpr uint64_t gp_bits(const Microarch& m, unsigned gp) {
+  return low_bits(gp) | (m.extended.gp & ~low_bits(m.gp_counters));
+}
+constexpr uint64_t fixed_bits(const Microarch& m) {
+  return low_bits(m.fixed_counters) | m.extended.fixed;
+}
+
+// Where a counter's registers stand: at the legacy address where CPUID.0AH counts it, else in the bank of version 6.
+// [SDM Vol. 3 (325384-089) 21.2.6.1]
+constexpr uint32_t counter_msr(const Microarch& m, unsigned n) {
+  return n < m.gp_counters_alone ? IA32_PMC0 + n : IA32_PMC_GP0_CTR + kBankStride * n;
+}
+constexpr uint32_t select_msr(const Microarch& m, unsigned n) {
+  return n < m.gp_counters_alone ? IA32_PERFEVTSEL0 + n : IA32_PMC_GP0_CFG_A + kBankStride * n;
+}
+constexpr uint32_t fixed_counter_msr(const Microarch& m, unsigned i) {
+  return i < m.fixed_counters ? IA32_FIXED_CTR0 + i : IA32_PMC_FX0_CTR + kBankStride * i;
 }
 
 // What a general-purpose counter holds, and what IA32_A_PMCx takes. A write to the legacy IA32_PMCx
@@ -39,12 +63,14 @@ constexpr uint64_t writable_perfevtsel(const Microarch& m, unsigned counter) {
   return m.perfevtsel_defined | (in_txcp ? evtsel::kInTxCp : 0);
 }
 
-// IA32_FIXED_CTR_CTRL: four bits for each counter, AnyThread where it exists, and where records are
-// adaptive one more for each counter. [SDM Figures 18-3, 18-7; Linux 6.12 ICL_FIXED_0_ADAPTIVE]
+// IA32_FIXED_CTR_CTRL: four bits for each counter, AnyThread where it exists, where records are
+// adaptive one more for each counter, and where RDPMC can clear the metrics one for that. [SDM Figures 18-3, 18-7; Linux
+// 6.12 ICL_FIXED_0_ADAPTIVE; SDM Vol. 3 (325384-089) Figure 21-15]
 constexpr uint64_t writable_fixed_ctr_ctrl(const Microarch& m) {
-  uint64_t writable = low_bits(4U * m.fixed_counters);
-  for (unsigned i = 0; i < m.fixed_counters; ++i) {
-    if (!m.any_thread) writable &= ~fixed_ctrl::field(i, fixed_ctrl::kAnyThread);
+  uint64_t writable = m.metrics_clear ? fixed_ctrl::kMetricsClear : 0;
+  for (unsigned i = 0; i < kMostFixed; ++i) {
+    if (((fixed_bits(m) >> i) & 1) == 0) continue;
+    writable |= fixed_ctrl::field(i, 0xF & ~(m.any_thread ? 0 : fixed_ctrl::kAnyThread));
     if (m.pebs_baseline) writable |= fixed_ctrl::adaptive(i);
   }
   return writable;
@@ -53,7 +79,7 @@ constexpr uint64_t writable_fixed_ctr_ctrl(const Microarch& m) {
 // IA32_PERF_GLOBAL_CTRL: existing counters only, and the metrics where there are any. [SDM 18.2.2;
 // 18.9.2 for bits 7:4; Linux 6.12 GLOBAL_CTRL_EN_PERF_METRICS]
 constexpr uint64_t writable_global_ctrl(const Microarch& m, unsigned gp) {
-  return low_bits(gp) | (low_bits(m.fixed_counters) << status::kFixedShift) |
+  return gp_bits(m, gp) | (fixed_bits(m) << status::kFixedShift) |
          (m.perf_metrics ? status::kPerfMetrics : 0);
 }
 
@@ -89,10 +115,15 @@ constexpr uint64_t writable_pebs_enable(const Microarch& m) {
 }
 
 // MSR_PEBS_DATA_CFG: groups, and branch entries − 1; absent without PEBS_BASELINE. [Linux 6.12
-// asm/perf_event.h PEBS_DATACFG_…; KVM takes the same bits]
+// asm/perf_event.h PEBS_DATACFG_…; KVM takes the same bits] Where counters can be recorded, which ones: of those that
+// leaf 23H lists. [SDM Vol. 3 (325384-089) Table 21-102 "MSR_PEBS_CFG Programming"]
 constexpr uint64_t writable_pebs_data_cfg(const Microarch& m) {
-  return m.pebs_baseline ? adaptive::kGroups | (uint64_t{0xFF} << adaptive::kBranchEntriesShift)
-                         : 0;
+  if (!m.pebs_baseline) return 0;
+  uint64_t writable = adaptive::kGroups | (uint64_t{0xFF} << adaptive::kBranchEntriesShift);
+  if (!m.pebs_counters_group) return writable;
+  writable |= adaptive::kCounters | (m.perf_metrics ? adaptive::kMetrics : 0);
+  return writable | (gp_bits(m, m.gp_counters) & 0xFFFF) << adaptive::kIncludeShift |
+         (fixed_bits(m) & 0xFF) << adaptive::kIncludeFixedShift;
 }
 
 // MSR_PEBS_LD_LAT_THRESHOLD. [SDM Figure 18-23] Values below the minimum are not promised anything.
@@ -136,11 +167,10 @@ constexpr bool canonical(uint64_t address, unsigned bits = 48) {
 struct PerfmonLeaf {
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
 };
-inline constexpr unsigned kArchitecturalEventCount = 7;
 constexpr PerfmonLeaf perfmon_leaf(const Microarch& m, bool sibling_thread) {
   PerfmonLeaf leaf;
   leaf.eax = uint32_t{m.perfmon_version} | (gp_counters(m, sibling_thread) << 8) |
-             (uint32_t{m.gp_width} << 16) | (kArchitecturalEventCount << 24);
+             (uint32_t{m.gp_width} << 16) | (uint32_t{m.architectural_events} << 24);
   leaf.edx = uint32_t{m.fixed_counters} | (uint32_t{m.fixed_width} << 5);
   if (m.perfmon_version >= 5) {
     leaf.ecx = static_cast<uint32_t>(low_bits(m.fixed_counters));
@@ -159,7 +189,8 @@ constexpr uint64_t perf_capabilities(const Microarch& m) {
          (m.full_width_writes ? capabilities::kFullWidthWrite : 0) |
          (m.pebs_baseline ? capabilities::kPebsBaseline : 0) |
          (m.perf_metrics ? capabilities::kPerfMetrics : 0) |
-         (m.pebs_timing_info ? capabilities::kPebsTimingInfo : 0);
+         (m.pebs_timing_info ? capabilities::kPebsTimingInfo : 0) |
+         (m.metrics_clear ? capabilities::kRdpmcMetricsClear : 0);
 }
 
 }  // namespace skidproof::arch

@@ -373,7 +373,8 @@ Expected<RunLog> DirectMachine::run_once(const Program& program, const RunPlan& 
   run.bts_base_address = plan.bts_base_address;
   const uint64_t fixed =
       identity_.microarch == nullptr ? 0 : identity_.microarch->pebs_fixed_counters;
-  run.keep_status = 0xFF | fixed << pebs_enable::kFixedShift;
+  const uint64_t counters = identity_.microarch == nullptr ? 0 : identity_.microarch->pebs_counters;
+  run.keep_status = 0xFF | counters | fixed << pebs_enable::kFixedShift;
   run.deadline_ms =
       static_cast<uint32_t>(std::clamp<int64_t>(plan.deadline.count(), 1, kMaxDeadline));
 

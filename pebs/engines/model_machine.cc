@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <optional>
@@ -263,15 +264,22 @@ Machine::CpuidResult ModelMachine::cpuid(uint32_t leaf, uint32_t subleaf) const 
     case cpuid::kCaches:
       return as_result(caches_leaf(behaviour_.core.caches, subleaf));
     case cpuid::kFeatures:
-      return as_result(m.architectural_perfmon() && subleaf == 0
-                           ? features_leaf(model::row_of(m, behaviour_.rough))
-                           : CpuidLeaf{});
+      if (!m.architectural_perfmon() || subleaf > 1) return {};
+      if (subleaf == 1)
+        return behaviour_.extended.announced ? as_result(more_features_leaf(m)) : CpuidResult{};
+      return as_result(features_leaf(model::row_of(m, behaviour_.rough)));
     case cpuid::kCore:
       return as_result(core_leaf(m));
+    case cpuid::kExtendedPerfmon:
+      return as_result(model::extended_leaf(m, behaviour_.extended, subleaf));
     case cpuid::kPerfmon: {
       if (!has_perfmon_leaf()) return {};
       PerfmonLeaf perfmon = perfmon_leaf(m, identity_.sibling_thread);
       perfmon.edx ^= behaviour_.enumeration.wrong_perfmon_edx;
+      if (behaviour_.extended.all_counters_in_0ah) {
+        const auto counters = static_cast<uint32_t>(std::popcount(m.extended.gp));
+        perfmon.eax = (perfmon.eax & ~0xFF00U) | counters << 8;
+      }
       return {.eax = perfmon.eax, .ebx = perfmon.ebx, .ecx = perfmon.ecx, .edx = perfmon.edx};
     }
     default:
@@ -651,8 +659,9 @@ Expected<void> ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log, 
 void ModelMachine::acknowledge(const RunPlan& plan, const Pmi& pmi) {
   if (plan.pmi.clear_status) {
     // The bits of armed PEBS counters stay: clearing them races with the record (R24).
-    uint64_t sampling = 0xFF | uint64_t{identity_.microarch->pebs_fixed_counters}
-                                   << pebs_enable::kFixedShift;
+    const Microarch& m = *identity_.microarch;
+    uint64_t sampling =
+        0xFF | m.pebs_counters | uint64_t{m.pebs_fixed_counters} << pebs_enable::kFixedShift;
     uint64_t pebs = pmu_.rdmsr(IA32_PEBS_ENABLE).value_or(0) & sampling;
     static_cast<void>(pmu_.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, pmi.global_status & ~pebs));
   }

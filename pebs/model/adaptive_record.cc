@@ -87,6 +87,34 @@ void put_branches(Writer& out, const AdaptiveBehaviour& how, const BranchRing* b
   }
 }
 
+// Header and values of the group of counters. What the configuration includes decides, and the metrics' own bit.
+void put_counters(Writer& out, const Version6Behaviour& how, const CounterSnapshot& now,
+                  uint64_t config) {
+  adaptive::SnapshotVectors vectors = adaptive::snapshot_vectors(config);
+  if (how.snapshot_every_counter && (config & adaptive::kCounters) != 0) vectors.gp |= 0xFF;
+  if (!how.metrics_need_include && (config & adaptive::kMetrics) != 0) vectors.metrics = 3;
+  const uint32_t named = how.metrics_one_vector_bit ? vectors.metrics & 2 : vectors.metrics;
+  const bool swapped = how.snapshot_vectors_swapped;
+  const uint64_t low = swapped ? vectors.fixed : vectors.gp;
+  out.put(low | uint64_t{swapped ? vectors.gp : vectors.fixed} << 32);
+  out.put(named);
+  const uint64_t kept = how.snapshot_truncates ? 0xFFFFFFFF : ~uint64_t{0};
+  const auto put_some = [&](uint32_t vector, const auto& values) {
+    const size_t all = values.size();
+    for (size_t k = 0; k < all; ++k) {
+      const size_t n = how.snapshot_descending ? all - 1 - k : k;
+      if ((vector >> n & 1) != 0) out.put(values[n] & kept);
+    }
+  };
+  if (how.snapshot_fixed_first) put_some(vectors.fixed, now.fixed);
+  put_some(vectors.gp, now.gp);
+  if (!how.snapshot_fixed_first) put_some(vectors.fixed, now.fixed);
+  if (vectors.metrics == 0) return;
+  const uint64_t base = now.fixed[adaptive::kMetricsBaseCounter];
+  out.put(how.metrics_before_base ? now.metrics : base);
+  out.put(how.metrics_before_base ? base : now.metrics);
+}
+
 uint64_t retire_latency_of(const AdaptiveBehaviour& how, uint64_t cycles) {
   if (!how.retire_latency) return 0;
   cycles *= how.retire_latency_scale;
@@ -96,16 +124,25 @@ uint64_t retire_latency_of(const AdaptiveBehaviour& how, uint64_t cycles) {
 
 }  // namespace
 
-std::vector<std::byte> adaptive_record(const Microarch& m, const AdaptiveBehaviour& how,
+std::vector<std::byte> adaptive_record(const Microarch& m, const Behaviour& behaviour,
                                        const RecordData& data, const AdaptiveInput& input) {
-  const uint64_t selected = input.config & adaptive::kGroups;
-  const uint64_t groups = input.adaptive ? selected : 0;
+  const AdaptiveBehaviour& how = behaviour.adaptive;
+  const Version6Behaviour& how6 = behaviour.version6;
+  const uint64_t snapshot = input.counters != nullptr ? adaptive::kSnapshot : 0;
+  const uint64_t selected = input.config & (adaptive::kGroups | snapshot);
+  const uint64_t always = how6.snapshot_without_adaptive ? selected & adaptive::kSnapshot : 0;
+  const uint64_t groups = input.adaptive ? selected : always;
+  const auto put_snapshot = [&](Writer& to, bool before) {
+    if ((groups & adaptive::kSnapshot) == 0 || how6.snapshot_before_branches != before) return;
+    put_counters(to, how6, *input.counters, input.config);
+  };
   unsigned entries = adaptive::branch_entries(input.config);
   if (groups & adaptive::kBranches)
     entries -= std::min<unsigned>(how.branches_missing, entries - 1);
   Writer out;
   put_basic(out, how, data);
   for (Group group : how.order) {
+    if (group == Group::kBranches) put_snapshot(out, true);
     if (((groups >> static_cast<unsigned>(group)) & 1) == 0) continue;
     switch (group) {
       case Group::kMemory:
@@ -122,6 +159,7 @@ std::vector<std::byte> adaptive_record(const Microarch& m, const AdaptiveBehavio
         break;
     }
   }
+  put_snapshot(out, false);
   uint64_t named = how.names_selected_groups ? selected : groups;
   uint64_t header = how.names_groups ? named : 0;
   if (header & adaptive::kBranches) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <iterator>
+#include <vector>
 
 namespace skidproof::model {
 namespace {
@@ -23,8 +25,13 @@ struct Input {
   VectorRegisters vectors{};
   BranchRing branches;
   RecordData data;
+  CounterSnapshot counters;
+  Version6Behaviour how6;
 
   Input() {
+    for (unsigned n = 0; n < counters.gp.size(); ++n) counters.gp[n] = 0x9000 + n;
+    for (unsigned m = 0; m < counters.fixed.size(); ++m) counters.fixed[m] = 0xA000 + m;
+    counters.metrics = 0xB000;
     for (unsigned i = 0; i < kGprs; ++i) {
       registers.gpr[i] = 0x1000 + i;
       data.gpr_source[i] = static_cast<uint8_t>(i);
@@ -43,12 +50,16 @@ struct Input {
   }
   std::vector<std::byte> record(const Microarch& m, uint64_t config, bool adaptive = true,
                                 const AdaptiveBehaviour& how = {}) const {
-    return adaptive_record(m, how, data,
+    Behaviour behaviour;
+    behaviour.adaptive = how;
+    behaviour.version6 = how6;
+    return adaptive_record(m, behaviour, data,
                            {.config = config,
                             .adaptive = adaptive,
                             .registers = &registers,
                             .vectors = &vectors,
-                            .branches = &branches});
+                            .branches = &branches,
+                            .counters = m.pebs_counters_group ? &counters : nullptr});
   }
 };
 
@@ -120,6 +131,74 @@ TEST(AdaptiveRecordTest, EntriesMayBeMissing) {
           << missing << " of " << selected;
     }
   }
+}
+
+// SDM 089 Table 21-103: the vectors, the counters from the lowest up, the base of the metrics, the metrics.
+TEST(AdaptiveRecordTest, CountersStandBehindAllOtherGroups) {
+  const uint64_t config = adaptive::kSnapshot | adaptive::kMemory | adaptive::kBranches |
+                          uint64_t{0x205} << adaptive::kIncludeShift |
+                          uint64_t{0x0A} << adaptive::kIncludeFixedShift;
+  const auto bytes = Input().record(row("lunar-lake-p"), config);
+  EXPECT_EQ(bytes.size(), adaptive::configured_bytes(config));
+  EXPECT_EQ(adaptive::size_field(word(bytes, 0)), bytes.size());
+  EXPECT_EQ(word(bytes, 0) & 0x3F, config & 0x3F);
+  const size_t at = 0x40 + 0x18;
+  const uint64_t expected[] = {
+      uint64_t{0x0A} << 32 | 0x205, 3, 0x9000, 0x9002, 0x9009, 0xA001, 0xA003, 0xA003, 0xB000};
+  for (size_t i = 0; i < std::size(expected); ++i) {
+    EXPECT_EQ(word(bytes, at + 8 * i), expected[i]) << i;
+  }
+  EXPECT_EQ(bytes.size(), at + sizeof expected);
+  EXPECT_EQ(Input().record(row("lunar-lake-p"), config, false).size(),
+            size_t{adaptive::kBasicBytes});
+}
+
+// Each decision about the group changes the bytes, as its name says.
+TEST(AdaptiveRecordTest, EachDecisionAboutCountersShows) {
+  const uint64_t config = adaptive::kSnapshot | adaptive::kBranches |
+                          uint64_t{0x3} << adaptive::kIncludeShift |
+                          uint64_t{0x9} << adaptive::kIncludeFixedShift;
+  const auto words = [&](void (*change)(Version6Behaviour&), uint64_t of,
+                         bool adaptive_bit = true) {
+    Input input;
+    change(input.how6);
+    const auto bytes = input.record(row("lunar-lake-p"), of, adaptive_bit);
+    std::vector<uint64_t> all;
+    for (size_t at = 0x20; at < bytes.size(); at += 8) all.push_back(word(bytes, at));
+    return all;
+  };
+  using How = Version6Behaviour;
+  const std::vector<uint64_t> plain = words([](How&) {}, config);
+  ASSERT_EQ(plain.size(), 3u + 2 + 2 + 2 + 2);
+  const auto tail = [&](void (*change)(How&)) {
+    const auto all = words(change, config);
+    return std::vector<uint64_t>(all.begin() + 3, all.end());
+  };
+  using Words = std::vector<uint64_t>;
+  constexpr uint64_t kVectors = uint64_t{9} << 32 | 3;
+  EXPECT_EQ(tail([](How&) {}),
+            (Words{kVectors, 3, 0x9000, 0x9001, 0xA000, 0xA003, 0xA003, 0xB000}));
+  EXPECT_EQ(tail([](How& h) { h.snapshot_fixed_first = true; }),
+            (Words{kVectors, 3, 0xA000, 0xA003, 0x9000, 0x9001, 0xA003, 0xB000}));
+  EXPECT_EQ(tail([](How& h) { h.snapshot_vectors_swapped = true; })[0], uint64_t{3} << 32 | 9);
+  EXPECT_EQ(tail([](How& h) { h.snapshot_descending = true; }),
+            (Words{kVectors, 3, 0x9001, 0x9000, 0xA003, 0xA000, 0xA003, 0xB000}));
+  EXPECT_EQ(tail([](How& h) { h.metrics_before_base = true; }),
+            (Words{kVectors, 3, 0x9000, 0x9001, 0xA000, 0xA003, 0xB000, 0xA003}));
+  EXPECT_EQ(tail([](How& h) { h.metrics_one_vector_bit = true; })[1], 2u);
+  EXPECT_EQ(tail([](How& h) { h.snapshot_every_counter = true; })[0], uint64_t{9} << 32 | 0xFF);
+  EXPECT_EQ(words([](How& h) { h.snapshot_before_branches = true; }, config)[0], kVectors);
+  EXPECT_EQ(words([](How& h) { h.snapshot_without_adaptive = true; }, config, false).size(), 8u);
+  const uint64_t no_base = adaptive::kMetrics;
+  EXPECT_EQ(words([](How&) {}, no_base), (Words{0, 0}));
+  EXPECT_EQ(words([](How& h) { h.metrics_need_include = false; }, no_base),
+            (Words{0, 3, 0xA003, 0xB000}));
+  Input wide;
+  wide.counters.gp[0] = 0x1'0000'0002;
+  wide.how6.snapshot_truncates = true;
+  const auto bytes = wide.record(row("lunar-lake-p"),
+                                 adaptive::kCounters | uint64_t{1} << adaptive::kIncludeShift);
+  EXPECT_EQ(word(bytes, 0x30), 2u);
 }
 
 TEST(AdaptiveRecordTest, RetireLatencySaturates) {

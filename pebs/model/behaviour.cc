@@ -4,6 +4,21 @@
 
 namespace skidproof::model {
 
+arch::CpuidLeaf extended_leaf(const arch::Microarch& microarch,
+                              const ExtendedLeafBehaviour& behaviour, uint32_t subleaf) {
+  arch::CpuidLeaf leaf = extended_perfmon_leaf(microarch, subleaf);
+  if (!microarch.extended.leaf) return leaf;
+  if (subleaf == arch::cpuid::kExtendedMain) {
+    leaf.eax ^= behaviour.wrong_subleaves;
+    leaf.ecx += behaviour.slots_more;
+  }
+  if (subleaf == arch::cpuid::kExtendedCounters) {
+    leaf.eax ^= behaviour.wrong_gp;
+    leaf.ebx ^= behaviour.wrong_fixed;
+  }
+  return leaf;
+}
+
 Behaviour behaviour_of(const arch::Microarch& microarch, const Rough& rough) {
   Behaviour b;
   b.rough = rough;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "pebs/arch/enumeration.h"
 #include "pebs/arch/microarch.h"
 #include "pebs/model/adaptive_behaviour.h"
 #include "pebs/model/bts_behaviour.h"
@@ -18,6 +19,7 @@
 #include "pebs/model/last_branch_behaviour.h"
 #include "pebs/model/mode_behaviour.h"
 #include "pebs/model/rough.h"
+#include "pebs/model/version6_behaviour.h"
 
 namespace skidproof::model {
 
@@ -115,6 +117,8 @@ struct Behaviour {
   LastBranchBehaviour last_branches;  // the LBR stack
   ModeBehaviour modes;                // SMM, machine checks, INIT, RESET
   EnumerationBehaviour enumeration;   // CPUID
+  ExtendedLeafBehaviour extended;     // … leaf 23H
+  Version6Behaviour version6;         // architectural version 6, record format 6
   Rough rough;                        // what nothing promises; no defect stands there
 
   // A field here and in the parts above that has no value of its own gets it from the row: behaviour_of().
@@ -277,6 +281,10 @@ struct Behaviour {
   double share = 1;
   std::shared_ptr<const Behaviour> otherwise;
 };
+
+// CPUID leaf 23H as this processor answers it.
+arch::CpuidLeaf extended_leaf(const arch::Microarch& microarch,
+                              const ExtendedLeafBehaviour& behaviour, uint32_t subleaf);
 
 // The conforming behaviour of a microarch, with these choices where nothing is promised.
 Behaviour behaviour_of(const arch::Microarch& microarch, const Rough& rough = {});

@@ -4,7 +4,8 @@ namespace skidproof::model {
 
 using namespace arch;
 
-void CycleFilter::configure(uint64_t select, const CountingBehaviour& behaviour) {
+void CycleFilter::configure(uint64_t select, const CountingBehaviour& behaviour,
+                            const Version6Behaviour& behaviour6) {
   *this = CycleFilter{};
   cmask_ = static_cast<uint32_t>((select & evtsel::kCmask) >> evtsel::kCmaskShift);
   if (behaviour.cmask_ignored) cmask_ = 0;
@@ -12,6 +13,11 @@ void CycleFilter::configure(uint64_t select, const CountingBehaviour& behaviour)
   if (cmask_ != 0) cmask_ += behaviour.cmask_offset;
   // INV is ignored while CMASK is 0.
   invert_ = (select & evtsel::kInvert) != 0 && cmask_ != 0 && !behaviour.invert_ignored;
+  // EQ, too, but on a broken CPU.
+  const bool equal = (select & evtsel::kEqual) != 0;
+  if (equal && cmask_ == 0 && behaviour6.equal_without_cmask) cmask_ = 1;
+  equal_ = equal && cmask_ != 0 && behaviour6.equal_compares;
+  inverts_zero_ = behaviour6.equal_inverts_zero;
   edge_ = (select & evtsel::kEdge) != 0 && !behaviour.edge_ignored;
   used_ = cmask_ != 0 || edge_;
   if (behaviour.edge_counts_levels) edge_ = false;
@@ -23,6 +29,7 @@ void CycleFilter::configure(uint64_t select, const CountingBehaviour& behaviour)
 
 bool CycleFilter::asserted(uint64_t events) const {
   if (cmask_ == 0) return events > 0;
+  if (equal_) return invert_ ? events < cmask_ && (events != 0 || inverts_zero_) : events == cmask_;
   return invert_ ? events < cmask_ : events >= cmask_;
 }
 

@@ -8,6 +8,7 @@
 #include "pebs/arch/msr.h"
 #include "pebs/model/counting_behaviour.h"
 #include "pebs/model/retired.h"
+#include "pebs/model/version6_behaviour.h"
 
 namespace skidproof::model {
 
@@ -26,10 +27,11 @@ struct CountRegister {
   uint64_t quiet(uint64_t most) const { return most == 0 ? UINT64_MAX : (mask - value) / most; }
 };
 
-// CMASK, INV and Edge: events of one cycle compared with a mask. [SDM 18.2.1.1]
+// CMASK, INV, Edge and EQ: events of one cycle compared with a mask. [SDM 18.2.1.1; Vol. 3 (325384-089) 21.2.6.3]
 class CycleFilter {
  public:
-  void configure(uint64_t select, const CountingBehaviour& behaviour = {});
+  void configure(uint64_t select, const CountingBehaviour& behaviour = {},
+                 const Version6Behaviour& behaviour6 = {});
   bool used() const { return used_; }
   // Closes the cycles before `cycle`, then notes this instruction's events in it; returns what the
   // filtered counter gains. `spent`: cycles that the instruction took, which the first one that is
@@ -40,7 +42,8 @@ class CycleFilter {
   bool asserted(uint64_t events) const;
 
   bool used_ = false;
-  bool invert_ = false, edge_ = false;
+  bool invert_ = false, edge_ = false, equal_ = false;
+  bool inverts_zero_ = false;  // EQ with INV counts the cycles without an event, too
   uint32_t cmask_ = 0;
   uint64_t weight_ = 1;  // of a cycle
   bool level_ = false;   // the condition in the last closed cycle
@@ -55,7 +58,7 @@ struct Counter {
 
   // What the select and the control registers make of it; recomputed whenever one changes.
   const arch::Event* event = nullptr;  // what the row knows by …
-  uint32_t event_code = UINT32_MAX;    // … these bits 15:0 of a select
+  uint32_t event_code = UINT32_MAX;    // … these bits 47:40 and 15:0 of a select
   bool counting = false;
   arch::Signal signal = arch::Signal::kNone;
   bool load_latency = false;   // counts tagged loads above the threshold

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "pebs/arch/enumeration.h"
 #include "pebs/arch/errata.h"
 #include "pebs/arch/msr.h"
 #include "pebs/arch/near_match.h"
@@ -168,7 +169,7 @@ bool has_no_ll_en(const Microarch& m) {
   return m.load_latency_event != 0 && m.load_latency_enable == 0;
 }
 bool has_no_retire_latency(const Microarch& m) { return m.pebs_baseline && !m.pebs_timing_info; }
-bool samples_on_every_counter(const Microarch& m) { return m.pebs_counters == 0xFF; }
+bool samples_on_every_counter(const Microarch& m) { return (m.pebs_counters & 0xFF) == 0xFF; }
 bool has_fixed_pebs(const Microarch& m) { return m.pebs_fixed_counters != 0; }
 bool has_fixed_pdir(const Microarch& m) { return m.pdir_fixed_counter != 0; }
 bool has_pdist(const Microarch& m) { return m.pdist_counters != 0; }
@@ -185,6 +186,22 @@ bool records_off_line(const Microarch& m) {
 }
 bool has_store_sample(const Microarch& m) { return m.store_sample_counter != 0; }
 bool has_metrics(const Microarch& m) { return m.perf_metrics; }
+bool is_version6(const Microarch& m) { return m.perfmon_version >= 6; }
+bool counts_beyond_eight(const Microarch& m) { return (m.extended.gp >> 8) != 0; }
+bool tells_slots(const Microarch& m) {
+  return m.extended.slots != 0 && (arch::fixed_bits(m) >> 3 & 1) != 0;
+}
+bool has_umask2(const Microarch& m) { return m.extended.umask2; }
+bool publishes_umask2(const Microarch& m) {
+  return m.extended.umask2 &&
+         std::any_of(m.events.begin(), m.events.end(), [](const arch::Event& e) {
+           return e.umask2 != 0 && e.signal == arch::Signal::kConditional;
+         });
+}
+bool has_equal(const Microarch& m) { return m.extended.equal; }
+bool clears_metrics(const Microarch& m) { return m.metrics_clear; }
+bool records_counters(const Microarch& m) { return m.pebs_counters_group; }
+bool records_metrics(const Microarch& m) { return m.pebs_counters_group && m.perf_metrics; }
 
 // The third level holds so much more than the second that a working set can be its own.
 bool has_a_third_level(const Microarch& m) { return m.caches.l3_bytes >= 4 * m.caches.l2_bytes; }
@@ -230,6 +247,7 @@ const Defect kDefects[] = {
 #include "pebs/model/defects_records.inc"
 #include "pebs/model/defects_registers.inc"
 #include "pebs/model/defects_timing.inc"
+#include "pebs/model/defects_version6.inc"
 };
 
 }  // namespace

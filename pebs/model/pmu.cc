@@ -133,9 +133,11 @@ void Pmu::State::resolve(unsigned n) {
   Counter& c = counters[n];
   const CountingBehaviour& how = behaviour.counting;
   const uint64_t select = how.selects_shared && n == 1 ? counters[0].select : c.select;
-  if (c.event_code != (select & 0xFFFF)) {
-    c.event_code = select & 0xFFFF;
-    c.event = uarch.event(static_cast<uint8_t>(select), static_cast<uint8_t>(select >> 8));
+  const uint8_t umask2 = umask2_of(select);
+  const auto code = static_cast<uint32_t>((select & 0xFFFF) | uint32_t{umask2} << 16);
+  if (c.event_code != code) {
+    c.event_code = code;
+    c.event = uarch.event(static_cast<uint8_t>(select), static_cast<uint8_t>(select >> 8), umask2);
   }
   const Event* event = c.event;
   bool privilege = counts_level(n);
@@ -167,7 +169,8 @@ void Pmu::State::resolve(unsigned n) {
   }
   c.counting = enabled && privilege && counted_here &&
                (c.signal != Signal::kNone || c.load_latency) && present(n) &&
-               n < behaviour.running_counters;
+               (n < behaviour.running_counters || n >= kLegacyCounters) &&
+               !bit_of(behaviour.version6.dead_counters, n);
   c.any_thread = c.counting && !c.load_latency && counts_sibling(c.select & evtsel::kAnyThread);
   if (how.sibling_leaks != 0 && sibling && event != nullptr && event->code >= 0xD0 &&
       event->code <= 0xD3 && ((how.sibling_leaks >> (event->code - 0xD0)) & 1) != 0) {
@@ -202,13 +205,15 @@ void Pmu::State::refresh() {
     Counter& c = counters[n];
     bool was_counting = c.counting;
     resolve(n);
-    if (c.counting && !was_counting) c.filter.configure(filtering_select(c), how);
+    if (c.counting && !was_counting)
+      c.filter.configure(filtering_select(c), how, behaviour.version6);
     if (c.counting) counting |= 1u << n;
     if (c.armed) armed |= 1u << n;
     sharing |= c.any_thread;
     step_needed |= c.counting && (c.filter.used() || c.load_latency);
   }
-  for (unsigned i = 0; i < uarch.fixed_counters; ++i) {
+  for (unsigned i = 0; i < kMaxFixed; ++i) {
+    if (!bit_of(fixed_bits(uarch), i)) continue;
     resolve_fixed(i);
     uint64_t field = fixed_field(i);
     bool privilege =
@@ -318,7 +323,8 @@ bool Pmu::State::overflowed(unsigned n, const Retired& r) {
     draw_defect();
   Counter& c = counters[n];
   if (behaviour.overflow_sets_status && (behaviour.pebs_overflow_sets_status || !c.pebs)) {
-    last_overflow = bit(n + behaviour.counting.gp_status_offset);
+    last_overflow =
+        bit(n + behaviour.counting.gp_status_offset) & ~uint64_t{behaviour.version6.silent_status};
     since_overflow = 0;
     global_status |= last_overflow;
   }
@@ -565,7 +571,7 @@ Expected<void> Pmu::wrmsr(uint32_t msr, uint64_t value) {
   return {};
 }
 
-Expected<uint64_t> Pmu::rdpmc(uint32_t index, bool user, bool cr4_pce) const {
+Expected<uint64_t> Pmu::rdpmc(uint32_t index, bool user, bool cr4_pce) {
   return netburst_ ? netburst_->rdpmc(index, user, cr4_pce) : state_->rdpmc(index, user, cr4_pce);
 }
 

@@ -42,8 +42,8 @@ class Pmu {
   // Ring-0 access. #GP is an error of code kGeneralProtection and changes nothing.
   Expected<uint64_t> rdmsr(uint32_t msr) const;
   Expected<void> wrmsr(uint32_t msr, uint64_t value);
-  // RDPMC at this privilege level, with CR4.PCE as given.
-  Expected<uint64_t> rdpmc(uint32_t index, bool user = false, bool cr4_pce = true) const;
+  // RDPMC at this privilege level, with CR4.PCE as given. It may clear the metrics that it reads.
+  Expected<uint64_t> rdpmc(uint32_t index, bool user = false, bool cr4_pce = true);
 
   void set_mode(Mode mode);  // what the code that retires next is: IA-32e mode or not
   void set_user(bool user);  // CPL 3 (true) or CPL 0 for what retires next

@@ -73,8 +73,9 @@ void Pmu::State::add_store_sample(RecordData& data, const Access& store) const {
   const AdaptiveBehaviour& how = behaviour.adaptive;
   if (how.store_sample_address) data.data_address = store.address;
   if (how.store_sample_source) {
-    data.data_source = store.source | (store.stlb_miss ? data_source::kStlbMiss : 0) |
-                       (store.locked ? data_source::kLocked : 0);
+    const AccessInfo& info = uarch.access;
+    data.data_source = info.encoding_of(static_cast<DataSource>(store.source)) |
+                       (store.stlb_miss ? info.stlb_miss : 0) | (store.locked ? info.locked : 0);
   }
   if (how.store_sample_latency) {
     data.latency = store.latency;
@@ -91,12 +92,19 @@ bool Pmu::State::store_adaptive(uint64_t triggering, const Retired& r, RecordDat
   const uint64_t named = how.applicable_all_enabled ? pebs_mask() : data.applicable_counters;
   data.applicable_counters = (named & low_bits(kMaxCounters)) |
                              (named >> status::kFixedShift << how.applicable_fixed_shift);
-  return ds.store(adaptive_record(uarch, how, data,
+  CounterSnapshot now = snapshot_of_counters();
+  if (behaviour.version6.snapshot_after_reload) {
+    for (unsigned n = 0; n < kMaxCounters; ++n) {
+      if (bit_of(triggering, n)) now.gp[n] = ds.reset_value(n) & counters[n].count.mask;
+    }
+  }
+  return ds.store(adaptive_record(uarch, behaviour, data,
                                   {.config = pebs_data_cfg,
                                    .adaptive = adaptive(triggering),
                                    .registers = &registers,
                                    .vectors = r.vectors,
-                                   .branches = &branches}));
+                                   .branches = &branches,
+                                   .counters = uarch.pebs_counters_group ? &now : nullptr}));
 }
 
 }  // namespace skidproof::model

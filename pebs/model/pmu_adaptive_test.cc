@@ -106,7 +106,7 @@ TEST_F(PmuSamplingTest, EachEventCountsAndIsSampledWhereItIsPublished) {
         make(*row);
         const bool of_stores = event.kind == EventKind::kPreciseStore;
         const bool sampled_store = event.kind == EventKind::kStoreSample;
-        sample(n, event.select(), 1);
+        sample(n, event.select_fields(), 1);
         if (of_stores) set(IA32_PEBS_ENABLE, get(IA32_PEBS_ENABLE) | pebs_enable::kPreciseStore);
         const uint16_t store_counters = of_stores       ? row->precise_store_counter
                                         : sampled_store ? row->store_sample_counter

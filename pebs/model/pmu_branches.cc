@@ -75,7 +75,7 @@ void Pmu::State::freeze_last_branches() {
 void Pmu::State::freeze_last_branches_early(unsigned n) {
   DebugStore ds(bus, uarch, behaviour, ds_area, latched);
   if (!counters[n].pebs || !ds.load()) return;
-  if (adaptive(bit(n))) ds.expect(adaptive::record_bytes(pebs_data_cfg));
+  if (adaptive(bit(n))) ds.expect(adaptive::configured_bytes(pebs_data_cfg));
   if (ds.room() && ds.next_reaches_threshold()) freeze_last_branches();
 }
 

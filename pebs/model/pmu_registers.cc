@@ -12,23 +12,19 @@ namespace skidproof::model {
 
 namespace {
 
-// Which counter of an MSR range of eight, or -1.
-int in_range(uint32_t msr, uint32_t first) {
-  return msr >= first && msr < first + kMaxCounters ? static_cast<int>(msr - first) : -1;
-}
-
 // The first of a range of registers that are alike, or the register itself.
 uint32_t family_of(uint32_t msr) {
   for (uint32_t first : {IA32_PMC0, IA32_A_PMC0, IA32_PERFEVTSEL0}) {
-    if (in_range(msr, first) >= 0) return first;
+    if (msr >= first && msr < first + kLegacyCounters) return first;
   }
-  return msr;
+  const bool banked = msr >= IA32_PMC_GP0_CFG_A && msr < IA32_PMC_FX0_CTR;
+  return banked && msr % kBankStride == IA32_PMC_GP0_CFG_A % kBankStride ? IA32_PERFEVTSEL0 : msr;
 }
 
 }  // namespace
 
 uint64_t Pmu::State::counter_bits() const {
-  return low_bits(behaviour.absent_global_bits_fault ? visible : kMaxCounters);
+  return behaviour.absent_global_bits_fault ? gp_there : gp_there | low_bits(kLegacyCounters);
 }
 
 uint64_t Pmu::State::pebs_enable_bits() const {
@@ -53,9 +49,33 @@ uint64_t Pmu::State::with_defects(uint32_t msr, uint64_t writable) const {
   return writable;
 }
 
-bool Pmu::State::has_alias(int n) const {
-  return n >= 0 && present(static_cast<unsigned>(n)) && uarch.full_width_writes &&
-         (n < 4 || behaviour.counting.upper_aliases);
+// The counter at a legacy address: there are addresses for eight.
+std::optional<unsigned> Pmu::State::legacy_number(uint32_t msr, uint32_t first) const {
+  if (msr < first) return {};
+  const unsigned n = msr - first;
+  if (behaviour.version6.legacy_beyond && n >= kLegacyCounters && n < kMaxCounters) {
+    return bit_of(gp_there, n) ? std::optional(n) : std::nullopt;
+  }
+  const bool there = n < visible || !behaviour.absent_counters_fault;
+  return n < kLegacyCounters && there ? std::optional(n) : std::nullopt;
+}
+
+// By an address that takes 32 bits, by one that takes all, by that of its select; a fixed one.
+std::optional<unsigned> Pmu::State::legacy_counter(uint32_t msr) const {
+  return legacy_number(msr, IA32_PMC0);
+}
+std::optional<unsigned> Pmu::State::full_width_counter(uint32_t msr) const {
+  const auto n = legacy_number(msr, IA32_A_PMC0);
+  const bool alias = n && uarch.full_width_writes && (*n < 4 || behaviour.counting.upper_aliases);
+  return alias ? n : banked_counter(msr);
+}
+std::optional<unsigned> Pmu::State::selected_counter(uint32_t msr) const {
+  const auto n = legacy_number(msr, IA32_PERFEVTSEL0);
+  return n ? n : banked_select(msr);
+}
+std::optional<unsigned> Pmu::State::fixed_counter(uint32_t msr) const {
+  if (msr >= IA32_FIXED_CTR0 && msr < IA32_FIXED_CTR0 + fixed_visible) return msr - IA32_FIXED_CTR0;
+  return banked_fixed(msr);
 }
 
 void Pmu::State::write_counter(unsigned n, uint64_t value) {
@@ -63,7 +83,7 @@ void Pmu::State::write_counter(unsigned n, uint64_t value) {
   if (behaviour.counting.counter_write_clears_status) global_status &= ~bit(n);
 }
 
-Expected<uint64_t> Pmu::State::rdpmc(uint32_t index, bool in_user_mode, bool cr4_pce) const {
+Expected<uint64_t> Pmu::State::rdpmc(uint32_t index, bool in_user_mode, bool cr4_pce) {
   const CountingBehaviour& how = behaviour.counting;
   auto refuse = [&] {
     return fail(ErrorCode::kGeneralProtection,
@@ -73,12 +93,16 @@ Expected<uint64_t> Pmu::State::rdpmc(uint32_t index, bool in_user_mode, bool cr4
   const uint64_t returned = low_bits(how.rdpmc_bits);
   constexpr uint32_t kFixed = uint32_t{1} << 30;
   if (!how.rdpmc_fixed) index &= ~kFixed;
-  if (index < visible) return counters[index].count.value & returned;
-  if (index >= kFixed && index - kFixed < fixed_visible)
+  if (index < kMaxCounters && bit_of(gp_there, index)) {
+    return counters[index].count.value & returned;
+  }
+  if (index >= kFixed && index - kFixed < kMaxFixed && bit_of(fixed_there, index - kFixed)) {
     return fixed[index - kFixed].value & returned;
+  }
   constexpr uint32_t kMetrics = uint32_t{1} << 29;
-  if (index == kMetrics && has_metrics() && behaviour.adaptive.metrics_by_rdpmc)
-    return perf_metrics;
+  if (index == kMetrics && has_metrics() && behaviour.adaptive.metrics_by_rdpmc) {
+    return read_metrics();
+  }
   if (!how.rdpmc_index_faults) return uint64_t{0};
   return refuse();
 }
@@ -87,14 +111,16 @@ Expected<uint64_t> Pmu::State::rdpmc(uint32_t index, bool in_user_mode, bool cr4
 // whether anything may interrupt. [SDM 18.2.4.3]
 uint64_t Pmu::State::in_use() const {
   uint64_t bits = 0;
-  bool pmi = (pebs_enable & 0xFF) != 0;
-  for (unsigned n = 0; n < visible; ++n) {
+  bool pmi = (pebs_enable & low_bits(kMaxCounters)) != 0;
+  for (unsigned n = 0; n < kMaxCounters; ++n) {
+    if (!bit_of(gp_there, n)) continue;
     const uint64_t select = counters[n].select;
     bool shown = !behaviour.generation.in_use_needs_enable || (select & evtsel::kEnable) != 0;
     if ((select & 0xFF) != 0 && shown) bits |= bit(n);
     pmi |= (select & evtsel::kInt) != 0;
   }
-  for (unsigned i = 0; i < fixed_visible; ++i) {
+  for (unsigned i = 0; i < kMaxFixed; ++i) {
+    if (!bit_of(fixed_there, i)) continue;
     const uint64_t field = (fixed_ctrl >> (4 * i)) & 0xF;
     if ((field & (fixed_ctrl::kOs | fixed_ctrl::kUsr)) != 0) bits |= bit(status::kFixedShift + i);
     pmi |= (field & fixed_ctrl::kPmi) != 0;
@@ -103,15 +129,13 @@ uint64_t Pmu::State::in_use() const {
 }
 
 Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
-  if (int n = in_range(msr, IA32_PMC0); n >= 0 && present(n)) return counters[n].count.value;
-  if (int n = in_range(msr, IA32_A_PMC0); has_alias(n)) return counters[n].count.value;
-  if (int n = in_range(msr, IA32_PERFEVTSEL0); n >= 0 && present(n)) {
-    const bool misread = n >= 4 && behaviour.counting.upper_selects_misread;
-    return counters[misread ? n - 4 : n].select;
+  if (const auto n = legacy_counter(msr)) return counters[*n].count.value;
+  if (const auto n = full_width_counter(msr)) return counters[*n].count.value;
+  if (const auto n = selected_counter(msr)) {
+    const bool misread = *n >= 4 && behaviour.counting.upper_selects_misread;
+    return counters[misread ? *n - 4 : *n].select;
   }
-  if (msr >= IA32_FIXED_CTR0 && msr < IA32_FIXED_CTR0 + fixed_visible) {
-    return fixed[msr - IA32_FIXED_CTR0].value;
-  }
+  if (const auto i = fixed_counter(msr)) return fixed[*i].value;
   switch (msr) {
     case IA32_FIXED_CTR_CTRL:
       return fixed_ctrl;
@@ -169,6 +193,36 @@ void Pmu::State::note_select(unsigned n, uint64_t value) {
   }
 }
 
+Expected<void> Pmu::State::write_full_width(unsigned n, uint32_t msr, uint64_t value) {
+  if (behaviour.excess_bits_fault && (value & ~gp_counter_mask(uarch)) != 0) {
+    return refused_write(msr, value);
+  }
+  const bool banked = banked_counter(msr).has_value();
+  if (banked && behaviour.version6.counter_write_lost) return {};
+  if (behaviour.full_width_sign_extends ||
+      (banked && behaviour.version6.counter_write_sign_extends)) {
+    value = legacy_write_value(uarch, value);
+  }
+  write_counter(n, value & low_bits(behaviour.full_width_bits));
+  return {};
+}
+
+Expected<void> Pmu::State::write_fixed(unsigned i, uint32_t msr, uint64_t value) {
+  CountRegister& f = fixed[i];
+  if (behaviour.excess_bits_fault && (value & ~f.mask) != 0) return refused_write(msr, value);
+  if (behaviour.version6.fixed_write_lost && banked_fixed(msr)) return {};
+  if (behaviour.counting.fixed_sign_extends) {
+    value = static_cast<uint64_t>(int64_t{static_cast<int32_t>(value)});
+  }
+  const bool close = f.value > f.mask - 0x3F;
+  f.value = value & f.mask;
+  if (behaviour.counting.large_fixed_two_interrupts && close && i == 2 &&
+      (fixed_field(2) & fixed_ctrl::kPmi) != 0) {
+    raise_pmi();
+  }
+  return {};
+}
+
 Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
   auto refuse = [&] { return refused_write(msr, value); };
   // Takes a register whose reserved bits fault.
@@ -181,46 +235,28 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
     return {};
   };
 
-  if (int n = in_range(msr, IA32_PMC0); n >= 0 && present(n)) {
+  if (const auto n = legacy_counter(msr)) {
     uint64_t low = value & 0xFFFFFFFF;
     uint64_t extended = behaviour.legacy_write_sign_extends
                             ? static_cast<uint64_t>(int64_t{static_cast<int32_t>(low)})
                             : low;
     extended &= low_bits(behaviour.legacy_extends_to);
     if (behaviour.legacy_write_takes_edx) extended = value;
-    write_counter(static_cast<unsigned>(n), extended);
+    write_counter(*n, extended);
     return {};
   }
-  if (int n = in_range(msr, IA32_A_PMC0); has_alias(n)) {
-    if (behaviour.excess_bits_fault && (value & ~gp_counter_mask(uarch)) != 0) return refuse();
-    if (behaviour.full_width_sign_extends) value = legacy_write_value(uarch, value);
-    write_counter(static_cast<unsigned>(n), value & low_bits(behaviour.full_width_bits));
-    return {};
-  }
-  if (int n = in_range(msr, IA32_PERFEVTSEL0); n >= 0 && present(n)) {
-    note_select(static_cast<unsigned>(n), value);
+  if (const auto n = full_width_counter(msr)) return write_full_width(*n, msr, value);
+  if (const auto n = selected_counter(msr)) {
+    if (behaviour.version6.select_write_lost && banked_select(msr)) return {};
+    note_select(*n, value);
     const bool in_txcp = behaviour.generation.in_txcp_everywhere && uarch.tsx;
-    SKIDPROOF_CHECK(assign(
-        counters[n].select,
-        writable_perfevtsel(uarch, static_cast<unsigned>(n)) | (in_txcp ? evtsel::kInTxCp : 0)));
-    if (behaviour.rough.pc_sticks == 0) counters[n].select &= ~evtsel::kPinControl;
+    SKIDPROOF_CHECK(assign(counters[*n].select,
+                           writable_perfevtsel(uarch, *n) | (in_txcp ? evtsel::kInTxCp : 0)));
+    if (behaviour.rough.pc_sticks == 0) counters[*n].select &= ~evtsel::kPinControl;
     return {};
   }
-  if (msr >= IA32_FIXED_CTR0 && msr < IA32_FIXED_CTR0 + fixed_visible) {
-    CountRegister& f = fixed[msr - IA32_FIXED_CTR0];
-    if (behaviour.excess_bits_fault && (value & ~f.mask) != 0) return refuse();
-    if (behaviour.counting.fixed_sign_extends) {
-      value = static_cast<uint64_t>(int64_t{static_cast<int32_t>(value)});
-    }
-    const bool close = f.value > f.mask - 0x3F;
-    f.value = value & f.mask;
-    if (behaviour.counting.large_fixed_two_interrupts && close && msr == IA32_FIXED_CTR0 + 2 &&
-        (fixed_field(2) & fixed_ctrl::kPmi) != 0) {
-      raise_pmi();
-    }
-    return {};
-  }
-  uint64_t beyond = counter_bits() & ~low_bits(visible);  // only under a defect
+  if (const auto i = fixed_counter(msr)) return write_fixed(*i, msr, value);
+  uint64_t beyond = counter_bits() & ~gp_there;  // only under a defect
   switch (msr) {
     case IA32_FIXED_CTR_CTRL:
       return assign(fixed_ctrl, writable_fixed_ctr_ctrl(uarch));

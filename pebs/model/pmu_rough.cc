@@ -102,7 +102,7 @@ void Pmu::State::switched(uint32_t gp_before, uint32_t fixed_before) {
       if (c.count.quiet(1) >= more) c.count.add(more);
     }
   }
-  for (unsigned i = 0; i < uarch.fixed_counters; ++i) {
+  for (unsigned i = 0; i < kMaxFixed; ++i) {
     if (((fixed_counting & ~fixed_before) >> i) & 1) {
       if (fixed[i].add(seen_at_start(fixed_signal(i)))) fixed_overflowed(i, {});
     } else if (((fixed_before & ~fixed_counting) >> i) & 1) {
@@ -136,9 +136,10 @@ void Pmu::State::leave_stale(RecordData& data, uint64_t triggering) {
     data.latency = random.next();
     return;
   }
-  constexpr uint64_t kReserved = ~uint64_t{0xFF};
-  data.data_source |= random.next() & kReserved;
-  if (!uarch.data_source_tlb_lock_bits) data.data_source |= random.next() & 0x30;
+  const AccessInfo& info = uarch.access;
+  uint64_t defined = 0xC0 | info.source;
+  if (uarch.data_source_tlb_lock_bits) defined |= info.stlb_miss | info.locked;
+  data.data_source |= random.next() & ~defined;
 }
 
 }  // namespace skidproof::model

@@ -54,7 +54,9 @@ RecordData Pmu::State::record_data(uint64_t triggering, const Retired& r, const 
                            ? global_status
                            : global_status & (pebs_enable | status::kOvfBuffer);
   if (!behaviour.status_before_assist) data.global_status &= ~triggering;
-  if (!behaviour.status_fixed_counters) data.global_status &= 0xFF | status::kOvfBuffer;
+  if (!behaviour.status_fixed_counters) {
+    data.global_status &= low_bits(kMaxCounters) | status::kOvfBuffer;
+  }
   if (behaviour.status_of_lowest_only) data.global_status &= ~(triggering & (triggering - 1));
   for (uint64_t rest = triggering & low_bits(kMaxCounters); rest != 0; rest &= rest - 1) {
     const unsigned n = static_cast<unsigned>(__builtin_ctzll(rest));
@@ -153,11 +155,15 @@ void Pmu::State::load_fields(RecordData& data, unsigned n, const Access& load) c
   data.latency = behaviour.load_latency_value && (!behaviour.load_latency_elsewhere || published)
                      ? load.latency
                      : 0;
+  const AccessInfo& info = uarch.access;
+  const uint64_t source = behaviour.version6.older_sources
+                              ? uint64_t{load.source}
+                              : info.encoding_of(static_cast<DataSource>(load.source));
   data.data_source = behaviour.load_latency_source
-                         ? (load.source + behaviour.load_latency_source_offset) & 0xF
+                         ? (source + behaviour.load_latency_source_offset) & info.source
                          : 0;
   if (uarch.data_source_tlb_lock_bits && behaviour.load_latency_status_bits) {
-    data.data_source |= (load.stlb_miss ? bit(4) : 0) | (load.locked ? bit(5) : 0);
+    data.data_source |= (load.stlb_miss ? info.stlb_miss : 0) | (load.locked ? info.locked : 0);
   }
 }
 
@@ -177,7 +183,7 @@ void Pmu::State::finish_assist(const Retired& r) {
   DebugStore ds(bus, uarch, behaviour, ds_area, latched, ia32e);
   if (!ds.load()) return skip_assist(ds);
   if (behaviour.adaptive.bounds_by_size && adaptive(triggering)) {
-    ds.expect(adaptive::record_bytes(pebs_data_cfg));
+    ds.expect(adaptive::configured_bytes(pebs_data_cfg));
   }
   if (behaviour.low_index_to_base && ds.below_base()) ds.wrap();
   if (behaviour.wraps_when_full && ds.full()) ds.wrap();
@@ -219,6 +225,7 @@ uint64_t Pmu::State::represented(uint64_t triggering) const {
 
 void Pmu::State::after_record(uint64_t triggering, DebugStore& ds, const Retired& r) {
   ++pebs_records;
+  clear_recorded_metrics(triggering);
   const uint64_t all = low_bits(kMaxCounters) | (low_bits(kMaxFixed) << status::kFixedShift);
   const uint64_t overflow = (global_status & all) | triggering;
   const uint64_t its_own = represented(triggering);

@@ -1,6 +1,6 @@
 // The state behind Pmu, shared by the files that together are the model: pmu.cc (what the registers
 // mean, counting, interrupts), pmu_registers.cc (MSRs), pmu_sampling.cc (arming, assist, reload),
-// pmu_adaptive.cc (fixed counters that sample, adaptive records), pmu_branches.cc (branch trace
+// pmu_adaptive.cc (fixed counters that sample, adaptive records), pmu_version6.cc, pmu_branches.cc (branch trace
 // store), pmu_modes.cc (SMM, machine check, INIT, RESET), pmu_rough.cc (what nothing promises).
 // Nobody else includes it.
 #ifndef SKIDPROOF_PEBS_MODEL_PMU_STATE_H_
@@ -10,11 +10,13 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/expected.h"
 #include "base/random.h"
 #include "pebs/arch/msr.h"
 #include "pebs/arch/reserved.h"
+#include "pebs/model/adaptive_record.h"
 #include "pebs/model/assist.h"
 #include "pebs/model/behaviour.h"
 #include "pebs/model/branch_ring.h"
@@ -30,11 +32,14 @@ namespace skidproof::model {
 
 using namespace arch;
 
-inline constexpr unsigned kMaxCounters = 8;
-inline constexpr unsigned kMaxFixed = 4;
+inline constexpr unsigned kLegacyCounters = 8;  // for which legacy addresses have room
+inline constexpr unsigned kMaxCounters = 10;
+inline constexpr unsigned kMaxFixed = 7;
 
-inline constexpr Signal kFixedSignals[kMaxFixed] = {Signal::kInstructions, Signal::kCycles,
-                                                    Signal::kReferenceCycles, Signal::kSlots};
+inline constexpr Signal kFixedSignals[kMaxFixed] = {
+    Signal::kInstructions, Signal::kCycles, Signal::kReferenceCycles, Signal::kSlots, Signal::kNone,
+    Signal::kNone,         Signal::kUops};
+constexpr bool bit_of(uint64_t mask, unsigned n) { return ((mask >> n) & 1) != 0; }
 
 // Linux writes these once, with the counters off, before it uses those of a Nehalem. [Linux 6.12
 // core.c intel_pmu_nhm_workaround; erratum AAK100]
@@ -75,6 +80,9 @@ struct Pmu::State {
         visible(std::min<unsigned>(gp_counters(microarch, topology.sibling_thread),
                                    decisions.answering_counters)),
         fixed_visible(std::min<unsigned>(microarch.fixed_counters, decisions.answering_fixed)),
+        gp_there(gp_bits(microarch, visible)),
+        fixed_there(low_bits(fixed_visible) |
+                    (microarch.extended.fixed & ~low_bits(microarch.fixed_counters))),
         keeps_history(!decisions.registers_after || decisions.load_latency_lag != 0),
         mistakes(decisions.counting.cpuid_is_branch || decisions.counting.fence_is_store ||
                  decisions.counting.locked_l2_hits_lost),
@@ -95,6 +103,8 @@ struct Pmu::State {
   bool sibling;            // another logical processor shares the core, and is busy
   unsigned visible;        // CPUID.0AH:EAX[15:8]
   unsigned fixed_visible;  // CPUID.0AH:EDX[4:0]
+  uint64_t gp_there;       // bit n: counter n exists
+  uint64_t fixed_there;    // bit i: fixed counter i does
   bool keeps_history;      // a defect asks for what was before an instruction
   bool mistakes;           // a defect counts one instruction as another
   bool miscounts;          // a defect counts events twice or not at all
@@ -187,10 +197,24 @@ struct Pmu::State {
 
   Expected<void> write(uint32_t msr, uint64_t value);
   Expected<uint64_t> read(uint32_t msr) const;
-  Expected<uint64_t> rdpmc(uint32_t index, bool in_user_mode, bool cr4_pce) const;
+  Expected<uint64_t> rdpmc(uint32_t index, bool in_user_mode, bool cr4_pce);
+  std::optional<unsigned> banked_counter(uint32_t msr) const;
+  std::optional<unsigned> banked_select(uint32_t msr) const;
+  std::optional<unsigned> banked_fixed(uint32_t msr) const;
+  std::optional<unsigned> legacy_counter(uint32_t msr) const;
+  std::optional<unsigned> full_width_counter(uint32_t msr) const;
+  std::optional<unsigned> selected_counter(uint32_t msr) const;
+  std::optional<unsigned> fixed_counter(uint32_t msr) const;
+  std::optional<unsigned> legacy_number(uint32_t msr, uint32_t first) const;
+  uint8_t umask2_of(uint64_t select) const;
+  uint64_t read_metrics();
+  void clear_metrics(bool base);
+  CounterSnapshot snapshot_of_counters() const;
+  void clear_recorded_metrics(uint64_t triggering);
+  Expected<void> write_full_width(unsigned n, uint32_t msr, uint64_t value);
+  Expected<void> write_fixed(unsigned i, uint32_t msr, uint64_t value);
   void write_counter(unsigned n, uint64_t value);
   void note_select(unsigned n, uint64_t value);
-  bool has_alias(int n) const;
   uint64_t pebs_enable_bits() const;
   bool has_data_cfg() const;
   bool has_metrics() const;
@@ -206,7 +230,9 @@ struct Pmu::State {
     return !behaviour.reserved_bits_fault || (value & ~writable) == 0;
   }
   uint64_t counter_bits() const;
-  bool present(unsigned n) const { return n < visible || !behaviour.absent_counters_fault; }
+  bool present(unsigned n) const {
+    return bit_of(gp_there, n) || (!behaviour.absent_counters_fault && n < kLegacyCounters);
+  }
 
   void retire(const Retired& r);
   void advance(const SignalCounts& counts, uint64_t instructions);

@@ -69,6 +69,7 @@ constexpr Event event_of(const Published& entry, std::string_view source, uint16
   Event event{.name = name_without_value(entry),
               .code = entry.code,
               .umask = entry.umask,
+              .umask2 = entry.umask2,
               .counters = static_cast<uint16_t>(entry.counters),
               .kind = kind_of(entry),
               .cmask = entry.cmask,
@@ -95,13 +96,13 @@ constexpr bool belongs(const Published& entry) {
 }
 
 constexpr bool same_encoding(const Event& a, const Event& b) {
-  return a.name == b.name && a.code == b.code && a.umask == b.umask && a.cmask == b.cmask &&
+  return a.name == b.name && a.select_fields() == b.select_fields() && a.cmask == b.cmask &&
          a.invert == b.invert;
 }
 
 namespace internal {
 constexpr bool same_select(const Event& a, const Event& b) {
-  return a.code == b.code && a.umask == b.umask && a.cmask == b.cmask && a.invert == b.invert &&
+  return a.select_fields() == b.select_fields() && a.cmask == b.cmask && a.invert == b.invert &&
          (a.counters == 0) == (b.counters == 0);
 }
 // Writes the events of a list, and a row's own in place of those of the same name and encoding, in the order of their
@@ -129,8 +130,8 @@ constexpr size_t merge(const EventOrigin& of, Event* out) {
   });
   // Few, and sorted but for a row's own: by insertion, which keeps the list's order where encodings are alike.
   const auto place = [](const Event& e) {
-    return uint32_t{e.code} << 24 | uint32_t{e.umask} << 16 | uint32_t{e.cmask} << 8 |
-           (e.invert ? 1U : 0U);
+    return uint64_t{e.code} << 32 | uint64_t{e.umask} << 24 | uint64_t{e.umask2} << 16 |
+           uint64_t{e.cmask} << 8 | (e.invert ? 1U : 0U);
   };
   for (Event* next = out; next != kept; ++next) {
     std::rotate(

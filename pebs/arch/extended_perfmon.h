@@ -1,0 +1,27 @@
+// CPUID leaf 23H, "Architectural Performance Monitoring Extended", and what else came with architectural version 6.
+//
+// Source: Intel SDM Vol. 3 (325384-089), 21.2.6 "Architectural Performance Monitoring Version 6", 21.2.9 "Scalable
+// Enumeration Architecture", 21.10.1 "Discovery and Interface".
+#ifndef SKIDPROOF_PEBS_ARCH_EXTENDED_PERFMON_H_
+#define SKIDPROOF_PEBS_ARCH_EXTENDED_PERFMON_H_
+
+#include <cstdint>
+
+namespace skidproof::arch {
+
+// What one logical processor has, where leaf 0AH says what all of them have.
+struct ExtendedPerfmon {
+  bool leaf = false;    // CPUID.07H.01H:EAX[8]: leaf 23H exists
+  uint32_t gp = 0;      // 23H.01H:EAX: bit n: IA32_PMC_GPn_CTR
+  uint32_t fixed = 0;   // 23H.01H:EBX: bit m: IA32_PMC_FXm_CTR
+  bool umask2 = false;  // 23H.00H:EBX[0]
+  bool equal = false;   // 23H.00H:EBX[1]: the EQ flag
+  uint8_t slots = 0;    // 23H.00H:ECX[7:0]: of TMA, each cycle; 0: not told
+  uint32_t events = 0;  // 23H.03H:EAX: bit n: architectural event n
+
+  bool operator==(const ExtendedPerfmon&) const = default;
+};
+
+}  // namespace skidproof::arch
+
+#endif  // SKIDPROOF_PEBS_ARCH_EXTENDED_PERFMON_H_
