@@ -9,7 +9,8 @@
 namespace skidproof::arch::perfmon {
 
 // clang-format off
-inline constexpr List kLunarLakeP{"intel/perfmon LNL V1.26", std::to_array<Published>({
+inline constexpr List kLunarLakeP{"intel/perfmon LNL V1.26", "LNL/events/lunarlake_lioncove_core.json",
+    std::to_array<Published>({
     {"INST_RETIRED.ANY", 0x00, 0x01, 0x00, 0, 0, 0x100000000, 0x100000000, 0x100000000, kPrecise, 0x0, 0x0, ""},
     {"INST_RETIRED.PREC_DIST", 0x00, 0x01, 0x00, 0, 0, 0x100000000, 0x100000000, 0x100000000, kPrecise, 0x0, 0x0, ""},
     {"CPU_CLK_UNHALTED.CORE", 0x00, 0x02, 0x00, 0, 0, 0x200000000, 0x200000000, 0x0, kNotPrecise, 0x0, 0x0, ""},
