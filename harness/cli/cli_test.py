@@ -261,6 +261,7 @@ class EventLists(CliTest):
         self.assertEqual(events["sandy-bridge", "NEW.EVENT"]["source"], "intel/perfmon SNB V1.2")
         self.assertNotIn(("sandy-bridge", "MEM_UOPS_RETIRED.LOCK_LOADS"), events)
         self.assertIn("Intel SDM", events["sandy-bridge", "INST_RETIRED.PREC_DIST"]["source"], "the row's own still applies")
+        self.assertIn("distribution is precise", events["sandy-bridge", "INST_RETIRED.PREC_DIST"]["reason"])
         self.assertEqual(events["sandy-bridge (Sandy Bridge-EP)", "UOPS_RETIRED.ALL"]["source"], "intel/perfmon JKT V1.2")
 
     def test_the_same_lists_give_the_same_events(self):
@@ -310,6 +311,21 @@ class EventLists(CliTest):
         self.assertIn("with --perfmon", self.skidproof("run", "--machine", "tape:a.tape", *run).err)
         self.assertEqual(self.skidproof("run", "--machine", MODEL, "--tape", "b.tape", *run).exit, 0)
         self.assertIn("without --perfmon", self.skidproof("run", "--machine", "tape:b.tape", "--perfmon", self.perfmon, *run).err)
+
+    def test_an_interrupted_run_goes_on_with_the_same_list_only(self):
+        self.publish()
+        run = ("run", "--machine", MODEL, "--filter", QUICK, "--perfmon", self.perfmon, "--out", "o")
+        self.assertEqual(self.skidproof(*run).exit, 0)
+        path = self.folder / "o" / "results.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        first = next(i for i, line in enumerate(lines) if json.loads(line)["type"] == "test")
+        path.write_text("".join(lines[:first + 1]), encoding="utf-8")
+        self.publish(version="1.3")
+        done = self.skidproof("run", "--resume", "o")
+        self.assertEqual(done.exit, 64)
+        self.assertIn("its event list was intel/perfmon SNB V1.2, and is intel/perfmon SNB V1.3 now", " ".join(done.err.split()))
+        self.publish()
+        self.assertEqual(self.skidproof("run", "--resume", "o").exit, 0)
 
     def assert_list_refused(self, code, *words):
         for command in (("list", "events", "--microarch", "sandy-bridge"), ("run", "--machine", MODEL)):

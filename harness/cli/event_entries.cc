@@ -91,7 +91,7 @@ Entry entry_of(const Event& event, const std::string& row) {
       {"on the model", {event.signal == arch::Signal::kNone ? "never happens" : signal}});
   entry.details.push_back({"source", {std::string(event.source)}});
   if (!event.reason.empty()) {
-    entry.details.push_back({"why not as Intel lists it", {std::string(event.reason)}});
+    entry.details.push_back({"reason", {std::string(event.reason)}});
   }
   return entry;
 }

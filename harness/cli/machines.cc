@@ -150,11 +150,11 @@ Expected<OpenMachine> open_model(std::string_view form, const MachineOptions& op
   RenewedRow renewed = SKIDPROOF_TRY(renewed_by(options, microarch));
   if (renewed.row != nullptr) microarch = renewed.row.get();
   const auto first = SKIDPROOF_TRY(engines::make_model_machine(*microarch, model));
-  return OpenMachine{.identity = first->identity(),
+  return OpenMachine{.renewed = std::move(renewed),
+                     .identity = first->identity(),
                      .source = std::make_unique<ModelSource>(*microarch, model),
                      .defects = std::move(parts),
-                     .rough = rough,
-                     .renewed = std::move(renewed)};
+                     .rough = rough};
 }
 
 Expected<OpenMachine> open_native() {
@@ -238,14 +238,14 @@ Expected<OpenMachine> open_tape(std::string_view form, const MachineOptions& opt
   RenewedRow renewed = SKIDPROOF_TRY(renewed_by(options, identity.microarch));
   if (renewed.row != nullptr) identity.microarch = renewed.row.get();
   return OpenMachine{
+      .renewed = std::move(renewed),
       .identity = identity,
       .source = std::make_unique<TapeSource>(reader, identity),
       .defects = facts.defects,
       .rough = facts.rough,
       .why = fmt::format("replays {}: run {} of {}, recorded on {}", reader->name(), facts.run,
                          facts.started, facts.host.empty() ? "?" : facts.host),
-      .tape = reader,
-      .renewed = std::move(renewed)};
+      .tape = reader};
 }
 
 tl::unexpected<Error> direct_not_available(const std::vector<Obstacle>& obstacles) {

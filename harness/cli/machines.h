@@ -35,6 +35,8 @@ struct MachineOptions {
 
 // A machine that answered, and the source that hands it to tests.
 struct OpenMachine {
+  // The identity's row, where its event list was read at run time; outlives the machine.
+  RenewedRow renewed = {};
   Identity identity;
   std::unique_ptr<check::MachineSource> source;
   std::vector<std::string> defects;  // armed in it
@@ -44,7 +46,6 @@ struct OpenMachine {
   // microcode that is too old.
   std::vector<std::string> notes;
   std::shared_ptr<const tape::TapeReader> tape = {};  // that is replayed; nullptr: none is
-  RenewedRow renewed = {};  // the identity's row, where its event list was read at run time
 };
 
 // Errors: kInvalidArgument for a name, microarch or defect that does not exist (with near ones), an

@@ -240,6 +240,8 @@ TEST(Merge, ShardsOfTwoRunsDoNotMerge) {
   EXPECT_THAT(refusal([](auto& s) { s.run.shard->plan = "0x1"; }), HasSubstr("plans"));
   EXPECT_THAT(refusal([](auto& s) { s.run.command.push_back("--all"); }), HasSubstr("commands"));
   EXPECT_THAT(refusal([](auto& s) { s.machines[0].stepping = 3; }), HasSubstr("two machines"));
+  EXPECT_THAT(refusal([](auto& s) { s.machines[0].event_list = "intel/perfmon SNB V20"; }),
+              HasSubstr("event lists"));
   EXPECT_EQ(refusal([](auto& s) { s.machines[0].host = "other"; }), "") << "a model is the same";
   EXPECT_THAT(refusal([](auto& s) {
                 auto& first = s.rows;

@@ -452,6 +452,7 @@ int resume(const RunOptions& given, Invocation invocation) {
   if (!written) return complain(kExitHarnessFailed, written.error());
   // The tape of what ran before is whole, and stays as it is.
   if (!options->tape.empty()) options->tape += ".resumed";
+  invocation.command = before->run.command;  // the run's own, by which its tape is replayed
   auto recording = open_recording(*options, *machine, invocation, before->run.id);
   if (!recording) return complain(kExitHarnessFailed, recording.error());
   keep_failures(*recording, *options, **files);
