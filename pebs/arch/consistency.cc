@@ -47,6 +47,7 @@ Expected<void> event_fits(const Microarch& row, const Event& event) {
   if (event.precise() && event.pebs_counters == 0 &&
       (event.fixed_counters & row.pebs_fixed_counters) == 0)
     return wrong("is precise, and sampled nowhere");
+  if (event.umask2 != 0 && !row.extended.umask2) return wrong("has UMASK2, which is reserved here");
   if (event.invert && event.cmask == 0) return wrong("has INV without CMASK");
   if (event.kind == EventKind::kPreciseStore && event.counters != row.precise_store_counter)
     return wrong("is the precise store, and not where the row has it");

@@ -56,6 +56,7 @@ TEST(Consistency, AnEventThatDoesNotFitTheRowIsNamed) {
   EXPECT_THAT(said_of_stores([](Event& e) { e.kind = EventKind::kCounting; }),
               HasSubstr("sampled and not precise"));
   EXPECT_THAT(said_of_stores([](Event& e) { e.invert = true; }), HasSubstr("INV without CMASK"));
+  EXPECT_THAT(said_of_stores([](Event& e) { e.umask2 = 1; }), HasSubstr("UMASK2"));
   EXPECT_THAT(said_of_stores([](Event& e) { e.source = ""; }), HasSubstr("no source"));
   EXPECT_THAT(said_of_stores([](Event& e) { e.kind = EventKind::kStoreSample; }),
               HasSubstr("the store sample, and not where the row has it"));

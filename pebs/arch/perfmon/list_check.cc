@@ -17,7 +17,7 @@ enum class Sampling : uint8_t { kNever, kToo, kAlone, kEither };
 // An encoding and what is said of it, by either side.
 struct Facts {
   std::string_view name;
-  uint8_t code = 0, umask = 0, cmask = 0;
+  uint8_t code = 0, umask = 0, umask2 = 0, cmask = 0;
   bool invert = false;
   uint16_t counters = 0, sampled = 0;
   uint8_t fixed = 0, fixed_sampled = 0;
@@ -43,6 +43,7 @@ Facts facts_of(const Published& line, uint16_t pebs_counters) {
   Facts facts{.name = line.name,
               .code = line.code,
               .umask = line.umask,
+              .umask2 = line.umask2,
               .cmask = line.cmask,
               .invert = line.is(kInvert),
               .counters = static_cast<uint16_t>(line.counters),
@@ -51,7 +52,7 @@ Facts facts_of(const Published& line, uint16_t pebs_counters) {
               .alone = line.is(kAlone),
               .address = line.is(kDataAddress),
               .l1_hit = line.is(kL1Hit),
-              .beyond_rows = line.umask2 != 0 || line.is(kEdge) || line.is(kEqual)};
+              .beyond_rows = line.is(kEdge) || line.is(kEqual)};
   // Lists that say where PEBS takes an event say so of fixed counters, too.
   const uint64_t fixed = line.pebs_counters != 0 ? line.pebs_counters : line.counters;
   if (precise) facts.fixed_sampled = static_cast<uint8_t>(fixed >> kFirstFixed);
@@ -72,6 +73,7 @@ Facts facts_of(const Event& event) {
   Facts facts{.name = event.name,
               .code = event.code,
               .umask = event.umask,
+              .umask2 = event.umask2,
               .cmask = event.cmask,
               .invert = event.invert,
               .counters = event.counters,
@@ -109,8 +111,8 @@ Facts facts_of(const Event& event) {
 }
 
 bool same_event(const Facts& a, const Facts& b) {
-  return a.name == b.name && a.code == b.code && a.umask == b.umask && a.cmask == b.cmask &&
-         a.invert == b.invert;
+  return a.name == b.name && a.code == b.code && a.umask == b.umask && a.umask2 == b.umask2 &&
+         a.cmask == b.cmask && a.invert == b.invert;
 }
 
 bool agree(const Facts& line, const Facts& row) {
@@ -152,12 +154,13 @@ std::string in_words(const Facts& facts) {
   if (facts.facility == Facility::kLoadLatency) text += ", by the latency threshold";
   if (facts.facility == Facility::kFrontend) text += ", by MSR_PEBS_FRONTEND";
   if (facts.facility == Facility::kPreciseStore) text += ", by PS_EN";
-  if (facts.beyond_rows) text += ", with UMASK2, Edge or Equal, which no row can say";
+  if (facts.beyond_rows) text += ", with Edge or Equal, which no row can say";
   return text;
 }
 
 std::string name_of(const Facts& facts) {
   std::string text = fmt::format("{} {:02X}H/{:02X}H", facts.name, facts.code, facts.umask);
+  if (facts.umask2 != 0) text += fmt::format(" umask2={:02X}H", facts.umask2);
   if (facts.cmask != 0) text += fmt::format(" cmask={}", facts.cmask);
   if (facts.invert) text += " inv";
   return text;
