@@ -30,8 +30,9 @@ constexpr Microarch lunar_lake_p() {
       .models = kLunarLakeModels,
       .introduced = {.year = 2024,
                      .month = 9,
-                     .source = "Ars Technica, \"Intel announces first batch of second-gen Lunar Lake "
-                               "Core Ultra laptop CPUs\""},
+                     .source =
+                         "Ars Technica, \"Intel announces first batch of second-gen Lunar Lake "
+                         "Core Ultra laptop CPUs\""},
       .hybrid = true,
       .perfmon_version = 6,
       // CPUID.0AH has what both types of core have, and eight counters at the most; leaf 23H has the rest.

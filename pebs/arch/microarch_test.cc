@@ -22,8 +22,8 @@ using testing::HasSubstr;
 // The table is the rows that the sources define, whichever these are.
 TEST(Microarchs, InOrderOfAgeWithTheNamesOfTheCommandLine) {
   const std::vector<std::string_view> known = {
-      "netburst",     "core2",           "nehalem",       "westmere",      "sandy-bridge",
-      "ivy-bridge",   "haswell",         "broadwell",     "skylake",       "ice-lake",
+      "netburst",     "core2",           "nehalem",       "westmere",       "sandy-bridge",
+      "ivy-bridge",   "haswell",         "broadwell",     "skylake",        "ice-lake",
       "alder-lake-p", "sapphire-rapids", "meteor-lake-p", "granite-rapids", "lunar-lake-p"};
   std::vector<std::string_view> seen;
   std::set<std::string_view> names;
