@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -273,10 +274,12 @@ Expected<Execution::Finding> Execution::compare_rdpmc() {
   const unsigned gp = registers_.gp_counters();
   const unsigned fixed = registers_.fixed_counters();
   Finding found;
-  for (unsigned n = 0; n <= gp && !found; ++n) {
-    const auto value = n < gp ? std::optional(registers_.at(IA32_PMC0 + n)) : std::nullopt;
-    found = SKIDPROOF_TRY(compare_one_rdpmc({.index = n}, value));
+  for (unsigned n = 0; n < gp && !found; ++n) {
+    found = SKIDPROOF_TRY(compare_one_rdpmc({.index = n}, registers_.at(IA32_PMC0 + n)));
   }
+  // Leaf 23H may list counters that leaf 0AH does not.
+  const unsigned absent = std::max(gp, static_cast<unsigned>(std::bit_width(uarch_.extended.gp)));
+  if (!found) found = SKIDPROOF_TRY(compare_one_rdpmc({.index = absent}, std::nullopt));
   for (unsigned i = 0; i < fixed && !found; ++i) {
     found = SKIDPROOF_TRY(compare_one_rdpmc({.index = kFixed + i, .ring = Ring::kUser},
                                             registers_.at(IA32_FIXED_CTR0 + i)));
