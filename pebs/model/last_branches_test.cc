@@ -245,10 +245,7 @@ TEST_F(LastBranchesTest, MayBeFrozenBeforeTheRecordThatInterrupts) {
           "core2", early ? [](Behaviour& b) { b.last_branches.frozen_at_overflow = true; }
                          : [](Behaviour&) {});
       const uint64_t bytes = uarch_->record->bytes;
-      memory_.set_field(uarch_->ds.pebs_base, FlatMemory::kBuffer);
-      memory_.set_field(uarch_->ds.pebs_index, FlatMemory::kBuffer);
-      memory_.set_field(uarch_->ds.pebs_maximum, FlatMemory::kBuffer + 10 * bytes);
-      memory_.set_field(uarch_->ds.pebs_threshold, FlatMemory::kBuffer + threshold * bytes);
+      memory_.lay_out_pebs(uarch_->ds, 10 * bytes, threshold * bytes);
       memory_.set_field(uarch_->ds.gp_reset(0), uint64_t{0} - 1000);
       set(IA32_DS_AREA, FlatMemory::kBase);
       record(debugctl::kFreezeLbrsOnPmi);

@@ -1682,10 +1682,7 @@ TEST(DebugStoreTest, EachThresholdTestInterruptsOnItsRecords) {
     Behaviour behaviour = behaviour_of(row);
     behaviour.threshold = one.test;
     FlatMemory memory;
-    memory.set_field(row.ds.pebs_base, FlatMemory::kBuffer);
-    memory.set_field(row.ds.pebs_index, FlatMemory::kBuffer);
-    memory.set_field(row.ds.pebs_maximum, FlatMemory::kBuffer + 8 * bytes);
-    memory.set_field(row.ds.pebs_threshold, FlatMemory::kBuffer + one.threshold * bytes);
+    memory.lay_out_pebs(row.ds, 8 * bytes, one.threshold * bytes);
     LatchedBounds latched;
     for (uint64_t number = 1; number <= 8; ++number) {
       DebugStore ds(memory, row, behaviour, FlatMemory::kBase, latched);

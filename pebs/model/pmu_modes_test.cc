@@ -24,10 +24,7 @@ class PmuModesTest : public ::testing::Test {
     change(behaviour);
     memory_ = {};
     pmu_ = std::make_unique<Pmu>(*uarch_, Topology{}, memory_, behaviour, 1);
-    memory_.set_field(uarch_->ds.pebs_base, FlatMemory::kBuffer);
-    memory_.set_field(uarch_->ds.pebs_index, FlatMemory::kBuffer);
-    memory_.set_field(uarch_->ds.pebs_maximum, FlatMemory::kBuffer + 100 * record_bytes());
-    memory_.set_field(uarch_->ds.pebs_threshold, FlatMemory::kBuffer + 101 * record_bytes());
+    memory_.lay_out_pebs(uarch_->ds, 100 * record_bytes(), 101 * record_bytes());
   }
   uint64_t record_bytes() const { return uarch_->record->bytes; }
   void set(uint32_t msr, uint64_t value) {

@@ -30,10 +30,7 @@ class PmuVersion6Test : public testing::Test {
     change(behaviour);
     memory_ = {};
     pmu_ = std::make_unique<Pmu>(row, Topology{.sibling_thread = false}, memory_, behaviour, 1);
-    memory_.set_field(row.ds.pebs_base, FlatMemory::kBuffer);
-    memory_.set_field(row.ds.pebs_index, FlatMemory::kBuffer);
-    memory_.set_field(row.ds.pebs_maximum, FlatMemory::kBuffer + 0x8000);
-    memory_.set_field(row.ds.pebs_threshold, FlatMemory::kBuffer + 0x9000);
+    memory_.lay_out_pebs(row.ds, 0x8000, 0x9000);
     set(IA32_DS_AREA, FlatMemory::kBase);
     ip_ = cycle_ = 0;
   }

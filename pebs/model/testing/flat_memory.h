@@ -40,6 +40,13 @@ class FlatMemory : public Bus {
   void set_field(uint32_t offset, uint64_t value) {
     write(base_ + offset, std::as_bytes(std::span(&value, 1)));
   }
+  // An empty PEBS buffer at kBuffer, so many bytes long, that interrupts from so many on.
+  void lay_out_pebs(const arch::DsLayout& ds, uint64_t bytes, uint64_t threshold) {
+    set_field(ds.pebs_base, kBuffer);
+    set_field(ds.pebs_index, kBuffer);
+    set_field(ds.pebs_maximum, kBuffer + bytes);
+    set_field(ds.pebs_threshold, kBuffer + threshold);
+  }
   const std::byte* at(uint64_t address) const { return bytes_.data() + (address - base_); }
 
  private:
