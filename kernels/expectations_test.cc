@@ -195,6 +195,7 @@ std::vector<Case> all_cases() {
       {"memory_stream", "kind=copy,width=64,window=8K"},
       {"memory_stream", "kind=copy-nontemporal,width=8,window=192,unroll=3"},
       {"memory_stream", "kind=load,width=8,stride=64,window=4K,unroll=16"},
+      {"memory_stream", "kind=copy,width=16,window=8K,unroll=2,streams=8"},
       {"store_stream", "width=16,kind=nontemporal,stride=16"},
       {"store_stream", "width=32,kind=nontemporal,stride=32,unroll=64"},
       {"fused_branch", "pairs=17,first=cmp,condition=l,form=mem_reg"},

@@ -10,10 +10,13 @@ namespace {
 
 enum Kind : uint64_t { kLoad, kStore, kStoreNonTemporal, kCopy, kCopyNonTemporal };
 enum Width : uint64_t { k8, k16, k32, k64 };
+constexpr uint64_t kReach = uint64_t{512}
+                            << 20;  // of a displacement, with a copy's other half behind it
 
 uint64_t width_bytes(const Params& p) { return uint64_t{8} << p["width"]; }
 uint64_t step(const Params& p) { return p["stride"] == 0 ? width_bytes(p) : p["stride"]; }
 uint64_t chunk(const Params& p) { return p["unroll"] * step(p); }
+uint64_t part(const Params& p) { return p["window"] / p["streams"]; }
 bool copies(const Params& p) { return p["kind"] == kCopy || p["kind"] == kCopyNonTemporal; }
 bool non_temporal(const Params& p) {
   return p["kind"] == kStoreNonTemporal || p["kind"] == kCopyNonTemporal;
@@ -84,14 +87,24 @@ SKIDPROOF_KERNEL(memory_stream){
           .brief = "bytes from one access to the next; 0: the width",
           .high = 4 << 10},
          {.name = "unroll",
-          .brief = "accesses between two steps of the walk",
+          .brief = "accesses of a stream between two steps of the walk",
           .fallback = 8,
           .low = 1,
-          .high = 128}},
+          .high = 128},
+         {.name = "streams",
+          .brief = "equal parts of the window, walked side by side: more for prefetchers to follow",
+          .fallback = 1,
+          .low = 1,
+          .high = 16}},
     .check = [](const Params& p) -> Expected<void> {
-      if (p["window"] % chunk(p) != 0) {
-        return fail(ErrorCode::kInvalidArgument, "window is not a multiple of unroll accesses",
+      if (p["window"] % (p["streams"] * chunk(p)) != 0) {
+        return fail(ErrorCode::kInvalidArgument,
+                    "window is not a multiple of unroll accesses of each stream",
                     "the walk would pass its end");
+      }
+      if (p["streams"] > 1 && p["window"] > kReach) {
+        return fail(ErrorCode::kInvalidArgument, "the last stream is out of an address's reach",
+                    "a window of several streams has 512 MiB at the most");
       }
       if (step(p) % width_bytes(p) == 0) return {};
       return fail(ErrorCode::kInvalidArgument, "stride is not a multiple of width",
@@ -117,7 +130,7 @@ SKIDPROOF_KERNEL(memory_stream){
         },
     .per_iteration =
         [](const Params& p) {
-          const uint64_t n = p["window"] / step(p), steps = p["window"] / chunk(p);
+          const uint64_t n = p["window"] / step(p), steps = part(p) / chunk(p);
           const bool loads = p["kind"] == kLoad || copies(p), stores = p["kind"] != kLoad;
           return Expectations{.instructions = 1 + n * (loads + stores) + 3 * steps,
                               .loads = loads ? n : 0,
@@ -130,7 +143,7 @@ SKIDPROOF_KERNEL(memory_stream){
     .setup =
         [](Emitter& e, const Params& p) {
           e.mov(x86::rcx, kData);
-          e.mov(x86::r9, p["window"]);
+          e.mov(x86::r9, part(p));
           e.add(x86::r9, kData);
           // What stores write.
           if (p["kind"] == kLoad || copies(p)) return;
@@ -142,15 +155,15 @@ SKIDPROOF_KERNEL(memory_stream){
         [](Emitter& e, const Params& p) {
           const asmjit::Label again = e.newLabel();
           e.bind(again);
-          for (uint64_t i = 0; i < p["unroll"]; ++i) {
+          for (uint64_t i = 0; i < p["streams"] * p["unroll"]; ++i) {
+            const uint64_t from = i / p["unroll"] * part(p) + i % p["unroll"] * step(p);
             if (p["kind"] == kLoad || copies(p)) {
               e.mark("load", i);
-              load(e, p, i, at(x86::rcx, i * step(p), p));
+              load(e, p, i, at(x86::rcx, from, p));
             }
             if (p["kind"] == kLoad) continue;
             e.mark("store", i);
-            const uint64_t offset = copies(p) ? target_offset(p) : 0;
-            store(e, p, i, at(x86::rcx, offset + i * step(p), p));
+            store(e, p, i, at(x86::rcx, (copies(p) ? target_offset(p) : 0) + from, p));
           }
           e.add(x86::rcx, chunk(p));
           e.cmp(x86::rcx, x86::r9);

@@ -14,21 +14,25 @@ namespace {
 
 constexpr double kPassNs = 5e4;
 constexpr uint64_t kPrivateWindow = uint64_t{2} << 20;
+constexpr uint64_t kStripedMost = uint64_t{512} << 20;  // of memory_stream
 
 struct Stream {
   const char* measurement;
   const char* name;       // parameters.kind, before the width
   const char* kind;       // of the kernel
   bool repeated = false;  // one string instruction, which has no width
+  uint64_t streams = 1;   // parts of the window that are walked side by side
 };
 
-constexpr std::array<Stream, 7> kStreams = {{
+constexpr std::array<Stream, 9> kStreams = {{
     {"load.bandwidth", "regular", "load"},
+    {"load.bandwidth", "striped", "load", false, 8},
     {"store.bandwidth", "regular", "store"},
     {"store.bandwidth", "non-temporal", "store-nontemporal"},
     {"store.bandwidth", "rep-stosb", "stosb", true},
     {"copy.bandwidth", "regular", "copy"},
     {"copy.bandwidth", "non-temporal", "copy-nontemporal"},
+    {"copy.bandwidth", "non-temporal-striped", "copy-nontemporal", false, 8},
     {"copy.bandwidth", "rep-movsb", "movsb", true},
 }};
 constexpr std::array<uint64_t, 4> kWidths = {8, 16, 32, 64};
@@ -63,11 +67,11 @@ Expected<std::shared_ptr<Flow>> make_flow(const Workbench& bench, const Stream& 
     flow->piece = SKIDPROOF_TRY(
         bench.prepare("rep_string", fmt::format("kind={},bytes={}", stream.kind, window), memory));
   } else {
-    flow->piece = SKIDPROOF_TRY(
-        bench.prepare("memory_stream",
-                      fmt::format("kind={},width={},window={},unroll={}", stream.kind, width,
-                                  window, std::min<uint64_t>(64, 2048 / width)),
-                      memory));
+    flow->piece = SKIDPROOF_TRY(bench.prepare(
+        "memory_stream",
+        fmt::format("kind={},width={},window={},unroll={},streams={}", stream.kind, width, window,
+                    std::min<uint64_t>(64, 2048 / width) / stream.streams, stream.streams),
+        memory));
   }
   flow->iterations = SKIDPROOF_TRY(bench.iterations_for(kPassNs, flow->piece));
   return flow;
@@ -85,7 +89,11 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
       if (stream.repeated && width != kWidths[0]) continue;
       // Beyond the caches every width waits for memory, and each pass takes its time.
       const bool brief = bench.effort() == Effort::kQuick && window > (16 << 20);
-      if (brief && !stream.repeated && width != (host_supports(Isa::kAvx) ? 32 : 16)) continue;
+      const uint64_t usual = host_supports(Isa::kAvx) ? 32 : 16;
+      if (brief && !stream.repeated && width != usual) continue;
+      // Several streams are what prefetchers can follow at a time, which matters where they fetch from afar.
+      const bool afar = window > kPrivateWindow && window <= kStripedMost;
+      if (stream.streams > 1 && (!afar || width < usual)) continue;
       auto made = make_flow(bench, stream, width, window, memory);
       if (!made) {
         if (!missing(made.error()))

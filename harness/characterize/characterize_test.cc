@@ -94,6 +94,23 @@ TEST_F(CharacterizeTest, BandwidthHasEveryStream) {
   EXPECT_EQ(kinds["load.bandwidth regular-8"], 1);
 }
 
+TEST_F(CharacterizeTest, BandwidthBeyondACoresOwnCachesHasStripesToo) {
+  options_.parts = {"bandwidth"};
+  options_.bandwidth_bytes = {4 << 20};
+  options_.effort = Effort::kQuick;
+  const Characterization out = measure();
+  EXPECT_TRUE(out.problems.empty());
+  const std::string width = host_supports(Isa::kAvx) ? "32" : "16";
+  for (const char* stream : {"load.bandwidth striped-", "copy.bandwidth non-temporal-striped-"}) {
+    const std::string wanted = stream + width;
+    EXPECT_EQ(std::count_if(
+                  out.measurements.begin(), out.measurements.end(),
+                  [&](const Measurement& m) { return m.name + " " + text(m, "kind") == wanted; }),
+              1)
+        << wanted;
+  }
+}
+
 TEST_F(CharacterizeTest, FusionReportsAGainForEachPairAndAVerdictWhereItIsClear) {
   options_.parts = {"fusion"};
   options_.repetitions = 1;
