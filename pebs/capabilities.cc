@@ -53,6 +53,13 @@ ExtendedPerfmon extended_of(const Machine& machine, uint32_t highest) {
     found.gp = leaf.eax;
     found.fixed = leaf.ebx;
   }
+  if (has(cpuid::kExtendedReload)) {
+    const auto leaf = machine.cpuid(cpuid::kExtendedPerfmon, cpuid::kExtendedReload);
+    found.reloaded_gp = leaf.eax;
+    found.reloaded_fixed = leaf.ebx;
+    found.reloading_gp = leaf.ecx;
+    found.reloading_fixed = leaf.edx;
+  }
   if (has(cpuid::kExtendedEvents)) {
     found.events = machine.cpuid(cpuid::kExtendedPerfmon, cpuid::kExtendedEvents).eax;
   }

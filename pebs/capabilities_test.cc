@@ -75,7 +75,7 @@ TEST(CapabilitiesTest, EveryModelSaysWhatItsRowDoes) {
     EXPECT_EQ(found.last_level_cache()->bytes, row->caches.l3_bytes);
     EXPECT_EQ(found.last_level_cache()->line_bytes, 64u);
     EXPECT_EQ(found.cache(4), nullptr);
-    EXPECT_EQ(found.core_type == CoreType::kCore, row->hybrid);
+    EXPECT_EQ(found.core_type, row->hybrid ? row->core : CoreType::kUnstated);
     EXPECT_EQ(found.perf_capabilities.has_value(), row->architectural_perfmon());
   }
 }
@@ -182,6 +182,18 @@ TEST_F(ExtendedLeafTest, IsReadBySubleaf) {
   machine.leaves[7] = {.eax = 1};
   machine.leaves[0].eax = 0x22;
   EXPECT_EQ(read(machine).extended, ExtendedPerfmon{}) << "no leaf so high";
+}
+
+TEST_F(ExtendedLeafTest, HasAutoReloadWhereItIsNamed) {
+  machine.leaves[0x23 | 2 << 16] = {.eax = 0xFC, .ebx = 3, .ecx = 0xF0, .edx = 1};
+  EXPECT_FALSE(read(machine).extended.auto_reload()) << "subleaf 2 is not named";
+  machine.leaves[0x23].eax = 0xF;
+  const ExtendedPerfmon found = read(machine).extended;
+  EXPECT_TRUE(found.auto_reload());
+  EXPECT_EQ(found.reloaded_gp, 0xFCu);
+  EXPECT_EQ(found.reloaded_fixed, 3u);
+  EXPECT_EQ(found.reloading_gp, 0xF0u);
+  EXPECT_EQ(found.reloading_fixed, 1u);
 }
 
 TEST_F(ExtendedLeafTest, DecidesOfCountersAndSelects) {

@@ -19,16 +19,26 @@
 
 namespace skidproof::suites {
 
-inline constexpr uint64_t kLeastThreshold = 3;  // [SDM 18.8.1.2]
-
-// The lowest counter for which load latency is published; the row must have one.
+// The lowest counter for which load latency is published, and without PDist where there is one; the row must have one.
 inline unsigned latency_counter(const arch::Microarch& microarch) {
-  return static_cast<unsigned>(__builtin_ctz(microarch.load_latency_counters));
+  const unsigned all = microarch.load_latency_counters;
+  const unsigned plain = all & ~unsigned{microarch.pdist_counters};
+  return static_cast<unsigned>(__builtin_ctz(plain != 0 ? plain : all));
+}
+
+// That may be programmed.
+inline uint64_t least_threshold(const arch::Microarch& microarch) {
+  return arch::minimum_load_latency_threshold(microarch);
 }
 
 // So many records of loads above the threshold on IA32_PMCn, and nothing else.
 SessionPlan latency_plan(const arch::Microarch& microarch, unsigned counter, size_t records,
-                         uint64_t threshold = kLeastThreshold);
+                         uint64_t threshold);
+// … above the least threshold that may be programmed.
+inline SessionPlan latency_plan(const arch::Microarch& microarch, unsigned counter,
+                                size_t records) {
+  return latency_plan(microarch, counter, records, least_threshold(microarch));
+}
 
 // What load latency gave of a program.
 struct TaggedLoads {

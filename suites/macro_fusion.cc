@@ -25,6 +25,9 @@ constexpr uint64_t kIterations = 256;
 constexpr const char* kConditions[] = {"o", "no", "b", "ae", "e", "ne", "be", "a",
                                        "s", "ns", "p", "np", "l", "ge", "le", "g"};
 constexpr char kNoUops[] = "no event counts uops";
+constexpr char kUnpublished[] = "no source says which pairs this microarch fuses";
+#define SKIDPROOF_REQUIRE_RULES() \
+  SKIDPROOF_REQUIRE(uarch().fusion_published, SkipCategory::kNoPromise, kUnpublished)
 
 FusionFirst kind_of(std::string_view first) {
   if (first == "cmp") return FusionFirst::kCmp;
@@ -93,6 +96,7 @@ SKIDPROOF_SUITE(MacroFusion, kCount);
 SKIDPROOF_TEST_OVER(MacroFusion, SavesAUopExactlyForThePairsOfTheGeneration,
                     forms_of({"cmp", "test", "and", "add", "sub", "inc", "dec"}), clause::R64,
                     clause::R65, clause::R66, clause::R67, clause::R68) {
+  SKIDPROOF_REQUIRE_RULES();
   const arch::Event* event = counting_event(uarch(), Signal::kUops);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoUops);
   const std::string &first = param().word(0), &form = param().word(1);
@@ -112,8 +116,30 @@ SKIDPROOF_TEST_OVER(MacroFusion, SavesAUopExactlyForThePairsOfTheGeneration,
   evidence("fused", fused);
 }
 
+// Where no source gives rules: which conditions save a uop is reported.
+SKIDPROOF_TEST_OVER(MacroFusion, IsReportedWhereNothingIsPublished,
+                    forms_of({"cmp", "test", "and", "add", "inc", "or"}), clause::R64) {
+  SKIDPROOF_REQUIRE(!uarch().fusion_published, SkipCategory::kNotOnThisMicroarch,
+                    "its rules are published");
+  const arch::Event* event = counting_event(uarch(), Signal::kUops);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoUops);
+  const std::string &first = param().word(0), &form = param().word(1);
+  std::vector<std::string> fused;
+  uint64_t tried = 0;
+  for (unsigned condition = 0; condition < 16; ++condition) {
+    if (!exists(first, form, condition)) continue;
+    ++tried;
+    const int64_t saved = SKIDPROOF_SAVED(*event, first, form, condition, "");
+    if (saved > int64_t{kIterations / 2}) fused.emplace_back(kConditions[condition]);
+  }
+  SKIDPROOF_REQUIRE(tried > 0, SkipCategory::kNotOnThisMicroarch,
+                    "the instruction has no such form");
+  observe("fuses-with", fused);
+}
+
 SKIDPROOF_TEST_OVER(MacroFusion, NeverTakesOtherFlagSetters,
                     forms_of({"or", "xor", "neg", "adc", "sbb", "shl"}), clause::R69, clause::R64) {
+  SKIDPROOF_REQUIRE_RULES();
   const arch::Event* event = counting_event(uarch(), Signal::kUops);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoUops);
   const std::string &first = param().word(0), &form = param().word(1);
@@ -132,6 +158,7 @@ SKIDPROOF_TEST_OVER(MacroFusion, NeverTakesOtherFlagSetters,
 // On every generation: JO, JS, JP and their negations.
 SKIDPROOF_TEST_OVER(MacroFusion, NeverTakesCmpBeforeOverflowSignOrParity,
                     over::words({"reg_reg", "reg_imm", "mem_reg", "mem_imm"}), clause::R69) {
+  SKIDPROOF_REQUIRE_RULES();
   const arch::Event* event = counting_event(uarch(), Signal::kUops);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoUops);
   for (unsigned condition : {0, 1, 8, 9, 10, 11}) {
@@ -145,6 +172,7 @@ SKIDPROOF_TEST_OVER(MacroFusion, NeverTakesCmpBeforeOverflowSignOrParity,
 // AND fuses as TEST does, ADD as SUB, INC as DEC: whatever a generation does with one of two.
 SKIDPROOF_TEST_OVER(MacroFusion, TreatsRelatedFirstsAlike, over::words({"add+sub", "inc+dec"}),
                     clause::R67, clause::R68) {
+  SKIDPROOF_REQUIRE_RULES();
   const arch::Event* event = counting_event(uarch(), Signal::kUops);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoUops);
   const std::string one = param().word().substr(0, 3), other = param().word().substr(4);
@@ -188,6 +216,7 @@ SKIDPROOF_TEST_OVER(MacroFusion, IsCountedByItsOwnEvent,
 // elsewhere, or never. The outcome is reported.
 SKIDPROOF_TEST_OVER(MacroFusion, FusesAsElsewhereOrNotAtAllOverACacheLine,
                     over::words({"cmp", "test", "and", "add"}), clause::R70) {
+  SKIDPROOF_REQUIRE_RULES();
   const arch::Event* event = counting_event(uarch(), Signal::kUops);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoUops);
   constexpr unsigned kEqual = 4;

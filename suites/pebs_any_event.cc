@@ -30,6 +30,8 @@ SKIDPROOF_TEST_OVER(PebsAnyEvent, IsSampledSomewhere, over::counters({0, 1, 2, 3
   SKIDPROOF_REQUIRE(uarch().pebs_any_event, SkipCategory::kNotOnThisMicroarch,
                     "precise events only");
   const auto counter = static_cast<unsigned>(param().number());
+  SKIDPROOF_REQUIRE((uarch().pebs_counters >> counter & 1) != 0, SkipCategory::kNotOnThisMicroarch,
+                    "no PEBS on this counter");
   const arch::Event* event = imprecise_cycles(uarch(), counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, "no cycle event");
   const Program& code = program("mixed");
@@ -56,6 +58,33 @@ SKIDPROOF_TEST_OVER(PebsAnyEvent, IsSampledSomewhere, over::counters({0, 1, 2, 3
   const uint64_t since = (sampled.run.counters[0] - minus_period(period, uarch().gp_width)) &
                          arch::gp_counter_mask(uarch());
   VERIFY_LT(since, 2 * period);
+}
+
+// The overflow is software's, and no event is awaited: a record, or none, where the text says that there may be one; and
+// of no other counter.
+SKIDPROOF_TEST_OVER(PebsAnyEvent, IsReportedForAnOverflowThatSoftwareSets,
+                    over::counters({0, 1, 2, 3}), clause::E9, clause::G7) {
+  SKIDPROOF_REQUIRE(uarch().pebs_any_event && uarch().streamlined_freeze(),
+                    SkipCategory::kNotOnThisMicroarch, "precise events only");
+  const auto counter = static_cast<unsigned>(param().number());
+  const arch::Event* event = imprecise_cycles(uarch(), counter);
+  SKIDPROOF_REQUIRE(event != nullptr && ((uarch().pebs_counters >> counter) & 1) != 0,
+                    SkipCategory::kNotOnThisMicroarch, "no cycle event");
+  const Program& code = program("mixed");
+  // So far away that no overflow is the counter's own.
+  Session session =
+      need(Session::open(machine(), one_counter(counter, *event, uint64_t{1} << 40, 8)));
+  need(session.run(code, 10));
+  VERIFY_EQ(session.records().size(), 0u) << "before the write";
+  need(machine().wrmsr(arch::IA32_PERF_GLOBAL_STATUS_SET, arch::bit(counter)));
+  need(session.resume(code, 100));
+
+  const size_t records = session.records().size();
+  observe("recorded", records);
+  VERIFY_LE(records, 1u);
+  for (Record record : session.records()) {
+    VERIFY_EQ(record.applicable_counters(), arch::bit(counter));
+  }
 }
 
 }  // namespace skidproof::check::pebs_any_event

@@ -10,6 +10,7 @@
 
 #include "harness/check/check.h"
 #include "suites/exact.h"
+#include "suites/load_latency.h"
 #include "suites/sampling.h"
 
 namespace skidproof::check::pebs_company {
@@ -360,6 +361,7 @@ SKIDPROOF_TEST(PebsLoadLatencyInCompany, GivesNoRecordWithoutAnOverflow, clause:
   const uint64_t period = usable_period(uarch(), counter, *latency, kWishedPeriod);
   SessionPlan plan =
       in_company(uarch(), CounterSetup::of(counter, *latency, period), *taken, other, period);
+  plan.load_latency_threshold = least_threshold(uarch());
   SessionPlan alone = plan;
   alone.counters.resize(1);
   const uint64_t kIterations =

@@ -154,6 +154,55 @@ SKIDPROOF_TEST_OVER(PebsEdges, LeaveTheStatusOfOthersToASkippedEvent, over::coun
   VERIFY_EQ(sampled.run.global_status & others, others);
 }
 
+// Goldmont and what follows it say what becomes of an index outside the buffer (D14): OvfBuffer is set, the status of the
+// counters to which the record would have applied is cleared, nothing is written, and no counter is loaded.
+SKIDPROOF_TEST_OVER(PebsEdges, SignalAnIndexOutsideTheBuffer,
+                    over::product(over::words({"below", "above"}), over::counters({0, 1, 2, 3})),
+                    clause::D14, clause::R47, clause::D16) {
+  SKIDPROOF_REQUIRE(uarch().out_of_bounds_signalled, SkipCategory::kNotOnThisMicroarch,
+                    "nothing says what an index outside the buffer does");
+  const auto counter = static_cast<unsigned>(param().number());
+  const arch::Event* event = sparse_event(uarch(), "taken", counter);
+  SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
+  const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
+  const uint64_t period = usable_period(uarch(), counter, *event, kWishedPeriod);
+  // Half a period behind the first overflow.
+  const uint64_t iterations = iterations_for_exactly(1, period);
+  const uint64_t events = need(count(machine(), counter, *event, code, iterations));
+  const uint64_t size = record_bytes(uarch());
+  SessionPlan plan = one_counter(counter, *event, period, 8);
+  const unsigned other = counter == 1 ? 2 : 1;  // without PEBS
+  plan.counters.push_back(CounterSetup::of(other, *event, period / 2, false));
+  plan.pmi.clear_status = false;
+  plan.pmi.unmask = false;
+  const bool below = param().word() == "below";
+  if (!below) {
+    plan.maximum_records = 2;
+    plan.index_bytes = 3 * size;
+  }
+  Session session = need(Session::open(machine(), plan));
+  const uint64_t base = session.base();
+  const uint64_t start = session.index();
+  if (below) session.set_base(base + 4 * size);
+
+  const SessionRun run = need(session.run(code, iterations));
+
+  session.set_base(base);
+  const uint64_t index = session.index();
+  session.set_index(base);
+  const std::span<const std::byte> all = session.after_index();
+  const bool untouched =
+      std::all_of(all.begin(), all.end(), [](std::byte b) { return b == Session::kFill; });
+  session.set_index(index);
+  evidence("status", results::hex(run.global_status));
+  VERIFY_EQ(index, start) << "no record";
+  VERIFY_TRUE(untouched) << "bytes in the buffer";
+  VERIFY_EQ(run.global_status & kOvfBuffer, kOvfBuffer);
+  VERIFY_EQ(run.global_status & bit(counter), 0u) << "the applicable counter's";
+  VERIFY_EQ(run.global_status & bit(other), bit(other)) << "another's";
+  VERIFY_EQ(run.counters[0], events - period) << "no counter is loaded";
+}
+
 // Below the base: recorded or skipped is reported (R47). Recorded, it counts as one record does;
 // skipped, no source has the counter loaded (D10 and D14 say so).
 SKIDPROOF_TEST(PebsEdges, LoadNoCounterForAnEventSkippedBelowTheBase, clause::D14, clause::D10,

@@ -126,7 +126,7 @@ SKIDPROOF_TEST_OVER(PebsFields, AreThoseOfLoadLatencyOnlyWithoutCmaskAndInv,
   SessionPlan plan = latency_plan(uarch());
   TaggedLoads plain = need(sample_tagged(machine(), plan, chase, SKIDPROOF_TAGGING));
   SKIDPROOF_REQUIRE_TAGS(plain);
-  for (Record record : plain.records()) VERIFY_GT(record.latency(), kLeastThreshold);
+  for (Record record : plain.records()) VERIFY_GT(record.latency(), least_threshold(uarch()));
   need(plain.session.close());
   const std::string& word = param().word();
   plan.counters[0].cmask = word.starts_with("CMask") ? 1 : 0;
@@ -152,7 +152,7 @@ SKIDPROOF_TEST(PebsFields, AreFilledForLoadLatency, clause::P17, clause::P12) {
     for (Record record : latency.records()) {
       VERIFY_NE(record.data_address(), 0u);
       VERIFY_NE(record.data_source(), 0u) << "0 is an unknown miss of the L3 cache";
-      VERIFY_GT(record.latency(), kLeastThreshold);
+      VERIFY_GT(record.latency(), least_threshold(uarch()));
     }
     need(latency.session.close());
   }

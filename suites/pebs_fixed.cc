@@ -168,6 +168,7 @@ SKIDPROOF_TEST_OVER(PebsFixed, RecordNothingWithoutTheirEnableBit, fixed_counter
 SKIDPROOF_TEST_OVER(PebsFixed, FollowTheirOwnAdaptiveBit,
                     over::product(fixed_counters(), over::words({"set", "clear"})), clause::A4,
                     clause::A5) {
+  SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
   const auto i = static_cast<unsigned>(param().number());
   SKIDPROOF_REQUIRE((uarch().pebs_fixed_counters >> i & 1) != 0, SkipCategory::kNotOnThisMicroarch,
                     kNoFixedPebs);

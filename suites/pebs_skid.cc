@@ -95,8 +95,9 @@ std::string absent(const arch::Microarch& microarch, Signal signal) {
 // Samples the program with several periods, so that where events come twice an iteration both give
 // records.
 Expected<Placing> place_samples(Machine& machine, const Program& program, const Case& c,
-                                const arch::Event& event, const calibrate::Figure& arming,
+                                const arch::Event& event, const calibrate::Figure& measured,
                                 Ring ring = Ring::kKernel) {
+  const calibrate::Figure arming = arming_by(*machine.identity().microarch, event, measured);
   LoopPath path = LoopPath::of(program, c.taken);
   Placing all;
   const size_t records = safe_records(*machine.identity().microarch, kRecordsARun);

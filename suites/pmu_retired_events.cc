@@ -189,6 +189,23 @@ SKIDPROOF_TEST_OVER(PmuRetiredEvents, CountEachLoadAtOneLevel,
   VERIFY_LE(distance(all, loads), loads / 20 + 5 * kOwn);
 }
 
+// Nearly every load of a chase that fits the L1 cache, and few of one that is many times as large.
+SKIDPROOF_TEST(PmuRetiredEvents, CountHitsOfTheL1CacheByWhatFitsIt, clause::M49) {
+  SKIDPROOF_REQUIRE(publishes(uarch(), {Signal::kLoadsL1Hit}), SkipCategory::kNotOnThisMicroarch,
+                    kNoEvent);
+  const Program& near = program("pointer_chase", "bytes=8K");
+  const Program& far = program("pointer_chase", "bytes=1M");
+  constexpr uint64_t kLoads = 40'000;
+  const uint64_t fits = need(counted(machine(), Signal::kLoadsL1Hit, near, kLoads));
+  const uint64_t beyond = need(counted(machine(), Signal::kLoadsL1Hit, far, kLoads));
+  evidence("loads", kLoads);
+  evidence("near", fits);
+  evidence("far", beyond);
+  VERIFY_GE(fits, kLoads * 3 / 4);
+  VERIFY_LE(fits, kLoads + kOwn);
+  VERIFY_LE(beyond, kLoads / 2) << "it does not fit";
+}
+
 // The same of a chase that no level below the third holds, and the third does.
 SKIDPROOF_TEST(PmuRetiredEvents, CountEachLoadOfAChaseBeyondL2, clause::M49) {
   const Level beyond = level("L3", shape());

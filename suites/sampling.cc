@@ -169,8 +169,9 @@ bool first_of_fused_pair(const arch::Microarch& microarch, const Program& progra
   size_t comma = first.text.rfind(", ");
   bool immediate =
       comma != std::string::npos && (first.text[comma + 2] == '0' || first.text[comma + 2] == '-');
-  return microarch.fusion.fuses(kind, arch::condition_of_code(opcode), first.loads, first.stores,
-                                immediate);
+  const arch::FusionRules& rules =
+      microarch.fusion_published ? microarch.fusion : arch::kSandyBridgeFusion;
+  return rules.fuses(kind, arch::condition_of_code(opcode), first.loads, first.stores, immediate);
 }
 
 Placing& Placing::operator+=(const Placing& other) {

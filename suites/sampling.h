@@ -58,11 +58,20 @@ inline uint64_t usable_period(const arch::Microarch& microarch, uint64_t wish) {
 }
 
 // The lowest PMCn whose overflow arms PEBS for the next event (R2): PDist records the event that
-// overflows itself (R62).
+// overflows itself (R62). One that waits for that as others do (E1), where there is one.
 inline unsigned arming_counter(const arch::Microarch& microarch) {
-  return static_cast<unsigned>(__builtin_ctz(microarch.pebs_counters & ~microarch.pdist_counters));
+  return static_cast<unsigned>(__builtin_ctz(microarch.arming_counters()));
 }
-// Whether PDist records the overflowing event itself: such a counter never stands armed (R62).
+// What is known of arming by this event. It is measured with jumps, of which reduced skid tells nothing else where every
+// counter has it.
+inline calibrate::Figure arming_by(const arch::Microarch& microarch, const arch::Event& event,
+                                   const calibrate::Figure& measured) {
+  const bool told = microarch.distributes(event) ||
+                    (microarch.arming_counters() & ~unsigned{microarch.reduced_skid_counters}) != 0;
+  return told ? measured : calibrate::Figure{};
+}
+// Whether PDist records the overflowing event itself: such a counter never stands armed (R62). Of events it takes all
+// but those that the row excepts, uops alone.
 inline bool distributes(const arch::Microarch& microarch, unsigned counter) {
   return ((microarch.pdist_counters >> counter) & 1) != 0;
 }
@@ -227,7 +236,7 @@ class LoopPath {
 };
 
 // Whether a microarch fuses an instruction with the conditional jump behind it, by its own rules
-// (R64 to R69). The static list knows Sandy Bridge's, which no row exceeds.
+// (R64 to R69). The static list knows Sandy Bridge's, which no row exceeds; where no source gives rules it may.
 bool first_of_fused_pair(const arch::Microarch& microarch, const Program& program,
                          const Instruction& first);
 

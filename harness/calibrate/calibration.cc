@@ -183,8 +183,7 @@ Expected<Figure> record_events(const Bench& bench, Signal signal) {
 Expected<Figure> arming_cycles(const Bench& bench) {
   if (bench.row.fixed_counters <= kCyclesCounter)
     return cannot("there is no fixed counter of cycles");
-  const unsigned sampling =
-      static_cast<unsigned>(__builtin_ctz(bench.row.pebs_counters & ~bench.row.pdist_counters));
+  const auto sampling = static_cast<unsigned>(__builtin_ctz(bench.row.arming_counters()));
   const Sparse sparse = sparse_event(bench.row, sampling);
   if (sparse.event == nullptr) return cannot("PEBS takes neither jumps nor SIMD instructions");
   const uint64_t period = std::max<uint64_t>(kPeriod, bench.row.minimum_period);

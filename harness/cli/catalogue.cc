@@ -186,6 +186,9 @@ Entry microarch_entry(const arch::Microarch& microarch) {
               {"load latency on", {counters_text(microarch.load_latency_counters)}},
               {"precise store on", {counters_text(microarch.precise_store_counter)}},
               {"PDIR on", {counters_text(microarch.pdir_counter)}},
+              {"PDist on", {counters_text(microarch.pdist_counters)}},
+              {"reduced skid on", {counters_text(microarch.reduced_skid_counters)}},
+              {"store samples on", {counters_text(microarch.store_sample_counter)}},
               {"precise events", precise},
           }};
 }

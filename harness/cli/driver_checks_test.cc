@@ -262,7 +262,13 @@ TEST_F(DriverChecksTest, AnEfficientCore) {
   // The highest basic leaf has to reach 1AH.
   const std::string text = read_all((folder_ / "cpuid.txt").string());
   file("cpuid.txt", std::string(text).replace(text.find("eax=0x0000000d"), 14, "eax=0x00000020"));
-  bad("microarch", {"CPU 1 is an E-core", "--core P"});
+  EXPECT_EQ(check("microarch").health, Health::kGood);
+  // A type that no row of the part has.
+  cpuinfo("dts", "GenuineIntel", 0xAF);
+  file("cpuid.txt", std::string(text)
+                        .replace(text.find("eax=0x0000000d"), 14, "eax=0x00000020")
+                        .replace(text.find("eax=0x20000001"), 14, "eax=0x40000001"));
+  bad("microarch", {"CPU 1 is a P-core", "--core E"});
 }
 TEST_F(DriverChecksTest, PerformanceMonitoringThatTheDriverDoesNotShare) {
   cpuid("0x07300806");

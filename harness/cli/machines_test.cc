@@ -25,16 +25,19 @@ Identity part(unsigned model, unsigned stepping, uint32_t microcode) {
   return who;
 }
 
-TEST(MachinesTest, AnEfficientCoreIsRefusedByNameWithWhatToDo) {
+TEST(MachinesTest, ACoreOfATypeWithoutARowIsRefusedByNameWithWhatToDo) {
   Identity who = part(0x97, 2, 0x30);
-  EXPECT_THAT(processor_obstacles(who, 3, host_cpuid),
-              Not(Contains(Field(&Obstacle::what, HasSubstr("no row of facts")))));
   who.core_type = "E";
   who.microarch = arch::identify(6, 0x97, 2, arch::CoreType::kAtom);
+  EXPECT_THAT(processor_obstacles(who, 3, host_cpuid),
+              Not(Contains(Field(&Obstacle::what, HasSubstr("no row of facts")))));
+  who = part(0xBE, 0, 0x30);
+  who.core_type = "P";
+  who.microarch = arch::identify(6, 0xBE, 0, arch::CoreType::kCore);
   const std::vector<Obstacle> obstacles = processor_obstacles(who, 17, host_cpuid);
   ASSERT_FALSE(obstacles.empty());
-  EXPECT_THAT(obstacles.back().what, HasSubstr("CPU 17 is an E-core of Test Processor"));
-  EXPECT_THAT(obstacles.back().mend, HasSubstr("--core P"));
+  EXPECT_THAT(obstacles.back().what, HasSubstr("CPU 17 is a P-core of Test Processor"));
+  EXPECT_THAT(obstacles.back().mend, HasSubstr("--core E"));
 }
 
 TEST(MachinesTest, AProcessorWithoutARowIsRefusedByItsModel) {

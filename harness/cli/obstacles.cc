@@ -77,9 +77,10 @@ std::optional<Obstacle> against_row(const Identity& who, int cpu) {
       arch::covers_other_cores(static_cast<uint8_t>(who.family), static_cast<uint8_t>(who.model));
   if (other_core) {
     return Obstacle{
-        fmt::format("CPU {} is an {}-core of {} ({}), and no row of facts covers that type", cpu,
-                    who.core_type, who.brand, processor_words(who)),
-        "choose a core of the other type: --core P, or --cpu N"};
+        fmt::format("CPU {} is {}-core of {} ({}), and no row of facts covers that type", cpu,
+                    who.core_type == "E" ? "an E" : "a P", who.brand, processor_words(who)),
+        fmt::format("choose a core of the other type: --core {}, or --cpu N",
+                    who.core_type == "E" ? "P" : "E")};
   }
   return Obstacle{fmt::format("no row of facts covers {} ({})", processor_words(who), who.brand),
                   "use one of `skidproof list microarchs`"};

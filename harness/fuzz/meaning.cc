@@ -43,7 +43,7 @@ Pebs pebs_of(const Microarch& m, unsigned n, uint64_t select, uint64_t enable, c
       break;
   }
   if (!has(event->pebs_counters, n)) return Pebs::kNoPromise;
-  return has(m.pdist_counters, n) ? Pebs::kPdir : Pebs::kOrdinary;  // R62
+  return has(m.pdist_counters, n) && m.distributes(*event) ? Pebs::kPdir : Pebs::kOrdinary;  // R62
 }
 
 }  // namespace

@@ -232,7 +232,7 @@ std::optional<Violation> Predictor::check_load(size_t k, size_t t) const {
         fmt::format("{}, data linear address {:#x}", record_text(k), record.data_address()));
   }
   const uint64_t threshold = registers_.at(MSR_PEBS_LD_LAT_THRESHOLD);
-  if (threshold >= kMinimumLoadLatencyThreshold && record.latency() <= threshold) {
+  if (threshold >= minimum_load_latency_threshold(registers_.microarch()) && record.latency() <= threshold) {
     return violation(Check::kContents, clause::P11,
                      fmt::format("a latency above the threshold, {}", threshold),
                      fmt::format("{}, latency {}", record_text(k), record.latency()));

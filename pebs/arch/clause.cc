@@ -47,7 +47,7 @@ Expected<const Clause*> find_clause(std::string_view id) {
   }
   const std::vector<std::string> near = arch::near_matches(id, ids, 5);
   const std::string suggestion =
-      near.empty() ? "Clauses are A…, B…, D…, G…, L…, M…, N…, P…, R…, T… and V…, with a number."
+      near.empty() ? "Clauses are A…, B…, D…, E…, G…, L…, M…, N…, P…, R…, T… and V…, with a number."
                    : fmt::format("Did you mean {}?", fmt::join(near, ", "));
   return fail(ErrorCode::kInvalidArgument, fmt::format("unknown clause '{}'", id),
               suggestion + " 'skidproof list clauses' names all.");

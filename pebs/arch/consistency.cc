@@ -53,7 +53,8 @@ Expected<void> event_fits(const Microarch& row, const Event& event) {
     return wrong("is the precise store, and not where the row has it");
   if (event.kind == EventKind::kStoreSample && event.counters != row.store_sample_counter)
     return wrong("is the store sample, and not where the row has it");
-  if (event.kind == EventKind::kPdir && (event.pebs_counters & row.pdir_counter) == 0 &&
+  const unsigned distributing = row.pdir_counter | row.reduced_skid_counters;
+  if (event.kind == EventKind::kPdir && (event.pebs_counters & distributing) == 0 &&
       (event.fixed_counters & row.pdir_fixed_counter) == 0)
     return wrong("is the precise distribution, and not where the row has it");
   return {};

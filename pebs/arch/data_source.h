@@ -31,13 +31,6 @@ enum class DataSource : uint8_t {
   kUncached = 0xF,
 };
 
-namespace data_source {
-inline constexpr uint64_t kSource = 0xF;
-// Sandy Bridge and later; reserved on Nehalem and Westmere. [SDM Table 18-33]
-inline constexpr uint64_t kStlbMiss = bit(4);
-inline constexpr uint64_t kLocked = bit(5);
-}  // namespace data_source
-
 // A0H of a precise store record. [SDM 18.9.4.3 "Precise Store Facility", Table 18-34]
 namespace store_status {
 inline constexpr uint64_t kL1Hit = bit(0);  // 0: missed the L1 data cache
@@ -84,11 +77,6 @@ constexpr std::string_view name_of(DataSource source) {
   return "unknown";
 }
 
-// Of A0H in a load latency record; the bits above 3 are ignored.
-constexpr DataSource data_source_of(uint64_t field) {
-  return static_cast<DataSource>(field & data_source::kSource);
-}
-
 // A data source encoding, and what it says in the terms above.
 struct SourceEncoding {
   uint8_t encoding = 0;
@@ -109,15 +97,21 @@ inline constexpr SourceEncoding kLionCoveSources[] = {{0x01, DataSource::kL1Hit}
                                                       {0x11, DataSource::kUnknownL3Miss},
                                                       {0x11, DataSource::kLocalDramExclusive}};
 
-// The word of a record that says of an access where it was served and what it met on the way.
+// Where the word of an access says what. Nehalem and Westmere have the source alone.
 struct AccessInfo {
-  uint64_t source = data_source::kSource;
-  uint64_t stlb_miss = data_source::kStlbMiss;
-  uint64_t locked = data_source::kLocked;
+  uint64_t source = 0xF;
+  uint64_t stlb_miss = bit(4);
+  uint64_t locked = bit(5);
+  uint64_t blocked = 0;  // why it was: data, address, store forwarding
   std::span<const SourceEncoding> encodings = {};  // empty: DataSource's own numbers
-  bool published = true;  // the two flags, by Intel: else what Linux reads there is observed
+  // By Intel, the source and the flags: else what Linux reads there is observed.
+  bool source_published = true;
+  bool flags_published = true;
 
-  // What a word's source says: kReserved9 for an encoding that none describes.
+  // Whether the word says where the data came from, where 0 may say that it does not know. (E8)
+  constexpr bool tells_source(uint64_t word) const { return (word & source) != 0; }
+  constexpr uint64_t defined() const { return source | stlb_miss | locked | blocked; }
+  // What a word's source says: kReserved9 for an encoding that none describes. What is no part of the source is ignored.
   constexpr DataSource source_of(uint64_t word) const {
     const auto encoding = static_cast<uint8_t>(word & source);
     if (encodings.empty()) return static_cast<DataSource>(encoding);
@@ -136,12 +130,29 @@ struct AccessInfo {
     return 0;
   }
 };
-// [SDM Vol. 3 (325384-089) Table 21-57 for the width of the source; Linux 6.16 ds.c union intel_x86_pebs_dse, ld_lnc]
+// Sandy Bridge and later. [SDM Table 18-33]
+inline constexpr AccessInfo kAccessInfo{};
+// Golden Cove and Redwood Cove. [SDM 089 Table 21-98]
+inline constexpr AccessInfo kAccessInfoGoldenCove{.blocked = bit(6) | bit(7)};
+// Lion Cove. [SDM Vol. 3 (325384-089) Table 21-57 for the width of the source; Linux 6.16 ds.c union intel_x86_pebs_dse,
+// ld_lnc]
 inline constexpr AccessInfo kAccessInfoLionCove{.source = 0x1F,
                                                 .stlb_miss = bit(10),
                                                 .locked = bit(11),
+                                                .blocked = bit(6) | bit(7),
                                                 .encodings = kLionCoveSources,
-                                                .published = false};
+                                                .flags_published = false};
+// Gracemont: lock and STLB miss change places. [SDM 089 Table 21-54 "E-core PEBS Memory Access Info
+// Encoding"]
+inline constexpr AccessInfo kAccessInfoGracemont{
+    .stlb_miss = bit(5), .locked = bit(4), .blocked = bit(6)};
+// Crestmont and Skymont: a source of five bits. [Linux 6.12 ds.c union intel_x86_pebs_dse, mtl_latency_data_small]
+inline constexpr AccessInfo kAccessInfoCrestmont{.source = 0x1F,
+                                                 .stlb_miss = bit(6),
+                                                 .locked = bit(5),
+                                                 .blocked = bit(7),
+                                                 .source_published = false,
+                                                 .flags_published = false};
 
 }  // namespace skidproof::arch
 

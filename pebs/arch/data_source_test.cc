@@ -10,21 +10,25 @@ namespace skidproof::arch {
 namespace {
 
 TEST(DataSource, DecodesTheLowFourBits) {
-  EXPECT_EQ(data_source_of(0x01), DataSource::kL1Hit);
-  EXPECT_EQ(data_source_of(0x33), DataSource::kL2Hit);  // L2 hit, STLB miss, locked
-  EXPECT_EQ(data_source_of(0x0A), DataSource::kLocalDramShared);
-  EXPECT_EQ(data_source_of(0x0F), DataSource::kUncached);
+  EXPECT_EQ(kAccessInfo.source_of(0x01), DataSource::kL1Hit);
+  EXPECT_EQ(kAccessInfo.source_of(0x33), DataSource::kL2Hit);  // L2 hit, STLB miss, locked
+  EXPECT_EQ(kAccessInfo.source_of(0x0A), DataSource::kLocalDramShared);
+  EXPECT_EQ(kAccessInfo.source_of(0x0F), DataSource::kUncached);
 }
 
 TEST(DataSource, TlbAndLockBits) {
-  EXPECT_EQ(data_source::kStlbMiss, 0x10U);
-  EXPECT_EQ(data_source::kLocked, 0x20U);
+  EXPECT_EQ(kAccessInfo.stlb_miss, 0x10U);
+  EXPECT_EQ(kAccessInfo.locked, 0x20U);
+  EXPECT_EQ(kAccessInfoGracemont.stlb_miss, 0x20U);
+  EXPECT_EQ(kAccessInfoGracemont.locked, 0x10U);
+  EXPECT_EQ(kAccessInfoCrestmont.source_of(0x11), static_cast<DataSource>(0x11))
+      << "five bits";
   EXPECT_EQ(store_status::kDefined, 0x31U);
 }
 
 TEST(DataSource, SixteenDifferentNames) {
   std::set<std::string_view> names;
-  for (uint64_t value = 0; value < 16; ++value) names.insert(name_of(data_source_of(value)));
+  for (uint64_t value = 0; value < 16; ++value) names.insert(name_of(kAccessInfo.source_of(value)));
   EXPECT_EQ(names.size(), 16U);
   EXPECT_EQ(names.count("unknown"), 0U);
 }

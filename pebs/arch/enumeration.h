@@ -34,7 +34,8 @@ inline constexpr uint32_t kArchPerfmonExt = 1U << 8;   // 07H.01H:EAX: leaf 23H 
 // 23H.00H
 inline constexpr uint32_t kUmask2 = 1U << 0, kEqual = 1U << 1;  // EBX
 // Its subleaves.
-inline constexpr uint32_t kExtendedMain = 0, kExtendedCounters = 1, kExtendedEvents = 3;
+inline constexpr uint32_t kExtendedMain = 0, kExtendedCounters = 1, kExtendedReload = 2,
+                          kExtendedEvents = 3;
 // 04H, EAX[4:0]
 inline constexpr uint32_t kNoCache = 0, kDataCache = 1, kUnifiedCache = 3;
 }  // namespace cpuid
@@ -58,15 +59,20 @@ constexpr CpuidLeaf more_features_leaf(const Microarch& m) {
 constexpr CpuidLeaf extended_perfmon_leaf(const Microarch& m, uint32_t subleaf) {
   const ExtendedPerfmon& x = m.extended;
   if (!x.leaf) return {};
-  constexpr uint32_t kSubleaves =
-      1U << cpuid::kExtendedMain | 1U << cpuid::kExtendedCounters | 1U << cpuid::kExtendedEvents;
   switch (subleaf) {
     case cpuid::kExtendedMain:
-      return {.eax = kSubleaves,
+      return {.eax = 1U << cpuid::kExtendedMain | 1U << cpuid::kExtendedCounters |
+                     (x.auto_reload() ? 1U << cpuid::kExtendedReload : 0) |
+                     1U << cpuid::kExtendedEvents,
               .ebx = (x.umask2 ? cpuid::kUmask2 : 0) | (x.equal ? cpuid::kEqual : 0),
               .ecx = x.slots};
     case cpuid::kExtendedCounters:
       return {.eax = x.gp, .ebx = x.fixed};
+    case cpuid::kExtendedReload:
+      return {.eax = x.reloaded_gp,
+              .ebx = x.reloaded_fixed,
+              .ecx = x.reloading_gp,
+              .edx = x.reloading_fixed};
     case cpuid::kExtendedEvents:
       return {.eax = x.events};
     default:

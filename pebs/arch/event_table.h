@@ -76,6 +76,9 @@ inline constexpr uint16_t kDisputedWithCmask =
     (1u << qualifiers(false, false, false, true)) | (1u << qualifiers(false, false, true, true)) |
     (1u << qualifiers(false, true, false, true)) | (1u << qualifiers(false, true, true, true));
 
+// Every combination of qualifiers.
+inline constexpr uint16_t kEveryQualifier = 0xFFFE;
+
 }  // namespace skidproof::arch::internal
 
 #endif  // SKIDPROOF_PEBS_ARCH_EVENT_TABLE_H_

@@ -18,7 +18,11 @@ struct ExtendedPerfmon {
   bool equal = false;   // 23H.00H:EBX[1]: the EQ flag
   uint8_t slots = 0;    // 23H.00H:ECX[7:0]: of TMA, each cycle; 0: not told
   uint32_t events = 0;  // 23H.03H:EAX: bit n: architectural event n
+  // Auto counter reload, 23H.02H: which counters can be reloaded (EAX, EBX), and whose overflow can do it (ECX, EDX).
+  uint32_t reloaded_gp = 0, reloaded_fixed = 0;
+  uint32_t reloading_gp = 0, reloading_fixed = 0;
 
+  constexpr bool auto_reload() const { return (reloaded_gp | reloaded_fixed) != 0; }
   bool operator==(const ExtendedPerfmon&) const = default;
 };
 

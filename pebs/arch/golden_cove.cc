@@ -85,7 +85,9 @@ constexpr Microarch shared() {
       .pdist_counters = internal::kPmc0,
       .fused_pair_skid = 2,
       .data_source_tlb_lock_bits = true,
-      .data_source_block_bits = true,
+      .access = kAccessInfoGoldenCove,
+      .reserved_sources = 0,
+      .unknown_sources = true,
       .full_buffer_sets_ovf = true,
       .minimum_period = 1,
       // SDM 089 21.9.6 "Precise Distribution Support"; Linux' glc_limit_period enforces 128.

@@ -6,7 +6,6 @@
 #include <array>
 
 #include "pebs/arch/event_table.h"
-#include "pebs/arch/generations.h"
 #include "pebs/arch/msr.h"
 #include "pebs/arch/perfmon/lunar_lake_p.h"
 
@@ -77,7 +76,7 @@ constexpr Microarch lunar_lake_p() {
       .fused_pair_skid = 2,
       .data_source_tlb_lock_bits = true,
       .access = kAccessInfoLionCove,
-      .data_source_block_bits = true,
+      .unknown_sources = true,
       .full_buffer_sets_ovf = true,
       .minimum_period = 1,
       .pdir_minimum_period = 256,  // SDM 089 21.9.6 "PDist: Precise Distribution"

@@ -14,10 +14,11 @@ namespace skidproof::arch {
 
 namespace {
 
-// How far an encoding is from "the event itself": CMASK and INV variants come after it, and of two
-// plain rows the precise one comes first.
+// How far an encoding is from "the event itself": CMASK and INV variants come after it, of two plain rows the precise
+// one comes first, and of two names for one event that of which the core model knows what it counts.
 unsigned distance_from_plain(const Event& event) {
-  return (event.cmask != 0 || event.invert ? 2U : 0U) + (event.precise() ? 0U : 1U);
+  return (event.cmask != 0 || event.invert ? 4U : 0U) + (event.precise() ? 0U : 2U) +
+         (event.signal != Signal::kNone ? 0U : 1U);
 }
 
 // The first of the rows nearest to plain that `matches`; nullptr when none does.
@@ -136,7 +137,7 @@ uint64_t minimum_period(const Microarch& microarch, unsigned counter, const Even
   if (event.kind == EventKind::kPdir) {
     least = std::max<uint64_t>(least, microarch.pdir_minimum_period);
   }
-  if (((microarch.pdist_counters >> counter) & 1) != 0) {
+  if (((microarch.pdist_counters >> counter) & 1) != 0 && microarch.distributes(event)) {
     least = std::max<uint64_t>(least, microarch.pdist_minimum_period);
   }
   return least;

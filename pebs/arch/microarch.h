@@ -91,6 +91,7 @@ struct Microarch {
   std::span<const Microarch* const> variants = {};
   bool hybrid = false;              // some parts have cores of another type beside it
   CoreType core = CoreType::kCore;  // of the cores that it describes, where CPUID says so
+  bool hyper_threading = true;      // a second thread may share the core
 
   // Enumeration.
   uint8_t perfmon_version = 3;
@@ -106,7 +107,7 @@ struct Microarch {
   LastBranches last_branches = kLastBranches16;
   bool smm_freeze = true;  // IA32_PERF_CAPABILITIES[12]: FREEZE_WHILE_SMM_EN exists
   uint64_t perfevtsel_defined = 0xFFFFFFFF;  // the bits of IA32_PERFEVTSELx that are not reserved
-  bool any_thread = true;  // AnyThread exists: from version 3 until version 5 deprecates it
+  bool any_thread = true;  // AnyThread exists: from version 3 until CPUID.0AH:EDX[15] deprecates it
   // What follows differs from part to part and with microcode: CPUID decides (pebs/capabilities.h).
   bool tsx = false;               // transactions: IN_TX, IN_TXCP, DEBUGCTL[15]
   bool processor_trace = false;   // GLOBAL_STATUS[55]
@@ -124,6 +125,7 @@ struct Microarch {
   bool pebs_timing_info = false;    // IA32_PERF_CAPABILITIES[17]: retire latency (R63)
   bool pebs_counters_group =
       false;  // MSR_PEBS_DATA_CFG[5:4]: counters and metrics in the record (V8)
+  bool pebs_output_pt = false;  // IA32_PERF_CAPABILITIES[16]: records may go to Intel PT instead
   const RecordLayout* record = &kRecordFormat1;
   DsLayout ds = kDsFourResets;
   uint32_t pebs_buffer_limit_bytes = 0;  // a longer PEBS buffer is not safe; 0: there is no limit
@@ -142,16 +144,23 @@ struct Microarch {
   uint8_t pdir_fixed_counter = 0;          // mask of fixed counters
   bool pdir_records_next = false;          // PDIR++: event N + 1 there, without a shadow (R62)
   uint16_t pdist_counters = 0;             // PMCn on which every precise event is distributed (R62)
+  uint16_t reduced_skid_counters = 0;      // PMCn that record event N + 1, without a shadow (R43)
+  uint8_t undistributed_event = 0;         // code of events that neither takes; 0: none
   uint8_t fused_pair_skid = 1;             // published skid over a micro+macro-fused pair (R12)
   bool data_source_tlb_lock_bits = false;  // bits 4, 5 of the data source (SNB+, Table 18-33)
-  AccessInfo access = {};  // where of the data source which bits stand, and its encodings
-  bool data_source_block_bits = false;  // bits 6, 7: data and address blocked
-  bool full_buffer_sets_ovf = false;    // R45: seed 004 (SNB) against seed 000 (NHM)
-  bool threshold_by_equality = false;   // D6a: an index past the threshold may not interrupt
-  uint16_t minimum_period = 1;          // R41
-  uint16_t pdir_minimum_period = 1;     // of the events and counters of PDIR (R41)
-  uint16_t pdir_period_multiple = 1;    // Broadwell: the low six bits are taken as 0
-  uint16_t pdist_minimum_period = 1;    // of every event on pdist_counters (R41)
+  AccessInfo access = kAccessInfo;         // where that word says what
+  uint32_t reserved_sources = 1u << 9;     // encodings of the data source that no access has
+  uint8_t memory_source = 0xC;             // of local memory, as the model says it
+  bool unknown_sources = false;            // 0 says that the source is not known (E8)
+  bool reserved_access_fields = false;     // fixed records: A0H and A8H say nothing (E4)
+  bool data_address_of_any_event = false;  // 98H has an access although the event is none (E4)
+  bool out_of_bounds_signalled = false;    // an index outside the buffer sets OvfBuffer (D14)
+  bool full_buffer_sets_ovf = false;       // R45: seed 004 (SNB) against seed 000 (NHM)
+  bool threshold_by_equality = false;      // D6a: an index past the threshold may not interrupt
+  uint16_t minimum_period = 1;             // R41
+  uint16_t pdir_minimum_period = 1;        // of the events and counters of PDIR (R41)
+  uint16_t pdir_period_multiple = 1;       // Broadwell: the low six bits are taken as 0
+  uint16_t pdist_minimum_period = 1;       // of every event on pdist_counters (R41)
   // Combinations of AnyThread, Edge, Invert and CMask for which public practice contradicts R33:
   // bit c is set for combination c = qualifiers(...). There the outcome is classified; elsewhere
   // R33 is asserted.
@@ -159,6 +168,8 @@ struct Microarch {
 
   EventSet events;  // counting and precise, published encodings
   FusionRules fusion;
+  bool fusion_published =
+      true;  // else no source says which pairs fuse, and `fusion` is the model's
   IndexedFusion indexed_fusion = IndexedFusion::kUnstated;
   CacheGeometry caches;
   // Of the first and second level, which run on the core's clock; a level without a figure has no promise. (T8)
@@ -191,6 +202,22 @@ struct Microarch {
     return (disputed_qualifiers >> combination) & 1 ? Expectation::kClassify
                                                     : Expectation::kMustHold;
   }
+  // CPUID.0AH:EDX[15]. From version 5 on the bits are then reserved; on Goldmont Plus they have no effect.
+  constexpr bool deprecates_any_thread() const { return perfmon_version >= 4 && !any_thread; }
+  constexpr bool reserves_any_thread() const { return perfmon_version >= 5 && !any_thread; }
+
+  // Whether PDist, or reduced skid, takes an event where the counter has it and no qualifier is set.
+  constexpr bool distributes(const Event& event) const {
+    return undistributed_event == 0 || event.code != undistributed_event;
+  }
+
+  // PMCn that an overflow arms for the next event: without PDist, and without reduced skid where there are such.
+  constexpr unsigned arming_counters() const {
+    const unsigned arming = pebs_counters & ~unsigned{pdist_counters};
+    const unsigned slow = arming & ~unsigned{reduced_skid_counters};
+    return slow != 0 ? slow : arming;
+  }
+
   // What is published of a level, or nullptr.
   constexpr const FastestLatency* fastest_latency(unsigned level) const {
     for (const FastestLatency& one : latencies) {

@@ -22,9 +22,10 @@ using testing::HasSubstr;
 // The table is the rows that the sources define, whichever these are.
 TEST(Microarchs, InOrderOfAgeWithTheNamesOfTheCommandLine) {
   const std::vector<std::string_view> known = {
-      "netburst",     "core2",           "nehalem",       "westmere",       "sandy-bridge",
-      "ivy-bridge",   "haswell",         "broadwell",     "skylake",        "ice-lake",
-      "alder-lake-p", "sapphire-rapids", "meteor-lake-p", "granite-rapids", "lunar-lake-p"};
+      "netburst", "core2", "nehalem", "westmere", "sandy-bridge", "ivy-bridge", "haswell",
+      "broadwell", "skylake", "goldmont", "goldmont-plus", "ice-lake", "tremont", "alder-lake-p",
+      "alder-lake-e", "sapphire-rapids", "meteor-lake-p", "meteor-lake-e", "sierra-forest",
+      "granite-rapids", "lunar-lake-p", "lunar-lake-e"};
   std::vector<std::string_view> seen;
   std::set<std::string_view> names;
   std::pair<unsigned, unsigned> before;
@@ -81,16 +82,19 @@ TEST(Microarchs, NothingNearSuggestsNothing) {
 
 TEST(Identify, ByFamilyAndModel) {
   const std::vector<std::pair<uint8_t, const Microarch*>> parts = {
-      {0x1A, &kNehalem},    {0x1E, &kNehalem},        {0x1F, &kNehalem},
-      {0x2E, &kNehalem},    {0x25, &kWestmere},       {0x2C, &kWestmere},
-      {0x2F, &kWestmere},   {0x2A, &kSandyBridge},    {0x2D, &kSandyBridge},
-      {0x3A, &kIvyBridge},  {0x3E, &kIvyBridge},      {0x0F, &kCore2},
-      {0x17, &kCore2},      {0x3C, &kHaswell},        {0x3F, &kHaswell},
-      {0x3D, &kBroadwell},  {0x4F, &kBroadwell},      {0x5E, &kSkylake},
-      {0x55, &kSkylake},    {0xA5, &kSkylake},        {0x7E, &kIceLake},
-      {0x8C, &kIceLake},    {0xA7, &kIceLake},        {0x97, &kAlderLakeP},
-      {0xBA, &kAlderLakeP}, {0x8F, &kSapphireRapids}, {0xCF, &kSapphireRapids},
-      {0x66, nullptr},      {0x37, nullptr},          {0x00, nullptr}};
+      {0x1A, &kNehalem},      {0x1E, &kNehalem},        {0x1F, &kNehalem},
+      {0x2E, &kNehalem},      {0x25, &kWestmere},       {0x2C, &kWestmere},
+      {0x2F, &kWestmere},     {0x2A, &kSandyBridge},    {0x2D, &kSandyBridge},
+      {0x3A, &kIvyBridge},    {0x3E, &kIvyBridge},      {0x0F, &kCore2},
+      {0x17, &kCore2},        {0x3C, &kHaswell},        {0x3F, &kHaswell},
+      {0x3D, &kBroadwell},    {0x4F, &kBroadwell},      {0x5E, &kSkylake},
+      {0x55, &kSkylake},      {0xA5, &kSkylake},        {0x7E, &kIceLake},
+      {0x8C, &kIceLake},      {0xA7, &kIceLake},        {0x97, &kAlderLakeP},
+      {0xBA, &kAlderLakeP},   {0x8F, &kSapphireRapids}, {0xCF, &kSapphireRapids},
+      {0x5C, &kGoldmont},     {0x5F, &kGoldmont},       {0x7A, &kGoldmontPlus},
+      {0x86, &kTremont},      {0x9C, &kTremont},        {0xBE, &kAlderLakeE},
+      {0xAF, &kSierraForest}, {0x66, nullptr},          {0x37, nullptr},
+      {0x00, nullptr}};
   for (const auto& [model, row] : parts) {
     const Microarch* found = identify(6, model);
     EXPECT_EQ(found == nullptr ? "" : found->name, row == nullptr ? "" : row->name) << int{model};
@@ -99,14 +103,17 @@ TEST(Identify, ByFamilyAndModel) {
   EXPECT_EQ(identify(0x0F, 0x04), &kNetBurst);
 }
 
-TEST(Identify, AnEfficientCoreHasNoRow) {
+TEST(Identify, TheTypeOfTheCoreDecidesOnHybridParts) {
   for (uint8_t model : {uint8_t{0x97}, uint8_t{0x9A}, uint8_t{0xB7}}) {
     EXPECT_EQ(identify(6, model, 2, CoreType::kCore), &kAlderLakeP);
     EXPECT_EQ(identify(6, model, 2, CoreType::kUnstated), &kAlderLakeP) << "its E-cores are off";
-    EXPECT_EQ(identify(6, model, 2, CoreType::kAtom), nullptr);
+    EXPECT_EQ(identify(6, model, 2, CoreType::kAtom), &kAlderLakeE);
     EXPECT_TRUE(covers_other_cores(6, model));
   }
-  EXPECT_FALSE(covers_other_cores(6, 0xBE)) << "Gracemont alone";
+  EXPECT_EQ(identify(6, 0xAA, 4, CoreType::kAtom), &kMeteorLakeE);
+  EXPECT_EQ(identify(6, 0xAA, 4, CoreType::kCore), &kMeteorLakeP);
+  EXPECT_EQ(identify(6, 0xBE, 0, CoreType::kCore), nullptr) << "Gracemont alone";
+  EXPECT_EQ(identify(6, 0xAD, 0, CoreType::kAtom), nullptr) << "Redwood Cove alone";
 }
 
 TEST(Identify, PartsWithEventsOfTheirOwnAreVariantsOfTheRow) {
@@ -135,7 +142,11 @@ TEST(Identify, PartsWithEventsOfTheirOwnAreVariantsOfTheRow) {
                              {0x6A, 6, "ice-lake", "Ice Lake (server)"},
                              {0x8C, 1, "ice-lake", "Tiger Lake"},
                              {0x8F, 8, "sapphire-rapids", "Sapphire Rapids"},
-                             {0xCF, 2, "sapphire-rapids", "Emerald Rapids"}};
+                             {0xCF, 2, "sapphire-rapids", "Emerald Rapids"},
+                             {0x86, 7, "tremont", "Tremont"},
+                             {0x96, 1, "tremont", "Elkhart Lake"},
+                             {0xAF, 3, "sierra-forest", "Sierra Forest"},
+                             {0xB6, 0, "sierra-forest", "Grand Ridge"}};
   for (const Part& part : kParts) {
     const Microarch* found = identify(6, part.model, part.stepping);
     ASSERT_NE(found, nullptr);
@@ -233,10 +244,20 @@ TEST(Facts, RecordFormatsAndCountersByGeneration) {
   using FormatRow = std::tuple<const Microarch*, unsigned, unsigned, unsigned, unsigned, unsigned>;
   const std::vector<FormatRow> rows = {
       // format, version, PEBS on PMCn, on fixed counters, load latency
-      {&kCore2, 0, 2, 0x01, 0, 0},           {&kNehalem, 1, 3, 0x0F, 0, 0x08},
-      {&kHaswell, 2, 3, 0x0F, 0, 0x08},      {&kBroadwell, 2, 3, 0x0F, 0, 0x08},
-      {&kSkylake, 3, 4, 0x0F, 0, 0x0F},      {&kIceLake, 4, 5, 0xFF, 0xF, 0xFF},
-      {&kAlderLakeP, 4, 5, 0xFF, 0xF, 0xFE}, {&kSapphireRapids, 4, 5, 0xFF, 0xF, 0xFE}};
+      {&kCore2, 0, 2, 0x01, 0, 0},
+      {&kNehalem, 1, 3, 0x0F, 0, 0x08},
+      {&kHaswell, 2, 3, 0x0F, 0, 0x08},
+      {&kBroadwell, 2, 3, 0x0F, 0, 0x08},
+      {&kSkylake, 3, 4, 0x0F, 0, 0x0F},
+      {&kIceLake, 4, 5, 0xFF, 0xF, 0xFF},
+      {&kAlderLakeP, 4, 5, 0xFF, 0xF, 0xFE},
+      {&kSapphireRapids, 4, 5, 0xFF, 0xF, 0xFE},
+      {&kGoldmont, 3, 4, 0x01, 0, 0},
+      {&kGoldmontPlus, 3, 4, 0x0F, 0x7, 0},
+      {&kTremont, 4, 5, 0x0F, 0x7, 0},
+      {&kAlderLakeE, 4, 5, 0x3F, 0x7, 0x03},
+      {&kMeteorLakeE, 5, 5, 0xFF, 0x7, 0x03},
+      {&kSierraForest, 5, 5, 0xFF, 0x7, 0x03}};
   for (const auto& [m, format, version, counters, fixed, latency] : rows) {
     EXPECT_EQ(m->record->format, format) << m->name;
     EXPECT_EQ(m->perfmon_version, version) << m->name;
@@ -262,6 +283,42 @@ TEST(Facts, WhereTheDistributionIsPrecise) {
   EXPECT_EQ(kIceLake.pdist_counters, 0);
   EXPECT_EQ(kAlderLakeP.pdist_counters, 1);
   EXPECT_EQ(kSapphireRapids.pdist_counters, 1);
+}
+
+// SDM 089 Tables 21-53, 21-70, 21-75, 21-76, 21.9.4.
+TEST(Facts, WhatEfficientCoresHave) {
+  for (const Microarch* m : {&kGoldmont, &kGoldmontPlus, &kTremont}) {
+    EXPECT_EQ(m->reduced_skid_counters, 1) << m->name;
+    EXPECT_EQ(m->pdist_counters, 0) << m->name;
+    EXPECT_EQ(m->load_latency_event, 0) << m->name;
+    EXPECT_TRUE(m->out_of_bounds_signalled) << m->name;
+  }
+  for (const Microarch* m : {&kAlderLakeE, &kMeteorLakeE, &kSierraForest}) {
+    EXPECT_EQ(m->reduced_skid_counters, 0) << m->name;
+    EXPECT_EQ(m->pdist_counters, 1) << m->name;
+    EXPECT_EQ(m->pdir_fixed_counter, 1) << m->name;
+    EXPECT_FALSE(m->pdir_records_next) << m->name;
+    EXPECT_EQ(m->load_latency_event, 0x05D0) << m->name;
+    EXPECT_EQ(m->event(0xD0, 0x06)->kind, EventKind::kStoreSample) << m->name;
+    EXPECT_EQ(m->event(0xD0, 0x06)->counters, m->store_sample_counter) << m->name;
+    EXPECT_EQ(m->event(0xD0, 0x05)->counters, m->load_latency_counters) << m->name;
+  }
+  for (const Microarch* m : microarchs()) {
+    const bool efficient = m->core == CoreType::kAtom;
+    EXPECT_EQ(m->hyper_threading, !efficient) << m->name;
+    EXPECT_EQ(m->fusion_published, !efficient) << m->name;
+    if (!efficient) continue;
+    EXPECT_FALSE(m->distributes(*m->event(0xC2, 0x00))) << m->name << ": UOPS_RETIRED";
+    EXPECT_TRUE(m->distributes(*m->event(0xD0, 0x81))) << m->name;
+    EXPECT_EQ(m->event(0xC2, 0x00)->signal, Signal::kUops)
+        << m->name << ": not TOPDOWN_RETIRING.ALL, of which the model knows nothing";
+    EXPECT_EQ(m->arming_counters() & m->pdist_counters, 0U) << m->name;
+  }
+  EXPECT_TRUE(kGoldmont.any_thread);
+  EXPECT_TRUE(kGoldmontPlus.deprecates_any_thread());
+  EXPECT_FALSE(kGoldmontPlus.reserves_any_thread()) << "no effect, by 21.5.4";
+  EXPECT_TRUE(kTremont.reserves_any_thread());
+  EXPECT_EQ(kGoldmontPlus.ds.fixed_counter_reset(0), 0x80U) << "of format 3, too";
 }
 
 // SDM 089 21.9, 21.6.2.4.2: Golden Cove has Ice Lake's format and reset slots, and no retire latency;
@@ -304,6 +361,23 @@ TEST(Facts, LionCoveIsOfVersionSixAndFormatSix) {
   EXPECT_EQ(identify(6, 0xBD, 1, CoreType::kCore), &kLunarLakeP);
 }
 
+// SDM 089 Table 21-59, 21.10; Vol. 4 Table 2-60, and Intel's list.
+TEST(Facts, SkymontHasTopDownCountersAndAutoReload) {
+  const Microarch& m = kLunarLakeE;
+  EXPECT_EQ(m.perfmon_version, 6);
+  EXPECT_EQ(m.extended.gp, 0xFFU);
+  EXPECT_EQ(m.extended.fixed, 0x77U) << "all but 3";
+  EXPECT_FALSE(m.perf_metrics);
+  EXPECT_EQ(m.record, &kRecordFormat6);
+  EXPECT_EQ(m.extended.reloaded_gp, 0xFCU);
+  EXPECT_EQ(m.extended.reloading_fixed, 0x03U);
+  EXPECT_FALSE(kLunarLakeP.extended.auto_reload());
+  EXPECT_EQ(m.event_on_fixed(6)->name, "TOPDOWN_RETIRING.ALL");
+  EXPECT_EQ(m.event(0xD0, 0x05)->counters, 0x03);
+  EXPECT_EQ(m.event(0xD0, 0x06)->kind, EventKind::kStoreSample);
+  EXPECT_EQ(identify(6, 0xBD, 1, CoreType::kAtom), &kLunarLakeE);
+}
+
 // More than a page of PEBS buffer hangs a Core 2. [Linux 6.12 ds.c]
 TEST(Facts, OnlyCoreTwoLimitsTheBuffer) {
   for (const Microarch* m : microarchs()) {
@@ -324,11 +398,12 @@ TEST(Facts, StoreFacilities) {
     EXPECT_EQ(any, data_la);
     EXPECT_TRUE(!data_la || m->precise_store_counter == 0);
     if (!data_la) continue;
+    EXPECT_TRUE(m->event(0xD0, 0x81)->data_address);
+    if (m->core == CoreType::kAtom) continue;  // nothing of the L1
     for (uint8_t umask : {uint8_t{0x12}, uint8_t{0x42}, uint8_t{0x82}}) {
       EXPECT_TRUE(m->event(0xD0, umask)->l1_hit_bit) << int{umask};
     }
     EXPECT_FALSE(m->event(0xD0, 0x81)->l1_hit_bit);
-    EXPECT_TRUE(m->event(0xD0, 0x81)->data_address);
   }
   EXPECT_EQ(kSkylake.event(0xCD, 0x02), nullptr);
   EXPECT_EQ(kSapphireRapids.event(0xCD, 0x02)->kind, EventKind::kStoreSample);

@@ -41,7 +41,11 @@ inline constexpr uint32_t MSR_ARCH_LBR_CTL = 0x14CE;
 // [SDM Vol. 3 (325384-089) 21.2.6.1 "Performance Monitoring MSR Aliasing", Table 21-2]
 inline constexpr uint32_t IA32_PMC_GP0_CTR = 0x1900;
 inline constexpr uint32_t IA32_PMC_GP0_CFG_A = 0x1901;
+inline constexpr uint32_t IA32_PMC_GP0_CFG_B = 0x1902;  // which overflows reload it
+inline constexpr uint32_t IA32_PMC_GP0_CFG_C = 0x1903;  // … with what
 inline constexpr uint32_t IA32_PMC_FX0_CTR = 0x1980;
+inline constexpr uint32_t IA32_PMC_FX0_CFG_B = 0x1982;
+inline constexpr uint32_t IA32_PMC_FX0_CFG_C = 0x1983;
 inline constexpr uint32_t kBankStride = 4;
 
 constexpr uint64_t bit(unsigned n) { return uint64_t{1} << n; }
@@ -108,6 +112,8 @@ namespace pebs_enable {
 inline constexpr unsigned kFixedShift = 32;         // PEBS on fixed counter i (Ice Lake)
 inline constexpr unsigned kLoadLatencyShift = 32;   // LL_EN_PMCn
 inline constexpr uint64_t kPreciseStore = bit(63);  // PS_EN (Sandy Bridge, Ivy Bridge)
+// PMI_AFTER_EACH_RECORD and PEBS_OUTPUT, where records may go to Intel PT. [SDM 089 Table 21-77]
+inline constexpr uint64_t kOutputPt = bit(60) | bit(61) | bit(62);
 }  // namespace pebs_enable
 
 // IA32_DEBUGCTL. The bits of the branch trace store are a fact of the microarch (BranchTrace).
@@ -146,6 +152,7 @@ inline constexpr uint64_t kSmmFreeze = bit(12);
 inline constexpr uint64_t kFullWidthWrite = bit(13);
 inline constexpr uint64_t kPebsBaseline = bit(14);
 inline constexpr uint64_t kPerfMetrics = bit(15);
+inline constexpr uint64_t kPebsOutputPt = bit(16);
 inline constexpr uint64_t kPebsTimingInfo = bit(17);
 inline constexpr uint64_t kRdpmcMetricsClear = bit(19);
 }  // namespace capabilities

@@ -41,9 +41,23 @@ constexpr Register kRegisters[] = {
     {IA32_X2APIC_LVT_PMI, 1, "IA32_X2APIC_LVT_PMI"},
 };
 
+// A register of the bank at 1900H: four for each counter, 32 of them general-purpose ones. [SDM Vol. 3 (325384-089) Table 21-2
+// "New Performance Monitoring MSR Naming Details"]
+std::string banked_name(uint32_t msr) {
+  constexpr const char* kParts[kBankStride] = {"CTR", "CFG_A", "CFG_B", "CFG_C"};
+  const bool fixed = msr >= IA32_PMC_FX0_CTR;
+  const uint32_t from = msr - (fixed ? IA32_PMC_FX0_CTR : IA32_PMC_GP0_CTR);
+  return fmt::format("IA32_PMC_{}{}_{}", fixed ? "FX" : "GP", from / kBankStride,
+                     kParts[from % kBankStride]);
+}
+
 }  // namespace
 
 std::string msr_name(uint32_t msr) {
+  constexpr uint32_t kFixedCounters = 16;
+  if (msr >= IA32_PMC_GP0_CTR && msr < IA32_PMC_FX0_CTR + kFixedCounters * kBankStride) {
+    return banked_name(msr);
+  }
   for (const Register& entry : kRegisters) {
     if (msr < entry.first || msr - entry.first >= entry.count) continue;
     if (entry.count == 1) return entry.name;

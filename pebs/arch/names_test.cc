@@ -27,6 +27,16 @@ TEST(MsrName, SingleOnes) {
   EXPECT_EQ(msr_name(0x600), "IA32_DS_AREA");
 }
 
+TEST(MsrName, OfTheBankByCounterAndPart) {
+  EXPECT_EQ(msr_name(0x1900), "IA32_PMC_GP0_CTR");
+  EXPECT_EQ(msr_name(0x1925), "IA32_PMC_GP9_CFG_A");
+  EXPECT_EQ(msr_name(0x190A), "IA32_PMC_GP2_CFG_B");
+  EXPECT_EQ(msr_name(0x1983), "IA32_PMC_FX0_CFG_C");
+  EXPECT_EQ(msr_name(0x1998), "IA32_PMC_FX6_CTR");
+  EXPECT_EQ(msr_name(0x18FF), "MSR 18FFH");
+  EXPECT_EQ(msr_name(0x19C0), "MSR 19C0H");
+}
+
 TEST(MsrName, UnknownOnesGiveTheirAddress) {
   EXPECT_EQ(msr_name(0x0C9), "MSR C9H");
   EXPECT_EQ(msr_name(0x30D), "MSR 30DH");

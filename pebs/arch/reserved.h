@@ -126,9 +126,18 @@ constexpr uint64_t writable_pebs_data_cfg(const Microarch& m) {
          (fixed_bits(m) & 0xFF) << adaptive::kIncludeFixedShift;
 }
 
-// MSR_PEBS_LD_LAT_THRESHOLD. [SDM Figure 18-23] Values below the minimum are not promised anything.
+// A counter's reload configuration: the counters whose overflow can reload one. [SDM Vol. 4 (335592-089), Table 2-2,
+// IA32_PMC_GP2_CFG_B; Vol. 3 (325384-089) 21.10.1 "Discovery and Interface"]
+constexpr uint64_t writable_reload_causes(const Microarch& m) {
+  return uint64_t{m.extended.reloading_gp} | uint64_t{m.extended.reloading_fixed} << 32;
+}
+
+// MSR_PEBS_LD_LAT_THRESHOLD. [SDM Figure 18-23; Vol. 3 (325384-089) 21.9.7 "Load Latency Facility" for adaptive records]
+// Values below the minimum are not promised anything.
 inline constexpr uint64_t kWritableLoadLatencyThreshold = 0xFFFF;
-inline constexpr uint64_t kMinimumLoadLatencyThreshold = 3;
+constexpr uint64_t minimum_load_latency_threshold(const Microarch& m) {
+  return m.pebs_baseline ? 1 : 3;
+}
 
 // IA32_DEBUGCTL: LBR, BTF, TR, BTS, BTINT, BTS_OFF_OS, BTS_OFF_USR, the two freezes, and the SMM
 // freeze where it is enumerated, RTM. [SDM 17.4.1 "IA32_DEBUGCTL MSR"] Bit 13, ENABLE_UNCORE_PMI, is
@@ -163,7 +172,8 @@ constexpr bool canonical(uint64_t address, unsigned bits = 48) {
 
 // CPUID leaf 0AH as the row's part reports it: every architectural event available.
 // [SDM 18.2.1.1, 18.2.2; EBX: Table 18-1, 1 = not available; from version 5 ECX has the fixed
-// counters one by one and EDX[15] says that AnyThread is deprecated: Linux 6.12 union cpuid10_edx]
+// counters one by one. EDX[15] says that AnyThread is deprecated: Linux 6.12 union cpuid10_edx, of
+// version 4 on Goldmont Plus: SDM 089 21.5.4]
 struct PerfmonLeaf {
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
 };
@@ -174,13 +184,13 @@ constexpr PerfmonLeaf perfmon_leaf(const Microarch& m, bool sibling_thread) {
   leaf.edx = uint32_t{m.fixed_counters} | (uint32_t{m.fixed_width} << 5);
   if (m.perfmon_version >= 5) {
     leaf.ecx = static_cast<uint32_t>(low_bits(m.fixed_counters));
-    leaf.edx |= m.any_thread ? 0 : 1U << 15;
   }
+  if (m.deprecates_any_thread()) leaf.edx |= 1U << 15;
   return leaf;
 }
 
 // IA32_PERF_CAPABILITIES. [SDM 17.4.8.1 for LBR_FMT, 18.4.4.2 for bits 11:6, Figure 18-49]
-// PEBS_TRAP and PEBS_ARCH_REG are set on every part from Core 2 on. Bits 14, 15 and 17: Linux 6.12
+// PEBS_TRAP and PEBS_ARCH_REG are set on every part from Core 2 on. Bits 14 to 17: Linux 6.12
 // union perf_capabilities.
 constexpr uint64_t perf_capabilities(const Microarch& m) {
   return uint64_t{m.lbr_format} | capabilities::kPebsTrap | capabilities::kPebsArchReg |
@@ -189,6 +199,7 @@ constexpr uint64_t perf_capabilities(const Microarch& m) {
          (m.full_width_writes ? capabilities::kFullWidthWrite : 0) |
          (m.pebs_baseline ? capabilities::kPebsBaseline : 0) |
          (m.perf_metrics ? capabilities::kPerfMetrics : 0) |
+         (m.pebs_output_pt ? capabilities::kPebsOutputPt : 0) |
          (m.pebs_timing_info ? capabilities::kPebsTimingInfo : 0) |
          (m.metrics_clear ? capabilities::kRdpmcMetricsClear : 0);
 }

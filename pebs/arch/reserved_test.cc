@@ -83,7 +83,7 @@ TEST(Reserved, SelectsFixedControlAndThreshold) {
   EXPECT_EQ(writable_perfevtsel(kCore2, 0), 0xFFDF'FFFFU) << "AnyThread comes with version 3";
   EXPECT_EQ(writable_fixed_ctr_ctrl(kCore2), 0xBBBU);
   EXPECT_EQ(kWritableLoadLatencyThreshold, 0xFFFFU);
-  EXPECT_EQ(kMinimumLoadLatencyThreshold, 3U);
+  EXPECT_EQ(minimum_load_latency_threshold(kCore2), 3U);
 }
 
 // 18.11.5: IN_TX on every select, IN_TXCP on IA32_PERFEVTSEL2 alone. Version 5 drops AnyThread;

@@ -86,7 +86,8 @@ Expected<Configuration> configuration_from_environment() {
   c.behaviour =
       SKIDPROOF_TRY(behaviour_with(*c.microarch, variable("SKIDPROOF_LAB_DEFECTS", ""), c.rough));
   c.seed = SKIDPROOF_TRY(number("SKIDPROOF_LAB_SEED", 1));
-  c.sibling_thread = SKIDPROOF_TRY(number("SKIDPROOF_LAB_SIBLING", 0)) != 0;
+  c.sibling_thread =
+      SKIDPROOF_TRY(number("SKIDPROOF_LAB_SIBLING", 0)) != 0 && c.microarch->hyper_threading;
   return c;
 }
 
@@ -128,7 +129,7 @@ void Processor::reset() { start_again(configuration_.seed); }
 
 void Processor::become(const model::Behaviour& behaviour, bool sibling_thread) {
   configuration_.behaviour = behaviour;
-  configuration_.sibling_thread = sibling_thread;
+  configuration_.sibling_thread = sibling_thread && configuration_.microarch->hyper_threading;
   reset();
 }
 

@@ -311,7 +311,8 @@ TEST_P(LabProcessorOn, LeavesTheRecordsOfTheModelMachine) {
     EXPECT_EQ(seen.status, known.status);
     with_records += known.sampled;
   }
-  EXPECT_GT(with_records, 3u);
+  // Fewer where one counter alone has PEBS: a case asks for any.
+  EXPECT_GT(with_records, std::popcount(row.pebs_counters) > 1 ? 3u : 0u);
 }
 
 // A loop of fused pairs, sampled, and a counter that interrupts at some place in it.

@@ -62,7 +62,7 @@ Identity identity_of(const Microarch& microarch, const ModelOptions& options) {
   id.microarch = &microarch;
   id.pmu = true;
   id.modes = {Mode::kLong, Mode::kProtected32, Mode::kReal};
-  id.sibling_thread = options.sibling_thread;
+  id.sibling_thread = options.sibling_thread && microarch.hyper_threading;
   id.instant_handler = true;
   id.capabilities = {"pebs", "ds"};
   if (microarch.dtes64) id.capabilities.push_back("dtes64");
@@ -148,7 +148,7 @@ class ModelMachine final : public Machine {
         behaviour_(std::move(behaviour)),
         random_(derive_seed(options.seed, "machine")),
         core_(behaviour_.core, derive_seed(options.seed, "core")),
-        pmu_(microarch, {.sibling_thread = options.sibling_thread}, linear_, behaviour_,
+        pmu_(microarch, {.sibling_thread = identity_.sibling_thread}, linear_, behaviour_,
              options.seed),
         interpreter_(*memory_, core_, behaviour_.core),
         circumstances_(options.circumstances) {

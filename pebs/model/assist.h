@@ -59,6 +59,7 @@ class DebugStore {
   bool room() const { return fits(index_) && (!behaviour_.lower_bound || index_ >= base_); }
   bool full() const { return !fits(index_); }
   bool below_base() const { return index_ < base_; }
+  bool above_maximum() const { return index_ > maximum_; }
   // Whether the next record will be the one to interrupt on.
   bool next_reaches_threshold() const { return index_ + record_bytes_ >= threshold_; }
   // Writes the record at the index and moves the index. False when the buffer is not mapped.

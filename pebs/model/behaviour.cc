@@ -35,6 +35,8 @@ Behaviour behaviour_of(const arch::Microarch& microarch, const Rough& rough) {
   b.adaptive.pdist_on_fixed_next = microarch.pdir_records_next;
   b.adaptive.store_sample_counters = microarch.store_sample_counter;
   b.adaptive.any_event = microarch.pebs_any_event;
+  b.efficient.reduced_skid_counters = microarch.reduced_skid_counters;
+  b.efficient.load_info = b.efficient.store_info = microarch.access;
   b.freeze_clears_global_ctrl = !microarch.streamlined_freeze();
   b.generation.streamlined_freeze = microarch.streamlined_freeze();
   b.full_sets_ovf_buffer =

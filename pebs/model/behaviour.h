@@ -11,9 +11,11 @@
 #include "pebs/arch/enumeration.h"
 #include "pebs/arch/microarch.h"
 #include "pebs/model/adaptive_behaviour.h"
+#include "pebs/model/auto_reload_behaviour.h"
 #include "pebs/model/bts_behaviour.h"
 #include "pebs/model/core_behaviour.h"
 #include "pebs/model/counting_behaviour.h"
+#include "pebs/model/efficient_behaviour.h"
 #include "pebs/model/enumeration_behaviour.h"
 #include "pebs/model/generation_behaviour.h"
 #include "pebs/model/last_branch_behaviour.h"
@@ -113,11 +115,13 @@ struct Behaviour {
   CoreBehaviour core;                 // fusion
   AdaptiveBehaviour adaptive;         // adaptive records and the counters that came with them
   GenerationBehaviour generation;     // what later generations add
+  EfficientBehaviour efficient;       // what E-cores do
   BtsBehaviour bts;                   // the branch trace store
   LastBranchBehaviour last_branches;  // the LBR stack
   ModeBehaviour modes;                // SMM, machine checks, INIT, RESET
   EnumerationBehaviour enumeration;   // CPUID
   ExtendedLeafBehaviour extended;     // … leaf 23H
+  AutoReloadBehaviour auto_reload;    // auto counter reload
   Version6Behaviour version6;         // architectural version 6, record format 6
   Rough rough;                        // what nothing promises; no defect stands there
 

@@ -51,7 +51,8 @@ inline CoreBehaviour core_behaviour_of(const arch::Microarch& microarch, const R
   b.prefetch = rough.prefetch;
   b.reference_percent = rough.reference_percent;
   b.fusion_border = rough.fusion_border;
-  b.fusion = microarch.fusion;
+  const bool unpublished = !microarch.fusion_published && rough.unpublished_fusion != 0;
+  b.fusion = unpublished ? arch::kSandyBridgeFusion : microarch.fusion;
   b.indexed = microarch.indexed_fusion;
   return b;
 }

@@ -65,6 +65,7 @@ struct Counter {
   bool any_thread = false;     // … and the sibling's events
   bool pebs = false;           // an overflow arms PEBS
   bool pdir = false;           // records the overflowing event itself
+  bool shadowless = false;     // armed at once (reduced skid)
   bool precise_store = false;  // records the next store's data
   bool any_event = false;      // sampled although it is not precise (R61)
   bool store_sample = false;   // records a store's address and latency

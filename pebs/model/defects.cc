@@ -43,7 +43,10 @@ bool load_latency_alone(const Microarch& m) {
   return false;
 }
 bool has_four_pebs_counters(const Microarch& m) { return m.pebs_counters == 0x0F; }
-bool has_several_slots(const Microarch& m) { return m.ds.resets > 1; }
+bool has_several_slots(const Microarch& m) {
+  return m.ds.resets > 1 &&
+         (m.pebs_fixed_counters != 0 || (m.pebs_counters & (m.pebs_counters - 1)) != 0);
+}
 bool reaches_beyond(const Microarch& m) {
   return m.architectural_perfmon() && !m.threshold_by_equality;
 }
@@ -76,13 +79,20 @@ bool counts(const Microarch& m) {
 bool samples_stored_branches(const Microarch& m) {
   return samples_branches(m) || !m.architectural_perfmon();
 }
-bool asserts_cmask(const Microarch& m) {
-  return m.expectation(arch::kQualifierCmask) == arch::Expectation::kMustHold;
+// R33 is asserted of these qualifiers together.
+template <unsigned kQualifiers>
+bool asserts(const Microarch& m) {
+  return m.architectural_perfmon() && m.expectation(kQualifiers) == arch::Expectation::kMustHold;
 }
 
 bool is_netburst(const Microarch& m) { return !m.architectural_perfmon(); }
+bool any_thread_counts_both(const Microarch& m) { return m.any_thread && m.hyper_threading; }
 bool any_thread_exists(const Microarch& m) { return m.any_thread; }
-bool deprecates_any_thread(const Microarch& m) { return m.perfmon_version >= 5 && !m.any_thread; }
+bool asserts_any_thread(const Microarch& m) {
+  return m.any_thread && asserts<arch::kQualifierAnyThread>(m);
+}
+bool reserves_any_thread(const Microarch& m) { return m.reserves_any_thread(); }
+bool deprecates_any_thread(const Microarch& m) { return m.deprecates_any_thread(); }
 bool has_uncore_status(const Microarch& m) {
   return (arch::status_bits(m, m.gp_counters) & arch::status::kOvfUncore) != 0;
 }
@@ -136,10 +146,16 @@ bool unlisted(const Microarch& m) {
 // What a fact of a row lets a defect apply to.
 bool has_trace_status(const Microarch& m) { return m.streamlined_freeze() && m.processor_trace; }
 bool has_interrupting_fixed(const Microarch& m) { return m.fixed_counters >= 3; }
+bool interrupts_beside_a_sibling(const Microarch& m) {
+  return has_interrupting_fixed(m) && m.hyper_threading;
+}
 bool counts_retired_memory(const Microarch& m) {  // D0H to D3H
   return std::any_of(m.events.begin(), m.events.end(), [](const arch::Event& e) {
     return e.code >= 0xD0 && e.code <= 0xD3 && e.signal != arch::Signal::kNone;
   });
+}
+bool counts_memory_beside_a_sibling(const Microarch& m) {
+  return counts_retired_memory(m) && m.hyper_threading;
 }
 bool has_several_pebs_counters(const Microarch& m) {
   return (m.pebs_counters & (m.pebs_counters - 1)) != 0;
@@ -152,6 +168,9 @@ bool has_streamlined_freeze(const Microarch& m) { return m.streamlined_freeze();
 bool has_eventing_ip(const Microarch& m) { return m.record->eventing_ip != arch::kAbsent; }
 bool has_tx_field(const Microarch& m) { return m.record->tx_information != arch::kAbsent; }
 bool names_counters(const Microarch& m) { return m.record->applicable_counters != arch::kAbsent; }
+bool names_several_counters(const Microarch& m) {
+  return names_counters(m) && has_several_pebs_counters(m);
+}
 bool has_time_stamp(const Microarch& m) { return m.record->tsc != arch::kAbsent; }
 bool has_transactions(const Microarch& m) { return m.tsx; }
 // DataLA: at all, and in a fixed-layout record.
@@ -160,7 +179,7 @@ bool has_data_address(const Microarch& m) {
                      [](const arch::Event& e) { return e.data_address; });
 }
 bool has_fixed_data_address(const Microarch& m) {
-  return has_data_address(m) && !m.record->adaptive();
+  return has_data_address(m) && !m.record->adaptive() && !m.reserved_access_fields;
 }
 // Ice Lake and Golden Cove.
 bool has_adaptive_records(const Microarch& m) { return m.pebs_baseline; }
@@ -199,9 +218,46 @@ bool publishes_umask2(const Microarch& m) {
          });
 }
 bool has_equal(const Microarch& m) { return m.extended.equal; }
+bool reloads_automatically(const Microarch& m) { return m.extended.auto_reload(); }
 bool clears_metrics(const Microarch& m) { return m.metrics_clear; }
 bool records_counters(const Microarch& m) { return m.pebs_counters_group; }
 bool records_metrics(const Microarch& m) { return m.pebs_counters_group && m.perf_metrics; }
+// E-cores.
+bool has_reduced_skid(const Microarch& m) { return m.reduced_skid_counters != 0; }
+bool signals_out_of_bounds(const Microarch& m) { return m.out_of_bounds_signalled; }
+bool loads_several(const Microarch& m) {
+  return (m.load_latency_counters & (m.load_latency_counters - 1)) != 0;
+}
+bool loads_on_the_second(const Microarch& m) {
+  return loads_several(m) && (m.load_latency_counters >> 1 & 1) != 0;
+}
+bool stores_several(const Microarch& m) {
+  return (m.store_sample_counter & (m.store_sample_counter - 1)) != 0;
+}
+bool tells_of_accesses(const Microarch& m) {
+  return has_load_latency(m) && m.data_source_tlb_lock_bits && m.access.flags_published;
+}
+bool tells_sources(const Microarch& m) { return has_load_latency(m) && m.access.source_published; }
+bool tells_sources_of_stores(const Microarch& m) {
+  return has_store_sample(m) && m.access.source_published;
+}
+bool records_accesses(const Microarch& m) {
+  return has_adaptive_records(m) && (has_load_latency(m) || has_store_sample(m));
+}
+// A counter stands armed for a while before it records.
+bool arms_for_a_while(const Microarch& m) {
+  return (m.arming_counters() & ~unsigned{m.reduced_skid_counters}) != 0;
+}
+bool publishes_fusion(const Microarch& m) {
+  return m.architectural_perfmon() && m.fusion_published;
+}
+bool tells_of_stores(const Microarch& m) { return has_store_sample(m) && m.access.flags_published; }
+bool reserves_sources(const Microarch& m) {
+  return has_store_sample(m) && (m.reserved_sources >> 0xB & 1) != 0;
+}
+bool has_fixed_pebs_of_format_3(const Microarch& m) {
+  return m.pebs_fixed_counters != 0 && !m.record->adaptive();
+}
 
 // The third level holds so much more than the second that a working set can be its own.
 bool has_a_third_level(const Microarch& m) { return m.caches.l3_bytes >= 4 * m.caches.l2_bytes; }
@@ -212,7 +268,8 @@ bool publishes_latency(const Microarch& m) {
 }
 
 bool counts_far_loads(const Microarch& m) {
-  return counts<arch::Signal::kLoadsL3Hit, arch::Signal::kLoadsL3Miss>(m);
+  return counts<arch::Signal::kLoadsL3Hit, arch::Signal::kLoadsL3Miss>(m) &&
+         counts<arch::Signal::kLoadsFillBuffer>(m);
 }
 // Samples an event that comes with nearly every instruction on IA32_PMC0.
 bool samples_dense(const Microarch& m) {
@@ -237,6 +294,7 @@ const Defect kDefects[] = {
 #include "pebs/model/defects_bts.inc"
 #include "pebs/model/defects_company.inc"
 #include "pebs/model/defects_counting.inc"
+#include "pebs/model/defects_efficient.inc"
 #include "pebs/model/defects_errata.inc"
 #include "pebs/model/defects_generations.inc"
 #include "pebs/model/defects_legacy_mode.inc"

@@ -32,6 +32,7 @@ void Pmu::State::reset() {
                 (behaviour.bts.announced ? 0 : misc_enable::kBtsUnavailable);
   lvt_pmi = kResetLvt;
   pending = {};
+  auto_reload = {};
   tracer.reset();
   modes.smm = modes.locked = smm_frozen = false;
   pended_in_smm = 0;
@@ -153,7 +154,8 @@ void Pmu::State::resolve(unsigned n) {
                          ((behaviour.precise_store_counters >> n) & 1) != 0;
   store_elsewhere |= event != nullptr && event->kind == EventKind::kStoreSample &&
                      ((behaviour.adaptive.store_sample_counters >> n) & 1) != 0;
-  bool latency = event != nullptr && event->kind == EventKind::kLoadLatency;
+  bool latency = event != nullptr && event->kind == EventKind::kLoadLatency &&
+                 ((behaviour.efficient.load_latency_deaf >> n) & 1) == 0;
   bool elsewhere = store_elsewhere || (latency && behaviour.load_latency_elsewhere);
   bool counted_here = event != nullptr && (((event->counters >> n) & 1) != 0 || elsewhere ||
                                            !behaviour.counter_lists_hold);
@@ -179,7 +181,12 @@ void Pmu::State::resolve(unsigned n) {
   c.pebs = pebs_eligible(n, event);
   c.any_event = c.pebs && !precise_on(n, *event);
   c.pdir = c.pebs && event->kind == EventKind::kPdir && pdir_works(n);
-  c.pdir |= c.pebs && !c.any_event && ((behaviour.adaptive.pdist_counters >> n) & 1) != 0;
+  // Neither works with a qualifier. [SDM 089 21.9.4, 21.9.6]
+  const bool distributable =
+      c.pebs && !c.any_event && combination_of(c.select) == 0 && uarch.distributes(*event);
+  c.pdir |= distributable && distributed(n);
+  c.pdir |= distributable && ((behaviour.efficient.reduced_skid_at_once >> n) & 1) != 0;
+  c.shadowless = distributable && ((behaviour.efficient.reduced_skid_counters >> n) & 1) != 0;
   c.store_sample = c.pebs && !c.any_event && event->kind == EventKind::kStoreSample;
   c.precise_store = c.pebs && event->kind == EventKind::kPreciseStore;
   c.data_address = c.pebs && !c.any_event && event->data_address;
@@ -310,6 +317,8 @@ bool Pmu::State::arms(Counter& c) {
   c.redundant = false;
   bool late = behaviour.late_armings != 0 && c.armings % behaviour.late_armings == 0;
   c.events_to_go = behaviour.extra_events + (late ? 1 : 0);
+  if (c.shadowless && behaviour.efficient.reduced_skid_event_later) [[unlikely]]
+    ++c.events_to_go;
   if (behaviour.toggling_loses_overflow && std::exchange(loses_overflow, false)) return false;
   if (behaviour.lost_armings != 0 && c.armings % behaviour.lost_armings == 0) return false;
   uint64_t least = c.pdir ? behaviour.pdir_least_period : behaviour.least_period;
@@ -322,6 +331,8 @@ bool Pmu::State::overflowed(unsigned n, const Retired& r) {
   if (rare != nullptr) [[unlikely]]
     draw_defect();
   Counter& c = counters[n];
+  if (auto_reload.used && auto_reload_overflow(n, c.pebs)) [[unlikely]]
+    return false;
   if (behaviour.overflow_sets_status && (behaviour.pebs_overflow_sets_status || !c.pebs)) {
     last_overflow =
         bit(n + behaviour.counting.gp_status_offset) & ~uint64_t{behaviour.version6.silent_status};
@@ -342,7 +353,7 @@ bool Pmu::State::overflowed(unsigned n, const Retired& r) {
   const bool pdir = c.pdir && !(distributed(n) && c.period() < behaviour.rough.pdist_least);
   const bool on_time = !happens(pdir && !distributed(n) ? behaviour.rough.pdir_next : 0);
   if ((pdir && on_time) || behaviour.record_on_overflow) return true;
-  const bool waits = !pdir && !behaviour.record_without_event && !armed_at_once(c);
+  const bool waits = !pdir && !c.shadowless && !behaviour.record_without_event && !armed_at_once(c);
   c.armed = true;
   c.ready_cycle = r.cycle + (waits ? arming_time() : 0);
   armed |= 1u << n;
@@ -354,6 +365,9 @@ bool Pmu::State::fixed_overflowed(unsigned i, const Retired& r) {
   if (rare != nullptr) [[unlikely]]
     draw_defect();
   if (behaviour.counting.close_fixed_overflows_lost && is_close_overflow(i, r)) [[unlikely]]
+    return false;
+  if (auto_reload.used && auto_reload_overflow(status::kFixedShift + i, fixed_sampling[i].pebs))
+      [[unlikely]]
     return false;
   if (behaviour.overflow_sets_status) {
     global_status |= bit(behaviour.counting.fixed_status_shift + i);
@@ -451,6 +465,8 @@ void Pmu::State::retire(const Retired& r) {
     if (fixed[i].add(events) && fixed_overflowed(i, r)) triggering |= bit(status::kFixedShift + i);
   }
   if (sharing || fixed_sharing != 0) sibling_clock += cycles_of(r.counts);
+  if (auto_reload.now != 0) [[unlikely]]
+    reload_by(std::exchange(auto_reload.now, 0));
   if (pending.instructions > 0) {
     pending.triggers |= triggering;
     if (--pending.instructions == 0) finish_assist(r);

@@ -68,14 +68,12 @@ bool Pmu::State::adaptive(uint64_t triggering) const {
 
 // Where a sampled store went and how long it took. [intel/perfmon MEM_TRANS_RETIRED.STORE_SAMPLE;
 // Linux 6.12 ds.c store_latency_data]
-void Pmu::State::add_store_sample(RecordData& data, const Access& store) const {
+void Pmu::State::add_store_sample(RecordData& data, const Access& store) {
   if (!store.valid) return;
   const AdaptiveBehaviour& how = behaviour.adaptive;
   if (how.store_sample_address) data.data_address = store.address;
   if (how.store_sample_source) {
-    const AccessInfo& info = uarch.access;
-    data.data_source = info.encoding_of(static_cast<DataSource>(store.source)) |
-                       (store.stlb_miss ? info.stlb_miss : 0) | (store.locked ? info.locked : 0);
+    data.data_source = source_of(store) | told_of(store, behaviour.efficient.store_info);
   }
   if (how.store_sample_latency) {
     data.latency = store.latency;

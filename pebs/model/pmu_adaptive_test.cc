@@ -414,7 +414,7 @@ TEST_F(PmuSamplingTest, AStoreSampleSaysWhereTheStoreWentAndHowLongItTook) {
       const Record r = records()[0];
       EXPECT_EQ(r.data_address(), store.address);
       EXPECT_EQ(r.data_source(),
-                6u | (missed ? data_source::kStlbMiss : 0) | (locked ? data_source::kLocked : 0));
+                6u | (missed ? row.access.stlb_miss : 0) | (locked ? row.access.locked : 0));
       EXPECT_EQ(r.latency(), 77u);
       EXPECT_EQ(r.cache_latency(), 55u);
     }
@@ -494,6 +494,147 @@ TEST_F(PmuSamplingTest, TheRingKeepsTheLastThirtyTwo) {
   ring.add(7, 8, false, 500);
   EXPECT_EQ(ring.back(0).info, 0u) << "the first";
   EXPECT_EQ(ring.back(1).from, 0u);
+}
+
+// --- E-cores
+
+// How many events of a signal, one each cycle, from the one that overflows to the recorded one.
+TEST_F(PmuSamplingTest, ReducedSkidIsOneEventHoweverSoonItComes) {
+  const auto distance = [&](const Microarch& row, unsigned n, uint64_t select, Signal signal,
+                            void (*change)(Behaviour&) = nullptr) {
+    Behaviour behaviour = behaviour_of(row);
+    if (change != nullptr) change(behaviour);
+    make(row, behaviour);
+    sample(n, select, 1);
+    unsigned events = 0;
+    while (recorded_bytes() == 0 && events < 50) {
+      retire(signal, {.valid = signal == Signal::kLoads}, {}, 1, 1);
+      ++events;
+    }
+    return events - 1;
+  };
+  for (const Microarch* row : {&kGoldmont, &kGoldmontPlus, &kTremont}) {
+    SCOPED_TRACE(std::string(row->name));
+    EXPECT_EQ(distance(*row, 0, 0x81D0, Signal::kLoads), 1u);
+    EXPECT_EQ(distance(*row, 0, 0xC0, Signal::kInstructions), 1u);
+    EXPECT_GT(distance(*row, 0, 0xC2, Signal::kUops), 1u) << "UOPS_RETIRED";
+    EXPECT_GT(distance(*row, 0, 0x81D0 | evtsel::kEdge, Signal::kLoads), 1u) << "with a qualifier";
+    if (row->pebs_counters > 1) {
+      EXPECT_GT(distance(*row, 1, 0x81D0, Signal::kLoads), 1u);
+    }
+    EXPECT_EQ(distance(*row, 0, 0x81D0, Signal::kLoads,
+                       [](Behaviour& b) { b.efficient.reduced_skid_at_once = 1; }),
+              0u);
+    EXPECT_EQ(distance(*row, 0, 0x81D0, Signal::kLoads,
+                       [](Behaviour& b) { b.efficient.reduced_skid_event_later = true; }),
+              2u);
+  }
+  EXPECT_EQ(distance(kAlderLakeE, 0, 0x81D0, Signal::kLoads), 0u) << "PDist";
+  EXPECT_GT(distance(kAlderLakeE, 0, 0xC2, Signal::kUops), 1u) << "which UOPS_RETIRED has not";
+  EXPECT_GT(distance(kAlderLakeE, 1, 0x81D0, Signal::kLoads), 1u);
+}
+
+TEST_F(PmuSamplingTest, AnIndexOutsideTheBufferIsSignalledAndNothingIsLoaded) {
+  constexpr uint64_t kMaximum = FlatMemory::kBuffer + 0x8000;
+  const auto skips = [&](const Microarch& row, uint64_t index, const Behaviour& behaviour) {
+    make(row, behaviour);
+    memory_.set_field(row.ds.pebs_index, index);
+    set(IA32_X2APIC_LVT_PMI, lvt::kNmi);
+    sample(0, 0x81D0, 1);
+    set(IA32_PMC0 + 1, ~uint64_t{0});
+    set(IA32_PERFEVTSEL0 + 1, 0x81D0 | evtsel::kOs | evtsel::kEnable);
+    set(IA32_PERF_GLOBAL_CTRL, 3);
+    set(IA32_PEBS_ENABLE, 1);
+    for (int k = 0; k < 4; ++k) retire(Signal::kLoads, {.valid = true});
+    EXPECT_EQ(memory_.field(row.ds.pebs_index), index);
+    return get(IA32_PERF_GLOBAL_STATUS);
+  };
+  for (const Microarch* row : {&kGoldmont, &kGoldmontPlus, &kTremont}) {
+    SCOPED_TRACE(std::string(row->name));
+    Behaviour behaviour = behaviour_of(*row);
+    for (const uint64_t index : {FlatMemory::kBuffer - 8, kMaximum + 8}) {
+      EXPECT_EQ(skips(*row, index, behaviour), status::kOvfBuffer | bit(1)) << std::hex << index;
+      EXPECT_EQ(get(IA32_PMC0), 3u) << "it counts on from its overflow";
+      EXPECT_FALSE(pmu_->interrupt_pending());
+    }
+    EXPECT_EQ(skips(*row, kMaximum, behaviour) & status::kOvfBuffer, 0u) << "no more than full";
+    behaviour.efficient.out_of_bounds = OutOfBounds::kBelow;
+    EXPECT_EQ(skips(*row, kMaximum + 8, behaviour) & status::kOvfBuffer, 0u);
+    EXPECT_NE(skips(*row, FlatMemory::kBuffer - 8, behaviour) & status::kOvfBuffer, 0u);
+    behaviour.efficient.out_of_bounds = OutOfBounds::kAbove;
+    EXPECT_NE(skips(*row, kMaximum + 8, behaviour) & status::kOvfBuffer, 0u);
+    EXPECT_EQ(skips(*row, FlatMemory::kBuffer - 8, behaviour) & status::kOvfBuffer, 0u);
+    behaviour = behaviour_of(*row, Rough{.out_of_bounds_interrupts = 1});
+    skips(*row, kMaximum + 8, behaviour);
+    EXPECT_TRUE(pmu_->interrupt_pending()) << "of a machine that does so";
+  }
+  EXPECT_EQ(skips(kAlderLakeE, kMaximum + 8, behaviour_of(kAlderLakeE)) & status::kOvfBuffer, 0u)
+      << "nothing says so of it";
+}
+
+// The word of a store's access, by rows: where lock and STLB miss stand, and what memory is called.
+TEST_F(PmuSamplingTest, TheWordOfAnAccessIsTheRows) {
+  constexpr uint8_t kFromMemory = 0xC;
+  const Access store{.valid = true,
+                     .stlb_miss = true,
+                     .locked = false,
+                     .source = kFromMemory,
+                     .latency = 300,
+                     .address = 0x7FFF'1234'5678};
+  const auto word = [&](const Microarch& row, const Rough& rough = {}) {
+    make(row, rough);
+    set(MSR_PEBS_DATA_CFG, adaptive::kMemory);
+    sample(0, row.event("MEM_UOPS_RETIRED.STORE_LATENCY")->select() | evtsel::kAdaptive, 256);
+    for (int k = 0; k < 257; ++k) retire(Signal::kStores, {}, store);
+    return records().empty() ? ~uint64_t{0} : records()[0].data_source();
+  };
+  EXPECT_EQ(word(kAlderLakeE), 0xAu | bit(5));
+  EXPECT_EQ(word(kMeteorLakeE), 0xAu | bit(6));
+  EXPECT_EQ(word(kSierraForest), 0xAu | bit(6));
+  EXPECT_EQ(word(kAlderLakeE, Rough{.unknown_sources = 1}), bit(5)) << "the source is not known";
+}
+
+TEST_F(PmuSamplingTest, GoldmontMayTellOfTheAccessOfAnyEvent) {
+  for (const uint32_t tells : {0u, 1u}) {
+    make(kGoldmont, Rough{.addresses_of_any_event = tells});
+    sample(0, 0xC4, 1);
+    for (int k = 0; k < 2; ++k) {
+      retire(Signal::kBranches, {.valid = true, .latency = 9, .address = 0xABCD});
+    }
+    ASSERT_EQ(records().size(), 1u);
+    EXPECT_EQ(records()[0].data_address(), tells != 0 ? 0xABCDu : 0u);
+    EXPECT_EQ(records()[0].latency(), 0u);
+  }
+}
+
+TEST_F(PmuSamplingTest, GoldmontPlusNamesAndLoadsItsFixedCounters) {
+  for (const bool named : {true, false}) {
+    Behaviour behaviour = behaviour_of(kGoldmontPlus);
+    behaviour.efficient.applicable_fixed = named;
+    make(kGoldmontPlus, behaviour);
+    sample_fixed(0, 1, 500);
+    for (int k = 0; k < 3; ++k) retire(Signal::kBranches);
+    ASSERT_EQ(records().size(), 1u);
+    EXPECT_EQ(records()[0].applicable_counters(), named ? bit(32) : 0u);
+    EXPECT_EQ((get(IA32_FIXED_CTR0) + 500) & low_bits(48), 1u) << "80H";
+  }
+}
+
+// Of what is not precise the next opportunity is a record's, where the machine is one of those that do so.
+TEST_F(PmuSamplingTest, AnOverflowThatSoftwareSetsIsRecordedPerhaps) {
+  for (const uint32_t records_it : {0u, 1u}) {
+    make(kGoldmontPlus, Rough{.set_overflow_records = records_it});
+    sample(1, 0x3C, 1000);
+    retire(Signal::kBranches);
+    set(IA32_PERF_GLOBAL_STATUS_SET, bit(1));
+    retire(Signal::kBranches);
+    EXPECT_EQ(records().size(), records_it);
+    make(kGoldmontPlus, Rough{.set_overflow_records = records_it});
+    sample(1, 0x81D0, 1000);
+    set(IA32_PERF_GLOBAL_STATUS_SET, bit(1));
+    retire(Signal::kBranches);
+    EXPECT_EQ(records().size(), 0u) << "a precise event waits for itself";
+  }
 }
 
 }  // namespace

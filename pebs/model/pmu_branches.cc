@@ -90,6 +90,9 @@ int place_in(uint32_t msr, uint32_t first, unsigned entries) {
 // 17.4.8.1 "LBR Stack and Intel 64 Processors"]
 bool flags_in_from(const Microarch& m) { return m.lbr_format >= 3 && m.last_branches.info == 0; }
 
+// LBR_FMT 6: bits 63:48 of to are the cycles since the entry before. [SDM 089 Table 19-7]
+bool cycles_in_to(const Microarch& m) { return m.lbr_format == 6; }
+
 }  // namespace
 
 Expected<uint64_t> Pmu::State::read_last_branch(uint32_t msr) const {
@@ -110,7 +113,11 @@ Expected<uint64_t> Pmu::State::read_last_branch(uint32_t msr) const {
     if (!flags_in_from(uarch)) return found.from;
     return (found.from & ~branch_info::kMispredicted) | (found.info & branch_info::kMispredicted);
   }
-  if (int n = place_in(msr, stack.to, stack.depth); n >= 0) return entry(n).to;
+  if (int n = place_in(msr, stack.to, stack.depth); n >= 0) {
+    const LastBranch found = entry(n);
+    if (!cycles_in_to(uarch)) return found.to;
+    return (found.to & low_bits(48)) | (found.info & branch_info::kMostCycles) << 48;
+  }
   if (int n = place_in(msr, stack.info, stack.depth); n >= 0) return entry(n).info;
   return refused_read(msr);
 }

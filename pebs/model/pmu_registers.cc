@@ -29,6 +29,7 @@ uint64_t Pmu::State::counter_bits() const {
 
 uint64_t Pmu::State::pebs_enable_bits() const {
   uint64_t bits = writable_pebs_enable(uarch) | (behaviour.pebs_counters & counter_bits());
+  if (uarch.pebs_output_pt) bits |= pebs_enable::kOutputPt;  // kept, and without effect
   if (behaviour.adaptive.fixed_enable_refused) {
     bits &= ~(uint64_t{uarch.pebs_fixed_counters} << pebs_enable::kFixedShift);
   }
@@ -136,6 +137,7 @@ Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
     return counters[misread ? *n - 4 : *n].select;
   }
   if (const auto i = fixed_counter(msr)) return fixed[*i].value;
+  if (const auto reload = read_reload(msr)) return *reload;
   switch (msr) {
     case IA32_FIXED_CTR_CTRL:
       return fixed_ctrl;
@@ -223,6 +225,17 @@ Expected<void> Pmu::State::write_fixed(unsigned i, uint32_t msr, uint64_t value)
   return {};
 }
 
+// Overflows that software has made: where the event is not precise, the next opportunity is a record's (R61).
+void Pmu::State::arm_imprecise(uint64_t overflowed) {
+  for (unsigned n = 0; n < kMaxCounters; ++n) {
+    Counter& c = counters[n];
+    if (((overflowed >> n) & 1) == 0 || !c.any_event) continue;
+    c.armed = true;
+    c.ready_cycle = 0;
+    c.events_to_go = 0;
+  }
+}
+
 Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
   auto refuse = [&] { return refused_write(msr, value); };
   // Takes a register whose reserved bits fault.
@@ -256,6 +269,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
     return {};
   }
   if (const auto i = fixed_counter(msr)) return write_fixed(*i, msr, value);
+  if (Expected<void> done; write_reload(msr, value, done)) return done;
   uint64_t beyond = counter_bits() & ~gp_there;  // only under a defect
   switch (msr) {
     case IA32_FIXED_CTR_CTRL:
@@ -290,6 +304,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
           ~behaviour.generation.status_set_refused;
       if (!checked(value, settable)) return refuse();
       if (behaviour.generation.status_set_sets) global_status |= value & settable;
+      if (behaviour.rough.set_overflow_records != 0) arm_imprecise(value & settable);
       refresh();
       return {};
     }

@@ -118,7 +118,8 @@ void Pmu::State::leave_stale(RecordData& data, uint64_t triggering) {
   bool described = false;
   for (uint64_t rest = triggering & low_bits(kMaxCounters); rest != 0; rest &= rest - 1) {
     const Counter& c = counters[static_cast<unsigned>(__builtin_ctzll(rest))];
-    described |= c.load_latency || c.precise_store || c.store_sample || c.data_address;
+    described |= c.load_latency || c.precise_store || c.store_sample || c.data_address ||
+                 addresses_of_any_event();
   }
   if (behaviour.rough.stale_fields == 2) {
     if (described) {
@@ -136,10 +137,13 @@ void Pmu::State::leave_stale(RecordData& data, uint64_t triggering) {
     data.latency = random.next();
     return;
   }
-  const AccessInfo& info = uarch.access;
-  uint64_t defined = 0xC0 | info.source;
-  if (uarch.data_source_tlb_lock_bits) defined |= info.stlb_miss | info.locked;
+  uint64_t defined = uarch.access.defined() | 0xC0;
+  if (!uarch.data_source_tlb_lock_bits) defined &= ~(uarch.access.stlb_miss | uarch.access.locked);
   data.data_source |= random.next() & ~defined;
+  if (uarch.reserved_access_fields) {
+    data.data_source = random.next();
+    data.latency = random.next();
+  }
 }
 
 }  // namespace skidproof::model

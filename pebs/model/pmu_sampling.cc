@@ -67,7 +67,7 @@ RecordData Pmu::State::record_data(uint64_t triggering, const Retired& r, const 
       store_fields(data, store);
     } else if (c.store_sample) {
       add_store_sample(data, store);
-    } else if (c.data_address) {
+    } else if (c.data_address || (c.pebs && addresses_of_any_event())) {
       add_data_address(data, c, load, store);
     }
   }
@@ -85,6 +85,8 @@ void Pmu::State::add_data_address(RecordData& data, const Counter& c, const Acce
   if (!access.valid) return;
   if (how.data_address)
     data.data_address = access.address + static_cast<uint64_t>(how.data_address_offset);
+  if (behaviour.efficient.data_address_before) [[unlikely]]
+    data.data_address = of_store ? last_store_address : last_load_address;
   bool shows_status = of_store && c.store_status;
   bool hit = access.l1_hit != how.store_status_inverted;
   data.data_source = shows_status && how.store_status && hit ? store_status::kL1Hit : 0;
@@ -115,7 +117,8 @@ void Pmu::State::add_generation_fields(RecordData& data, uint64_t triggering, co
   }
   data.tx_information = how.tx_information;
   if (how.transaction_before_ip) std::swap(data.eventing_ip, data.tx_information);
-  const uint64_t its_own = represented(triggering);
+  uint64_t its_own = represented(triggering);
+  if (!behaviour.efficient.applicable_fixed) its_own &= low_bits(kMaxCounters);
   switch (how.applicable) {
     case Applicable::kRepresented:
       data.applicable_counters = its_own;
@@ -148,23 +151,43 @@ void Pmu::State::add_generation_fields(RecordData& data, uint64_t triggering, co
   }
 }
 
-void Pmu::State::load_fields(RecordData& data, unsigned n, const Access& load) const {
+void Pmu::State::load_fields(RecordData& data, unsigned n, const Access& load) {
   data.cache_latency = load.cache_latency;
   bool published = ((uarch.load_latency_counters >> n) & 1) != 0;
   data.data_address = behaviour.load_latency_lag < 0 ? last_load_address : load.address;
   data.latency = behaviour.load_latency_value && (!behaviour.load_latency_elsewhere || published)
                      ? load.latency
                      : 0;
-  const AccessInfo& info = uarch.access;
-  const uint64_t source = behaviour.version6.older_sources
-                              ? uint64_t{load.source}
-                              : info.encoding_of(static_cast<DataSource>(load.source));
   data.data_source = behaviour.load_latency_source
-                         ? (source + behaviour.load_latency_source_offset) & info.source
+                         ? (source_of(load) + behaviour.load_latency_source_offset) &
+                               behaviour.efficient.load_info.source
                          : 0;
   if (uarch.data_source_tlb_lock_bits && behaviour.load_latency_status_bits) {
-    data.data_source |= (load.stlb_miss ? info.stlb_miss : 0) | (load.locked ? info.locked : 0);
+    data.data_source |= told_of(load, behaviour.efficient.load_info);
   }
+}
+
+// Whether 98H has an access although the event is none, which is allowed and no more.
+bool Pmu::State::addresses_of_any_event() const {
+  return uarch.data_address_of_any_event && behaviour.rough.addresses_of_any_event != 0;
+}
+
+// Where the data came from, as the row says it.
+uint64_t Pmu::State::source_of(const Access& access) {
+  constexpr DataSource kFromMemory = DataSource::kLocalDramExclusive;  // of the core model
+  if (uarch.unknown_sources && happens(behaviour.rough.unknown_sources)) return 0;
+  const auto source = static_cast<DataSource>(access.source);
+  if (behaviour.version6.older_sources) return access.source;
+  if (!uarch.access.encodings.empty()) return uarch.access.encoding_of(source);
+  if (source != kFromMemory) return access.source;
+  const uint8_t reserved = behaviour.efficient.reserved_source;
+  return reserved != 0 ? reserved : uarch.memory_source;
+}
+
+// What its word tells beside the source.
+uint64_t Pmu::State::told_of(const Access& access, const AccessInfo& info) const {
+  return (access.stlb_miss ? info.stlb_miss : 0) | (access.locked ? info.locked : 0) |
+         behaviour.efficient.always_told;
 }
 
 void Pmu::State::store_fields(RecordData& data, const Access& store) const {
@@ -201,6 +224,7 @@ void Pmu::State::finish_assist(const Retired& r) {
 // The bounds check failed: the event is skipped entirely (D10, R46).
 void Pmu::State::skip_assist(DebugStore& ds) {
   uint64_t enabled_overflow = global_status & pebs_mask();
+  if (uarch.out_of_bounds_signalled && out_of_bounds(ds)) return signal_out_of_bounds(ds);
   if (behaviour.skip_reloads || (behaviour.low_index_reloads && ds.below_base())) {
     reload(enabled_overflow, enabled_overflow, ds);
   }
@@ -214,6 +238,27 @@ void Pmu::State::skip_assist(DebugStore& ds) {
   if (behaviour.skip_moves_index) ds.skip();
   if (behaviour.skip_interrupts) raise_pmi();
   if (!behaviour.resumes_after_rewind) disarm(~uint64_t{0});
+  interrupts_after_assist(false);
+}
+
+// An index below the base or above the maximum. (D14)
+bool Pmu::State::out_of_bounds(const DebugStore& ds) const {
+  const OutOfBounds which = behaviour.efficient.out_of_bounds;
+  return (ds.below_base() && which != OutOfBounds::kAbove) ||
+         (ds.above_maximum() && which != OutOfBounds::kBelow);
+}
+
+// It is signalled, the counters to which the record would have applied are as if it were written, but for
+// their values.
+void Pmu::State::signal_out_of_bounds(const DebugStore& ds) {
+  const EfficientBehaviour& how = behaviour.efficient;
+  const uint64_t applicable = global_status & pebs_mask();
+  if (how.out_of_bounds_reloads) reload(applicable, applicable, ds);
+  if (how.out_of_bounds_sets_ovf) global_status |= status::kOvfBuffer;
+  if (how.out_of_bounds_clears) global_status &= ~applicable;
+  if (how.out_of_bounds_clears_all) global_status &= status::kOvfBuffer;
+  disarm(applicable);
+  if (behaviour.rough.out_of_bounds_interrupts != 0) raise_pmi();
   interrupts_after_assist(false);
 }
 
@@ -240,6 +285,10 @@ void Pmu::State::after_record(uint64_t triggering, DebugStore& ds, const Retired
   } else {
     reload(loaded, overflow, ds);
     disarm(its_own);
+  }
+  if (const uint64_t due = auto_reload.due & its_own; due != 0) [[unlikely]] {
+    auto_reload.due &= ~due;
+    reload_by(due);
   }
   if (behaviour.rough.assist_cycles != 0 || behaviour.rough.assist_uops != 0 ||
       behaviour.rough.assist_accesses != 0) {

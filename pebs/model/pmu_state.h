@@ -1,6 +1,6 @@
 // The state behind Pmu, shared by the files that together are the model: pmu.cc (what the registers
 // mean, counting, interrupts), pmu_registers.cc (MSRs), pmu_sampling.cc (arming, assist, reload),
-// pmu_adaptive.cc (fixed counters that sample, adaptive records), pmu_version6.cc, pmu_branches.cc (branch trace
+// pmu_adaptive.cc (fixed counters that sample, adaptive records), pmu_version6.cc, pmu_auto_reload.cc, pmu_branches.cc (branch trace
 // store), pmu_modes.cc (SMM, machine check, INIT, RESET), pmu_rough.cc (what nothing promises).
 // Nobody else includes it.
 #ifndef SKIDPROOF_PEBS_MODEL_PMU_STATE_H_
@@ -70,6 +70,15 @@ struct FixedSampling {
   uint32_t late = 0;  // instructions until the record, whatever they are; 0: it waits for its event
 };
 
+// Auto counter reload, by the positions of IA32_PERF_GLOBAL_STATUS.
+struct AutoReload {
+  std::array<uint64_t, status::kFixedShift + kMaxFixed> causes{};  // the reload configurations
+  std::array<uint64_t, status::kFixedShift + kMaxFixed> values{};
+  bool used = false;  // some configuration names a counter
+  uint64_t now = 0;   // whose overflow came with this instruction
+  uint64_t due = 0;   // … and waits for its record
+};
+
 struct Pmu::State {
   State(const Microarch& microarch, Topology topology, Bus& memory, const Behaviour& decisions,
         uint64_t seed)
@@ -83,7 +92,8 @@ struct Pmu::State {
         gp_there(gp_bits(microarch, visible)),
         fixed_there(low_bits(fixed_visible) |
                     (microarch.extended.fixed & ~low_bits(microarch.fixed_counters))),
-        keeps_history(!decisions.registers_after || decisions.load_latency_lag != 0),
+        keeps_history(!decisions.registers_after || decisions.load_latency_lag != 0 ||
+                      decisions.efficient.data_address_before),
         mistakes(decisions.counting.cpuid_is_branch || decisions.counting.fence_is_store ||
                  decisions.counting.locked_l2_hits_lost),
         miscounts(decisions.counting.extra_events != 0 || decisions.lost_events != 0 ||
@@ -141,6 +151,7 @@ struct Pmu::State {
   bool unusual = false;            // retire() alone does not do: branches are traced, or SMM
 
   PendingAssist pending;
+  AutoReload auto_reload;
   BranchRing branches;
   uint32_t branches_seen = 0;  // kept only for a defect
   bool reloaded_once = false;
@@ -211,9 +222,17 @@ struct Pmu::State {
   void clear_metrics(bool base);
   CounterSnapshot snapshot_of_counters() const;
   void clear_recorded_metrics(uint64_t triggering);
+  std::optional<unsigned> reload_register(uint32_t msr, uint32_t gp_first,
+                                          uint32_t fixed_first) const;
+  std::optional<uint64_t> read_reload(uint32_t msr) const;
+  bool write_reload(uint32_t msr, uint64_t value, Expected<void>& done);
+  bool reloads_itself(unsigned n) const;
+  bool auto_reload_overflow(unsigned n, bool pebs);
+  void reload_by(uint64_t causes);
   Expected<void> write_full_width(unsigned n, uint32_t msr, uint64_t value);
   Expected<void> write_fixed(unsigned i, uint32_t msr, uint64_t value);
   void write_counter(unsigned n, uint64_t value);
+  void arm_imprecise(uint64_t overflowed);
   void note_select(unsigned n, uint64_t value);
   uint64_t pebs_enable_bits() const;
   bool has_data_cfg() const;
@@ -259,7 +278,7 @@ struct Pmu::State {
   void reload_fixed(uint64_t which, const DebugStore& ds);
   bool store_adaptive(uint64_t triggering, const Retired& r, RecordData& data,
                       const Registers& registers, DebugStore& ds);
-  void add_store_sample(RecordData& data, const Access& store) const;
+  void add_store_sample(RecordData& data, const Access& store);
   bool load_latency_enabled(unsigned n) const;
   bool pdir_works(unsigned n) const;
   bool counts_level(unsigned n) const;
@@ -291,9 +310,14 @@ struct Pmu::State {
   void add_generation_fields(RecordData& data, uint64_t triggering, const Retired& r);
   void add_data_address(RecordData& data, const Counter& c, const Access& load,
                         const Access& store) const;
-  void load_fields(RecordData& data, unsigned n, const Access& load) const;
+  void load_fields(RecordData& data, unsigned n, const Access& load);
+  bool addresses_of_any_event() const;
+  uint64_t source_of(const Access& access);
+  uint64_t told_of(const Access& access, const AccessInfo& info) const;
   void store_fields(RecordData& data, const Access& store) const;
   void skip_assist(DebugStore& ds);
+  bool out_of_bounds(const DebugStore& ds) const;
+  void signal_out_of_bounds(const DebugStore& ds);
   uint64_t represented(uint64_t triggering) const;
   void after_record(uint64_t triggering, DebugStore& ds, const Retired& r);
   void reload(uint64_t its_own, uint64_t overflow, const DebugStore& ds);

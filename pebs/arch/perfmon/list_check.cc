@@ -118,11 +118,12 @@ bool same_event(const Facts& a, const Facts& b) {
 bool agree(const Facts& line, const Facts& row) {
   const bool sampling = line.sampling == row.sampling ||
                         (row.sampling == Sampling::kEither && line.sampling != Sampling::kNever);
-  // Load latency records an address, whether the list says so or not.
-  const bool address = line.address == row.address || row.facility == Facility::kLoadLatency;
+  // Load latency records an address, and the source of a load, whether and how the list says so.
+  const bool latency = row.facility == Facility::kLoadLatency;
+  const bool address = line.address == row.address || latency;
   return sampling && address && line.counters == row.counters && line.sampled == row.sampled &&
          line.fixed == row.fixed && line.fixed_sampled == row.fixed_sampled &&
-         line.alone == row.alone && line.l1_hit == row.l1_hit && line.facility == row.facility &&
+         line.alone == row.alone && (line.l1_hit == row.l1_hit || latency) && line.facility == row.facility &&
          !line.beyond_rows;
 }
 

@@ -59,7 +59,9 @@ constexpr EventKind kind_of(const Published& entry) {
   if (entry.msr == kLoadLatencyMsr) return EventKind::kLoadLatency;
   if (entry.msr == kFrontendMsr) return EventKind::kFrontend;
   if (entry.is(kPreciseStore)) return EventKind::kPreciseStore;
-  if (entry.name.ends_with(".STORE_SAMPLE")) return EventKind::kStoreSample;
+  if (entry.name.ends_with(".STORE_SAMPLE") || entry.name.ends_with(".STORE_LATENCY")) {
+    return EventKind::kStoreSample;
+  }
   if (entry.name.ends_with(".PREC_DIST")) return EventKind::kPdir;
   return entry.precision == kPreciseOnly ? EventKind::kPebsOnly : EventKind::kPebs;
 }
@@ -78,7 +80,7 @@ constexpr Event event_of(const Published& entry, std::string_view source, uint16
               .source = source,
               .fixed_counters = static_cast<uint8_t>(entry.counters >> 32),
               .data_address = entry.is(kDataAddress) && kind_of(entry) != EventKind::kLoadLatency,
-              .l1_hit_bit = entry.is(kL1Hit)};
+              .l1_hit_bit = entry.is(kL1Hit) && kind_of(entry) != EventKind::kLoadLatency};
   event.signal = event.kind == EventKind::kLoadLatency ? Signal::kLoads : signal_of(event.name);
   if (event.precise()) {
     const uint64_t sampled = entry.pebs_counters != 0 ? entry.pebs_counters : pebs_counters;
