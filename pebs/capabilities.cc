@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "pebs/arch/architectural_record.h"
 #include "pebs/arch/enumeration.h"
 #include "pebs/arch/msr.h"
 #include "pebs/arch/reserved.h"
@@ -62,6 +63,15 @@ ExtendedPerfmon extended_of(const Machine& machine, uint32_t highest) {
   }
   if (has(cpuid::kExtendedEvents)) {
     found.events = machine.cpuid(cpuid::kExtendedPerfmon, cpuid::kExtendedEvents).eax;
+  }
+  found.pebs = has(cpuid::kExtendedPebs) && has(cpuid::kExtendedPebsCounters);
+  if (found.pebs) {
+    const auto leaf = machine.cpuid(cpuid::kExtendedPerfmon, cpuid::kExtendedPebsCounters);
+    found.pebs_groups = machine.cpuid(cpuid::kExtendedPerfmon, cpuid::kExtendedPebs).ebx;
+    found.pebs_gp = leaf.eax;
+    found.pdist_gp = leaf.ebx;
+    found.pebs_fixed = leaf.ecx;
+    found.pdist_fixed = leaf.edx;
   }
   return found;
 }
@@ -183,6 +193,24 @@ Expected<Microarch> as_enumerated(const Microarch& row, const Capabilities& foun
   m.pebs_baseline = found.baseline;
   m.perf_metrics = found.perf_metrics;
   const bool splits = row.record->cache_latency_shift != 0;
+  const bool architectural = found.pebs_format == kArchitecturalFormat;
+  if (architectural != found.extended.pebs && (architectural || row.architectural_pebs())) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("IA32_PERF_CAPABILITIES reports PEBS record format {}, and "
+                            "CPUID.23H.00H:EAX[5:4] says that "
+                            "architectural PEBS is {}",
+                            found.pebs_format, found.extended.pebs ? "there" : "not there"),
+                "only what needs no record can be tested on this processor");
+  }
+  if (architectural) {
+    // Format FH is architectural PEBS: CPUID says which counters have it.
+    m.pebs_counters = static_cast<uint16_t>(found.extended.pebs_gp);
+    m.pebs_fixed_counters = static_cast<uint8_t>(found.extended.pebs_fixed);
+    m.pdist_counters = static_cast<uint16_t>(found.extended.pdist_gp);
+    m.pdir_fixed_counter = static_cast<uint8_t>(found.extended.pdist_fixed);
+    m.record = &kArchitecturalRecord;
+    return m;
+  }
   const RecordLayout* record = fixed_record(found.pebs_format);
   if (record == nullptr) {
     record = adaptive_record({.format = static_cast<uint8_t>(found.pebs_format),
@@ -229,6 +257,27 @@ std::vector<std::string> contradictions(const Capabilities& found) {
     words.push_back(fmt::format("CPUID.23H lacks fixed counter {}, which CPUID.0AH has",
                                 std::countr_zero(rest)));
   }
+  if (found.perf_capabilities && (found.pebs_format == kArchitecturalFormat) != x.pebs) {
+    words.push_back(
+        fmt::format("IA32_PERF_CAPABILITIES reports PEBS record format {}, and "
+                    "CPUID.23H.00H:EAX[5:4] says that "
+                    "architectural PEBS is {}",
+                    found.pebs_format, x.pebs ? "there" : "not there"));
+  }
+  const auto beyond = [&](uint32_t what, uint32_t of, std::string_view name, std::string_view lists,
+                          std::string_view lacks) {
+    for (uint32_t rest = what & ~of; rest != 0; rest &= rest - 1) {
+      words.push_back(
+          fmt::format("{} lists {} {}, which {}", lists, name, std::countr_zero(rest), lacks));
+    }
+  };
+  constexpr std::string_view kGp = "general-purpose counter", kFixed = "fixed counter";
+  constexpr std::string_view kPebs = "CPUID.23H.05H", kNoCounter = "CPUID.23H.01H lacks";
+  beyond(x.pebs_gp, x.gp, kGp, kPebs, kNoCounter);
+  beyond(x.pebs_fixed, x.fixed, kFixed, kPebs, kNoCounter);
+  constexpr std::string_view kPdist = "CPUID.23H.05H:EBX/EDX", kNoPebs = "has no PEBS there";
+  beyond(x.pdist_gp, x.pebs_gp, kGp, kPdist, kNoPebs);
+  beyond(x.pdist_fixed, x.pebs_fixed, kFixed, kPdist, kNoPebs);
   return words;
 }
 
@@ -251,6 +300,11 @@ std::vector<std::string> differences(const Capabilities& found, const Microarch&
             fmt::format("{:#x}", row.extended.fixed));
     compare("umask2", found.extended.umask2, row.extended.umask2);
     compare("equal-flag", found.extended.equal, row.extended.equal);
+    const auto pebs = [](const ExtendedPerfmon& x) {
+      return fmt::format("{:#x}/{:#x}, PDist {:#x}/{:#x}, groups {:#x}", x.pebs_gp, x.pebs_fixed,
+                         x.pdist_gp, x.pdist_fixed, x.pebs_groups);
+    };
+    compare("architectural-pebs", pebs(found.extended), pebs(row.extended));
   }
   for (std::string& word : contradictions(found)) words.push_back(std::move(word));
   compare("tsx", found.tsx, row.tsx);

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "pebs/arch/architectural_record.h"
 #include "pebs/arch/enumeration.h"
 #include "pebs/arch/generations.h"
 #include "pebs/arch/msr.h"
@@ -230,6 +231,53 @@ TEST_F(ExtendedLeafTest, AgainstLeaf0Ah) {
               testing::ElementsAre(testing::HasSubstr("came with version 6, does not exist")));
   machine.leaves[0xA].eax = 0x0830'0805;
   EXPECT_THAT(contradictions(read(machine)), testing::IsEmpty()) << "version 5 needs none";
+}
+
+class ArchPebsLeafTest : public ExtendedLeafTest {
+ protected:
+  ArchPebsLeafTest() {
+    machine.leaves[1].ecx = cpuid::kPdcm;
+    machine.msrs[IA32_PERF_CAPABILITIES] = perf_capabilities(kPantherLakeP);
+    machine.leaves[0x23].eax = 0x3B;
+    machine.leaves[0x23 | 4 << 16] = {.ebx = 0x6006'0378};
+    machine.leaves[0x23 | 5 << 16] = {.eax = 0x3FF, .ebx = 0x3, .ecx = 0xF, .edx = 0x1};
+  }
+};
+
+TEST_F(ArchPebsLeafTest, SaysWhichCountersHavePebsAndWhatRecordsHold) {
+  const Capabilities found = read(machine);
+  EXPECT_EQ(found.pebs_format, kArchitecturalFormat);
+  EXPECT_EQ(found.extended, kPantherLakeP.extended);
+  EXPECT_THAT(contradictions(found), testing::IsEmpty());
+  machine.leaves[0x23 | 5 << 16] = {.eax = 0xF0, .ebx = 0x10, .ecx = 0x3, .edx = 0x2};
+  const Microarch m = as_enumerated(kPantherLakeP, read(machine)).value();
+  EXPECT_EQ(m.pebs_counters, 0xF0);
+  EXPECT_EQ(m.pdist_counters, 0x10);
+  EXPECT_EQ(m.pebs_fixed_counters, 0x3);
+  EXPECT_EQ(m.pdir_fixed_counter, 0x2);
+  EXPECT_THAT(differences(read(machine), kPantherLakeP),
+              testing::Contains(testing::StartsWith("architectural-pebs=0xf0/0x3")));
+}
+
+TEST_F(ArchPebsLeafTest, AgainstTheCountersAndTheFormat) {
+  machine.leaves[0x23 | 5 << 16] = {.eax = 0x7FF, .ebx = 0x800, .ecx = 0x1F, .edx = 0x40};
+  EXPECT_THAT(contradictions(read(machine)),
+              testing::ElementsAre(
+                  "CPUID.23H.05H lists general-purpose counter 10, which CPUID.23H.01H lacks",
+                  "CPUID.23H.05H lists fixed counter 4, which CPUID.23H.01H lacks",
+                  "CPUID.23H.05H:EBX/EDX lists general-purpose counter 11, which has no PEBS there",
+                  "CPUID.23H.05H:EBX/EDX lists fixed counter 6, which has no PEBS there"));
+  for (uint32_t subleaves : {0x0Bu, 0x1Bu, 0x2Bu}) {
+    machine.leaves[0x23].eax = subleaves;
+    EXPECT_THAT(contradictions(read(machine)),
+                testing::Contains(testing::HasSubstr("architectural PEBS is not there")));
+    EXPECT_EQ(as_enumerated(kPantherLakeP, read(machine)).error().code, ErrorCode::kUnsupported);
+  }
+  machine.leaves[0x23].eax = 0x3B;
+  machine.msrs[IA32_PERF_CAPABILITIES] &= ~uint64_t{0x900};
+  EXPECT_THAT(contradictions(read(machine)),
+              testing::Contains(testing::HasSubstr("format 6, and CPUID.23H.00H:EAX[5:4] says")));
+  EXPECT_EQ(as_enumerated(kPantherLakeP, read(machine)).error().code, ErrorCode::kUnsupported);
 }
 
 TEST_F(ExtendedLeafTest, WithoutAnyCounterIsAnError) {

@@ -53,15 +53,19 @@ struct MemoryRequest {
   // Of a debug store: ends at 4 GiB, and goes on in our view with one page more, which stands at
   // linear address 0, as addresses of 32 bits go on there. `bytes` is what lies below 4 GiB.
   bool across_4g = false;
+  // Of a debug store: one piece of physical memory from a page on, for architectural PEBS. Machine::allocate() answers
+  // kNotAvailable where the machine has no such memory, or cannot tell where it lies.
+  bool physical = false;
 
   bool low() const { return below_4g || across_4g; }
 };
 
 // A block of memory with a guard page on both sides, freed with the last copy of its handle.
 struct Memory {
-  std::span<std::byte> host;   // our view
-  uint64_t address = 0;        // what programs and the DS area see
-  bool huge_pages = false;     // really backed by them
+  std::span<std::byte> host;  // our view
+  uint64_t address = 0;       // what programs and the DS area see
+  uint64_t physical = 0;    // where it stands in physical memory, of what was asked for so; else 0
+  bool huge_pages = false;  // really backed by them
   std::shared_ptr<void> keep;  // frees on release
 };
 
@@ -110,6 +114,9 @@ struct RunPlan {
   std::vector<DisturbanceAt> disturbances = {};
   uint64_t pebs_index_address = 0;  // where the handler finds the PEBS index and base; 0: none
   uint64_t pebs_base_address = 0;
+  // Architectural PEBS instead: where the handler takes IA32_PEBS_INDEX to begin; 0: it does not read it. A machine whose
+  // handler cannot refuses the run with kNotAvailable.
+  uint64_t pebs_buffer_address = 0;
   uint64_t bts_index_address = 0;  // the same of the branch trace store
   uint64_t bts_base_address = 0;
   uint32_t pebs_field_bytes = 8;  // of all four: 4 in the 32-bit layout of the DS area
@@ -124,7 +131,7 @@ struct Pmi {
   uint64_t ip = 0;             // the next instruction of the interrupted program
   uint64_t global_status = 0;  // on entry
   uint64_t global_ctrl = 0;    // on entry
-  uint64_t pebs_index = 0;     // on entry; 0 without a DS area
+  uint64_t pebs_index = 0;     // on entry, as an address; 0 without a DS area
   uint64_t bts_index = 0;      // on entry; 0 without a branch trace store
 };
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 
+#include "pebs/arch/architectural_record.h"
 #include "pebs/arch/ds_area.h"
 #include "pebs/arch/record_layout.h"
 
@@ -24,8 +25,11 @@ struct BranchEntry {
 // has().
 class Record {
  public:
-  // `layout` is that of this very record: of an adaptive format, what arch::layout_of says.
-  Record(const std::byte* data, const arch::RecordLayout* layout) : data_(data), layout_(layout) {}
+  // `layout` is that of this very record: of an adaptive format, what arch::layout_of says. `parts` says where its groups
+  // stand, of an architectural one.
+  Record(const std::byte* data, const arch::RecordLayout* layout,
+         const arch::architectural::Parts& parts = {})
+      : data_(data), layout_(layout), parts_(parts) {}
 
   // Whether the record has a field: has(&arch::RecordLayout::tsc).
   bool has(int16_t arch::RecordLayout::*field) const { return layout_->*field >= 0; }
@@ -51,29 +55,40 @@ class Record {
   // The counters that the record applies to: bit n for IA32_PMCn, 32 + i for fixed counter i.
   uint64_t applicable_counters() const { return field(layout_->applicable_counters); }
   uint64_t header() const { return field(layout_->header); }
-  // Cycles since the retirement before, FFFFH and more as FFFFH (R63).
+  // The groups of an architectural record, in the positions of IA32_PMC_GPn_CFG_C; of all its fragments.
+  uint64_t groups() const { return parts_.groups; }
+  // Cycles since the retirement before, FFFFH and more as FFFFH (R63); 0 also where the record says that it has none.
   uint64_t retire_latency() const {
+    if (layout_->architectural) {
+      const uint64_t told = field(layout_->retire);
+      return (told & arch::architectural::kRetireValid) != 0 ? told & 0xFFFF : 0;
+    }
     return layout_->retire_latency ? (header() >> arch::adaptive::kRetireLatencyShift) & 0xFFFF : 0;
   }
   // XMMn as two quadwords, low one first.
   std::array<uint64_t, 2> xmm(unsigned n) const {
     if (layout_->xmm < 0) return {};
-    return {word(static_cast<size_t>(layout_->xmm) + 16 * n),
-            word(static_cast<size_t>(layout_->xmm) + 16 * n + 8)};
+    const size_t at = place(layout_->xmm) + size_t{16} * n;
+    return {word(at), word(at + 8)};
   }
   unsigned branches() const {
+    if (layout_->architectural) return parts_.entries;
     return layout_->lbr < 0 ? 0 : arch::adaptive::branch_entries(header());
   }
   // The i-th of branches().
   BranchEntry branch(unsigned i) const {
     if (i >= branches()) return {};
-    const size_t at = static_cast<size_t>(layout_->lbr) + i * arch::adaptive::kBranchEntryBytes;
+    const size_t at = place(layout_->lbr) + size_t{i} * arch::adaptive::kBranchEntryBytes;
     return {word(at), word(at + 8), word(at + 16)};
   }
 
   // The group of counters; nothing where the record has none, or one whose vectors are not what its size says.
   std::optional<arch::adaptive::SnapshotVectors> snapshot() const {
     namespace adaptive = arch::adaptive;
+    if (layout_->architectural) {
+      if (!parts_.has(arch::architectural::kCounterGroup)) return {};
+      return parts_.counters;
+    }
     if (!layout_->snapshot || (header() & adaptive::kSnapshot) == 0) return {};
     const size_t at = snapshot_offset(), size = adaptive::size_field(header());
     const bool sound = at == adaptive::record_bytes(header());
@@ -95,12 +110,24 @@ class Record {
 
   const arch::RecordLayout& layout() const { return *layout_; }
   std::span<const std::byte> bytes() const {
+    if (layout_->architectural) return {data_, parts_.bytes != 0 ? parts_.bytes : layout_->bytes};
     const auto vectors = snapshot();
     return {data_, snapshot_offset() + (vectors ? vectors->bytes() : 0)};
   }
 
  private:
+  // Where a field stands: the groups of an architectural record may be further apart than in the table.
+  size_t place(int16_t offset) const {
+    const auto at = static_cast<size_t>(offset);
+    if (parts_.bytes == 0) return at;
+    for (size_t group = parts_.starts.size(); group-- > 0;) {
+      const size_t start = layout_->starts[group];
+      if (start != 0 && at >= start) return at - start + parts_.starts[group];
+    }
+    return at;
+  }
   size_t snapshot_offset() const {
+    if (layout_->architectural) return parts_.starts[arch::architectural::kCounterGroup];
     return layout_->bytes + size_t{branches()} * arch::adaptive::kBranchEntryBytes;
   }
   uint64_t word(size_t offset) const {
@@ -115,11 +142,12 @@ class Record {
       std::memcpy(&value, data_ + offset, sizeof value);
       return value;
     }
-    return word(static_cast<size_t>(offset));
+    return word(place(offset));
   }
 
   const std::byte* data_;
   const arch::RecordLayout* layout_;
+  arch::architectural::Parts parts_;
 };
 
 // One record of the branch trace store. Valid as long as the buffer that it views.
@@ -145,7 +173,8 @@ class BranchRecord {
 };
 
 // The whole records of a buffer, in the order they were written. Records of an adaptive format are
-// walked by the size that each of them states; a size that cannot be ends the walk.
+// walked by the size that each of them states; a size that cannot be ends the walk. Of architectural ones a record is all its
+// fragments; what begins with a fragment that has no basic group is passed over.
 class Records {
  public:
   class Iterator {
@@ -157,10 +186,18 @@ class Records {
     using reference = Record;
 
     Iterator() = default;
-    Iterator(const std::byte* at, const arch::RecordLayout* layout) : at_(at), layout_(layout) {}
-    Record operator*() const { return record_at(at_, layout_); }
+    Iterator(const std::byte* at, const std::byte* end, const arch::RecordLayout* layout)
+        : at_(layout->architectural ? next_architectural(at, end) : at),
+          end_(end),
+          layout_(layout) {}
+    Record operator*() const { return record_at(at_, end_, layout_); }
     Iterator& operator++() {
-      at_ += size_at(at_, layout_);
+      if (layout_->architectural) {
+        const size_t bytes = arch::architectural::parts_of({at_, end_}).bytes;
+        at_ = next_architectural(at_ + bytes, end_);
+      } else {
+        at_ += size_at(at_, layout_);
+      }
       return *this;
     }
     Iterator operator++(int) {
@@ -172,12 +209,17 @@ class Records {
 
    private:
     const std::byte* at_ = nullptr;
+    const std::byte* end_ = nullptr;
     const arch::RecordLayout* layout_ = nullptr;
   };
 
   // A trailing part of a record is not a record: see remainder_bytes().
   Records(std::span<const std::byte> bytes, const arch::RecordLayout* layout)
       : bytes_(bytes), layout_(layout) {
+    if (layout->architectural) {
+      walk_architectural();
+      return;
+    }
     if (!layout->adaptive()) {
       size_ = bytes.size() / layout->bytes;
       whole_ = size_ * layout->bytes;
@@ -203,10 +245,38 @@ class Records {
   }
   Record front() const { return (*this)[0]; }
   Record back() const { return (*this)[size() - 1]; }
-  Iterator begin() const { return {bytes_.data(), layout_}; }
-  Iterator end() const { return {bytes_.data() + whole_, layout_}; }
+  Iterator begin() const { return {bytes_.data(), bytes_.data() + whole_, layout_}; }
+  Iterator end() const { return {bytes_.data() + whole_, bytes_.data() + whole_, layout_}; }
 
  private:
+  void walk_architectural() {
+    namespace architectural = arch::architectural;
+    for (;;) {
+      const std::span<const std::byte> rest = bytes_.subspan(whole_);
+      size_t bytes = architectural::parts_of(rest).bytes;
+      if (bytes != 0) {
+        ++size_;
+      } else {
+        bytes = orphan_bytes(rest);
+      }
+      if (bytes == 0) return;
+      whole_ += bytes;
+    }
+  }
+  // Of a fragment that begins no record, or 0.
+  static size_t orphan_bytes(std::span<const std::byte> rest) {
+    const size_t bytes = arch::architectural::fragment_bytes(rest);
+    const bool begins = bytes != 0 && (header_at(rest.data()) & arch::architectural::kBasic) != 0;
+    return begins ? 0 : bytes;
+  }
+  static const std::byte* next_architectural(const std::byte* at, const std::byte* end) {
+    while (at != end) {
+      const size_t orphan = orphan_bytes({at, end});
+      if (orphan == 0) return at;
+      at += orphan;
+    }
+    return at;
+  }
   static uint64_t header_at(const std::byte* at) {
     uint64_t header;
     std::memcpy(&header, at, sizeof header);
@@ -215,7 +285,12 @@ class Records {
   static size_t size_at(const std::byte* at, const arch::RecordLayout* layout) {
     return layout->adaptive() ? arch::adaptive::size_field(header_at(at)) : layout->bytes;
   }
-  static Record record_at(const std::byte* at, const arch::RecordLayout* layout) {
+  static Record record_at(const std::byte* at, const std::byte* end,
+                          const arch::RecordLayout* layout) {
+    if (layout->architectural) {
+      const arch::architectural::Parts parts = arch::architectural::parts_of({at, end});
+      return {at, arch::layout_of(*layout, parts), parts};
+    }
     return {at, layout->adaptive() ? arch::layout_of(*layout, header_at(at)) : layout};
   }
 

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <iterator>
+#include <utility>
 #include <vector>
 
 namespace skidproof {
@@ -158,6 +160,76 @@ TEST(Records, AnyBytesAreReadWithinThem) {
         ASSERT_EQ(record.snapshot_value(vectors->values()), 0U);
       }
     }
+  }
+}
+
+// Fragments of architectural records: words that are a base and their own offset.
+std::vector<std::byte> fragment(uint64_t groups, size_t size, uint64_t base) {
+  std::vector<std::byte> bytes = numbered(size, base);
+  const uint64_t header = groups | size;
+  std::memcpy(bytes.data(), &header, sizeof header);
+  return bytes;
+}
+
+TEST(Record, ArchitecturalGroupsAreReadWhereverTheirFragmentStands) {
+  namespace architectural = arch::architectural;
+  const uint64_t aux = arch::cfg_c::kAux, gprs = arch::cfg_c::kGprs;
+  const std::vector<std::byte> whole =
+      fragment(architectural::kBasic | aux | gprs, 16 + 48 + 64 + 160, 0x1000);
+  const std::vector<std::byte> parted =
+      fragment(architectural::kBasic | architectural::kContinued, 64, 0x2000) + fragment(0, 16, 0) +
+      fragment(gprs | architectural::kContinued, 176, 0x3000) + fragment(aux, 80, 0x4000);
+  const std::vector<std::byte> orphan = fragment(gprs, 176, 0x9000);
+  const std::vector<std::byte> bytes = orphan + whole + orphan + parted + orphan;
+  const Records records(bytes, &arch::kArchitecturalRecord);
+  ASSERT_EQ(records.size(), 2U);
+  EXPECT_EQ(records.remainder_bytes(), 0U);
+  const Record one = records[0], two = records.back();
+  EXPECT_EQ(one.bytes().size(), whole.size());
+  EXPECT_EQ(one.eventing_ip(), 0x1010U);
+  EXPECT_EQ(one.data_address(), 0x1040U);
+  EXPECT_EQ(one.data_source(), 0x1068U);
+  EXPECT_EQ(one.flags(), 0x1080U);
+  EXPECT_EQ(one.gpr(arch::Gpr::kR15), 0x1108U);
+  EXPECT_EQ(two.bytes().size(), parted.size());
+  EXPECT_EQ(two.eventing_ip(), 0x2010U);
+  EXPECT_EQ(two.data_address(), 0x4010U);
+  EXPECT_EQ(two.flags(), 0x3010U);
+  EXPECT_EQ(two.gpr(arch::Gpr::kR15), 0x3098U);
+  EXPECT_EQ(two.groups(), architectural::kBasic | aux | gprs);
+  EXPECT_FALSE(two.has(&RecordLayout::xmm));
+  EXPECT_EQ(std::distance(records.begin(), records.end()), 2);
+}
+
+TEST(Record, ArchitecturalRetireLatencyIsThereWhereItSaysSo) {
+  std::vector<std::byte> bytes = fragment(arch::architectural::kBasic, 64, 0);
+  for (const auto& [word, latency] :
+       {std::pair<uint64_t, uint64_t>{0x1'0123, 0x123}, {0x0123, 0}, {0xFF01'FFFF, 0xFFFF}}) {
+    std::memcpy(bytes.data() + 0x28, &word, sizeof word);
+    EXPECT_EQ(Records(bytes, &arch::kArchitecturalRecord).front().retire_latency(), latency);
+  }
+}
+
+TEST(Records, AnyBytesAreReadAsArchitecturalRecordsWithinThem) {
+  uint64_t state = 1;
+  for (int round = 0; round < 20000; ++round) {
+    std::vector<std::byte> bytes(8 * (2 + state % 96));
+    for (size_t at = 0; at < bytes.size(); at += 8) {
+      state = state * 6364136223846793005 + 1442695040888963407;
+      const uint64_t small = (state >> 20 & 0x1F8) | (state & 0xE7E3'03F8'8000'0000);
+      const uint64_t value = state >> 60 < 8 ? small : state >> 24 & 0x0000'000F'0000'001F;
+      std::memcpy(bytes.data() + at, &value, sizeof value);
+    }
+    size_t seen = 0;
+    for (Record record : Records(bytes, &arch::kArchitecturalRecord)) {
+      const std::span<const std::byte> own = record.bytes();
+      ASSERT_LE(own.data() + own.size(), bytes.data() + bytes.size());
+      static_cast<void>(record.ip() + record.tsc() + record.data_address() + record.xmm(15)[1] +
+                        record.branch(record.branches() - 1).info + record.snapshot_value(0) +
+                        record.gpr(arch::Gpr::kR15));
+      ++seen;
+    }
+    ASSERT_EQ(seen, Records(bytes, &arch::kArchitecturalRecord).size());
   }
 }
 

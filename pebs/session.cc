@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "pebs/arch/architectural_record.h"
 #include "pebs/arch/msr.h"
 #include "pebs/arch/reserved.h"
 #include "pebs/capabilities.h"
@@ -72,9 +73,65 @@ uint64_t data_config(const SessionPlan& plan) {
   return plan.pebs_data_cfg.value_or(adaptive::kMemory | adaptive::kGprs);
 }
 
+// --- Architectural PEBS: every counter has a register for what IA32_PEBS_ENABLE, MSR_PEBS_DATA_CFG and the reset slots say.
+
+// Which counters of MSR_PEBS_DATA_CFG's vectors are to stand in records.
+bool included(const SessionPlan& plan, unsigned position) {
+  const adaptive::SnapshotVectors vectors = adaptive::snapshot_vectors(data_config(plan));
+  return position < status::kFixedShift
+             ? (vectors.gp >> position & 1) != 0
+             : (vectors.fixed >> (position - status::kFixedShift) & 1) != 0;
+}
+
+// The groups of MSR_PEBS_DATA_CFG in the terms of IA32_PMC_GPn_CFG_C, as far as this processor has them.
+uint64_t groups_of(uint64_t config, const Microarch& uarch) {
+  uint64_t groups = 0;
+  if (config & adaptive::kMemory) groups |= cfg_c::kAux;
+  if (config & adaptive::kGprs) groups |= cfg_c::kGprs;
+  if (config & adaptive::kXmm) groups |= cfg_c::kXmm;
+  if (config & adaptive::kBranches) {
+    groups |=
+        architectural::branch_field(adaptive::branch_entries(config), uarch.last_branches.depth);
+  }
+  if (config & adaptive::kCounters) groups |= cfg_c::kCountersGp | cfg_c::kCountersFixed;
+  if (adaptive::snapshot_vectors(config).metrics != 0) groups |= cfg_c::kMetrics;
+  return groups & uint64_t{uarch.extended.pebs_groups} << cfg_c::kGroupsShift;
+}
+
+uint64_t groups_of(const SessionPlan& plan, const std::optional<uint64_t>& own, bool adaptive_bit,
+                   const Microarch& uarch) {
+  return adaptive_bit ? groups_of(own.value_or(data_config(plan)), uarch) : 0;
+}
+
+// Of the largest record that a counter of the plan has.
+size_t architectural_record_bytes(const SessionPlan& plan, const Microarch& uarch) {
+  const uint64_t config = data_config(plan);
+  size_t most = 0;
+  const auto look = [&](uint64_t groups) {
+    size_t bytes = architectural::record_bytes(groups, uarch.last_branches.depth);
+    if (architectural::has_counters(groups)) bytes += adaptive::snapshot_vectors(config).bytes();
+    most = std::max(most, architectural::whole_units(bytes));
+  };
+  for (const CounterSetup& c : plan.counters) {
+    if (c.pebs) look(groups_of(plan, c.groups, c.adaptive, uarch));
+  }
+  for (const FixedSetup& f : plan.fixed) {
+    if (f.pebs) look(groups_of(plan, f.groups, f.adaptive, uarch));
+  }
+  if (most == 0) look(groups_of(config, uarch));
+  return most;
+}
+
+uint32_t cfg_c_msr(unsigned position) {
+  return position < status::kFixedShift
+             ? IA32_PMC_GP0_CFG_C + kBankStride * position
+             : IA32_PMC_FX0_CFG_C + kBankStride * (position - status::kFixedShift);
+}
+
 }  // namespace
 
 size_t SessionPlan::record_bytes(const arch::Microarch& microarch) const {
+  if (microarch.architectural_pebs()) return architectural_record_bytes(*this, microarch);
   return microarch.pebs_baseline ? adaptive::configured_bytes(data_config(*this))
                                  : microarch.record_in(mode).bytes;
 }
@@ -117,6 +174,13 @@ struct Session::State {
   std::vector<MsrWrite> saved;        // in the order of saving; restored backwards
   std::optional<unsigned> auxiliary;  // IA32_PMCn of the event that load latency needs beside it
   bool closed = false;
+  // Architectural PEBS. The buffer is longer than the plan's, and recording begins so far behind its base that the plan's room
+  // is left: `buffer` is that room, and what lies behind.
+  uint64_t pebs_base = 0;   // IA32_PEBS_BASE
+  uint64_t first_byte = 0;  // from the base to the room
+  uint64_t pebs_index = 0;  // IA32_PEBS_INDEX, as it was last seen or shall be
+  std::vector<MsrWrite>
+      configurations;  // of the counters with PEBS, without PEBS_EN where the plan has that
 
   State(Machine& of, arch::Microarch facts, SessionPlan what)
       : machine(&of), uarch(facts), plan(std::move(what)) {}
@@ -144,6 +208,34 @@ struct Session::State {
   size_t buffer_records() const;
   size_t maximum_bytes() const;
   size_t allocated_bytes() const { return (buffer_records() + kSlackRecords) * record_bytes(); }
+  bool architectural() const { return uarch.architectural_pebs(); }
+  bool samples() const { return pebs_enable_bits(plan, uarch) != 0; }
+  uint64_t index_of(uint64_t word) const {
+    return buffer.address - first_byte + pebs_index::write_bytes(word);
+  }
+  // IA32_PEBS_INDEX as it stands; where the session is closed as it stood.
+  uint64_t index_word() const {
+    if (closed || !samples()) return pebs_index;
+    return machine->rdmsr(IA32_PEBS_INDEX).value_or(pebs_index);
+  }
+  // At once, and with the next run.
+  void set_index_field(uint64_t mask, uint64_t field) {
+    pebs_index = (index_word() & ~mask) | (field & mask);
+    if (!closed && samples()) static_cast<void>(machine->wrmsr(IA32_PEBS_INDEX, pebs_index));
+  }
+  uint64_t from_base(uint64_t address) const { return address - buffer.address + first_byte; }
+  MsrWrite& configuration(unsigned position);
+  uint64_t reload(unsigned position, unsigned width) const {
+    uint64_t value = 0;
+    for (const MsrWrite& w : configurations) {
+      if (w.msr == cfg_c_msr(position)) value = w.value;
+    }
+    return (value | ~cfg_c::kReload) & width_mask(width);
+  }
+  void set_reload(unsigned position, uint64_t value) {
+    MsrWrite& w = configuration(position);
+    w.value = (w.value & ~cfg_c::kReload) | (value & cfg_c::kReload);
+  }
   const arch::BranchRecordLayout& branch_record() const {
     return uarch.branch_record_in(plan.mode);
   }
@@ -172,7 +264,12 @@ struct Session::State {
   Expected<Memory> allocate_store(size_t bytes) const;
   Expected<Memory> allocate_to_4g(size_t bytes) const;
   Expected<void> allocate();
+  Expected<void> allocate_architectural();
   void write_ds_area();
+  void write_pebs_registers(uint64_t maximum);
+  Expected<void> choose_configurations();
+  Expected<void> programme_architectural();
+  Expected<void> allow_in_records();
   void write_branch_fields(const BranchTraceSetup& setup);
   Expected<void> programme();
   Expected<void> programme_last_branches();
@@ -273,10 +370,113 @@ Expected<Memory> Session::State::allocate_to_4g(size_t bytes) const {
   return memory;
 }
 
+// A buffer of 4096 << SIZE bytes that ends where the plan's does, and slack behind it.
+Expected<void> Session::State::allocate_architectural() {
+  if (plan.bytes_to_4g) {
+    return fail(
+        ErrorCode::kNotAvailable,
+        "the buffer of architectural PEBS stands at a physical address, and ends at no linear one",
+        "leave bytes_to_4g out");
+  }
+  if (!samples()) {
+    buffer = SKIDPROOF_TRY(allocate_store(allocated_bytes()));
+    return {};
+  }
+  const size_t room = architectural::whole_units(maximum_bytes());
+  unsigned size = 0;
+  while ((size_t{1} << (pebs_base::kPageShift + size)) < room) ++size;
+  const size_t bytes = size_t{1} << (pebs_base::kPageShift + size);
+  const MemoryRequest request{.bytes = bytes + kSlackRecords * record_bytes(),
+                              .use = MemoryUse::kDebugStore,
+                              .physical = true};
+  buffer = SKIDPROOF_TRY(machine->allocate(request));
+  pebs_base = buffer.physical | size;
+  first_byte = bytes - room;
+  buffer.host = buffer.host.subspan(first_byte);
+  buffer.address += first_byte;
+  return {};
+}
+
+MsrWrite& Session::State::configuration(unsigned position) {
+  const uint32_t msr = cfg_c_msr(position);
+  for (MsrWrite& w : configurations) {
+    if (w.msr == msr) return w;
+  }
+  configurations.push_back({msr, 0});
+  return configurations.back();
+}
+
+// What the counters of the plan have in their registers while they record. The value that a counter is loaded with has 32 bits
+// there, and ones above them.
+Expected<void> Session::State::choose_configurations() {
+  const uint64_t enable = pebs_enable_bits(plan, uarch);
+  const auto choose = [&](unsigned position, const std::optional<uint64_t>& asked, uint64_t value,
+                          unsigned width, uint64_t groups) -> Expected<void> {
+    if (((enable >> position) & 1) == 0) return {};
+    const uint64_t low = value & cfg_c::kReload;
+    if (asked && ((low | ~cfg_c::kReload) & width_mask(width)) != (value & width_mask(width))) {
+      return fail(ErrorCode::kNotAvailable,
+                  fmt::format("architectural PEBS loads a counter with 32 bits and ones above "
+                              "them, which {:#x} is not",
+                              value),
+                  "ask for a reset value that has ones in bits 32 and up");
+    }
+    configuration(position).value = low | groups | cfg_c::kEnable;
+    return {};
+  };
+  for (const CounterSetup& c : plan.counters) {
+    if (c.counter >= status::kFixedShift) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("there is no general-purpose counter {}", c.counter),
+                  "CPUID.23H.01H lists those that there are");
+    }
+    SKIDPROOF_CHECK(choose(c.counter, c.reset, c.reset.value_or(initial_value(c)), uarch.gp_width,
+                           groups_of(plan, c.groups, c.adaptive, uarch)));
+  }
+  for (const FixedSetup& f : plan.fixed) {
+    SKIDPROOF_CHECK(choose(status::kFixedShift + f.counter, f.reset,
+                           f.reset.value_or(f.start(uarch.fixed_width)), uarch.fixed_width,
+                           groups_of(plan, f.groups, f.adaptive, uarch)));
+  }
+  return {};
+}
+
+Expected<void> Session::State::programme_architectural() {
+  if (!samples()) return {};
+  SKIDPROOF_CHECK(set(IA32_PEBS_BASE, pebs_base));
+  SKIDPROOF_CHECK(set(IA32_PEBS_INDEX, pebs_index));
+  for (const MsrWrite& w : configurations) SKIDPROOF_CHECK(set(w.msr, 0));
+  return {};
+}
+
+// Counters that records shall have beside their own: whatever else their registers say stays. [Intel SDM Vol. 1 of 2026,
+// "CPUID.23H.04H", ALLOW_IN_RECORD]
+Expected<void> Session::State::allow_in_records() {
+  for (unsigned position = 0; position < 64; ++position) {
+    if (!included(plan, position)) continue;
+    const uint32_t msr = cfg_c_msr(position);
+    bool own = false;
+    for (MsrWrite& w : configurations) {
+      if (w.msr != msr) continue;
+      w.value |= cfg_c::kAllow;
+      own = true;
+    }
+    if (own) continue;
+    SKIDPROOF_CHECK(save(msr));
+    SKIDPROOF_CHECK(machine->wrmsr(msr, SKIDPROOF_TRY(machine->rdmsr(msr)) | cfg_c::kAllow));
+  }
+  return {};
+}
+
 Expected<void> Session::State::allocate() {
   ds = SKIDPROOF_TRY(allocate_store(4096));
-  buffer = SKIDPROOF_TRY(plan.bytes_to_4g ? allocate_to_4g(maximum_bytes() + *plan.bytes_to_4g)
-                                          : allocate_store(allocated_bytes()));
+  if (architectural()) {
+    SKIDPROOF_CHECK(allocate_architectural());
+    SKIDPROOF_CHECK(choose_configurations());
+  } else {
+    buffer = SKIDPROOF_TRY(plan.bytes_to_4g ? allocate_to_4g(maximum_bytes() + *plan.bytes_to_4g)
+                                            : allocate_store(allocated_bytes()));
+  }
   if (!plan.branches) return {};
   const BranchTraceSetup& setup = *plan.branches;
   branch_buffer = SKIDPROOF_TRY(
@@ -292,6 +492,8 @@ void Session::State::write_ds_area() {
   std::fill(buffer.host.begin(), buffer.host.end(), kFill);
   uint64_t size = record_bytes();
   uint64_t maximum = buffer.address + maximum_bytes();
+  if (plan.branches) write_branch_fields(*plan.branches);
+  if (architectural()) return write_pebs_registers(maximum);
   // Without a threshold the field points past the maximum, which no index reaches (R50).
   uint64_t threshold = plan.threshold_records ? buffer.address + *plan.threshold_records * size
                                               : beyond(maximum + allocated_bytes());
@@ -307,7 +509,15 @@ void Session::State::write_ds_area() {
     if (f.counter >= layout.fixed_resets) continue;
     set_slot(layout.fixed_counter_reset(f.counter), f.reset.value_or(f.start(uarch.fixed_width)));
   }
-  if (plan.branches) write_branch_fields(*plan.branches);
+}
+
+// Without a threshold THRESH points past the buffer, where WR does not come.
+void Session::State::write_pebs_registers(uint64_t maximum) {
+  const uint64_t threshold = plan.threshold_records
+                                 ? buffer.address + *plan.threshold_records * record_bytes()
+                                 : maximum + kSlackRecords * record_bytes();
+  pebs_index = pebs_index::kEnable | pebs_index::threshold_field(from_base(threshold)) |
+               ((first_byte + plan.index_bytes.value_or(0)) & pebs_index::kWrite);
 }
 
 void Session::State::write_branch_fields(const BranchTraceSetup& setup) {
@@ -373,12 +583,18 @@ Expected<void> Session::State::programme_last_branches() {
 Expected<void> Session::State::programme() {
   if (!uarch.architectural_perfmon()) return programme_netburst();
   SKIDPROOF_CHECK(set(IA32_PERF_GLOBAL_CTRL, 0));
-  SKIDPROOF_CHECK(set(IA32_PEBS_ENABLE, 0));
+  if (architectural()) {
+    SKIDPROOF_CHECK(programme_architectural());
+  } else {
+    SKIDPROOF_CHECK(set(IA32_PEBS_ENABLE, 0));
+  }
   SKIDPROOF_CHECK(set(IA32_DS_AREA, ds.address));
   debugctl = SKIDPROOF_TRY(machine->rdmsr(IA32_DEBUGCTL));
   debugctl &= ~(debugctl::kFreezePerfmonOnPmi | debugctl::kFreezeLbrsOnPmi |
                 debugctl::kFreezeWhileSmm | uarch.branch_trace.all());
-  if (uarch.pebs_baseline && (data_config(plan) & adaptive::kBranches) != 0) {
+  bool branches = uarch.pebs_baseline && (data_config(plan) & adaptive::kBranches) != 0;
+  for (const MsrWrite& w : configurations) branches |= (w.value & cfg_c::kBranches) != 0;
+  if (branches) {
     // Without them the branch group holds nothing.
     if (uarch.architectural_lbr()) {
       SKIDPROOF_CHECK(set(MSR_ARCH_LBR_CTL, kEveryBranch));
@@ -439,10 +655,20 @@ void Session::State::switch_on_and_off(RunPlan& run, std::optional<uint64_t> cle
   if (clear) {
     // Clearing PEBS_ENABLE forgets a PEBS that an earlier run left armed; status is cleared when
     // counters are reloaded to continue sampling, as the manual asks. [SDM 18.9.1]
-    run.enable = {{IA32_PEBS_ENABLE, 0}, {IA32_PERF_GLOBAL_OVF_CTRL, *clear}};
+    if (architectural()) {
+      for (const MsrWrite& w : configurations) run.enable.push_back({w.msr, 0});
+    } else {
+      run.enable = {{IA32_PEBS_ENABLE, 0}};
+    }
+    run.enable.push_back({IA32_PERF_GLOBAL_OVF_CTRL, *clear});
     for (const MsrWrite& write : counter_writes()) run.enable.push_back(write);
   }
-  run.enable.push_back({IA32_PEBS_ENABLE, pebs_enable_bits(plan, uarch)});
+  if (architectural()) {
+    if (samples()) run.enable.push_back({IA32_PEBS_INDEX, pebs_index});
+    run.enable.insert(run.enable.end(), configurations.begin(), configurations.end());
+  } else {
+    run.enable.push_back({IA32_PEBS_ENABLE, pebs_enable_bits(plan, uarch)});
+  }
   run.disable = {{IA32_PERF_GLOBAL_CTRL, 0}};
   switch_on_branches(run);
   switch_off_branches(run);
@@ -452,6 +678,7 @@ void Session::State::switch_on_and_off(RunPlan& run, std::optional<uint64_t> cle
   run.read.push_back(IA32_PERF_GLOBAL_STATUS);
   for (const CounterSetup& c : plan.counters) run.read.push_back(counter_msr(uarch, c.counter));
   for (const FixedSetup& f : plan.fixed) run.read.push_back(fixed_counter_msr(uarch, f.counter));
+  if (architectural() && samples()) run.read.push_back(IA32_PEBS_INDEX);
 }
 
 Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterations, bool restart,
@@ -464,8 +691,21 @@ Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterat
   run.mode = plan.mode;
   run.keep_sibling_busy = plan.keep_sibling_busy;
   run.pebs_field_bytes = layout().field_bytes;
-  run.pebs_index_address = ds.address + layout().pebs_index;
-  run.pebs_base_address = ds.address + layout().pebs_base;
+  if (architectural()) {
+    run.pmi.rewind_index = false;
+    if (samples()) run.pebs_buffer_address = buffer.address - first_byte;
+    for (const MsrWrite& w : configurations) SKIDPROOF_CHECK(save(w.msr));
+    if (samples() && plan.pmi.rewind_index) {
+      const uint64_t rewound =
+          (pebs_index & ~(pebs_index::kWrite | pebs_index::kFull)) | first_byte;
+      run.pmi.acknowledge.push_back({IA32_PEBS_INDEX, rewound});
+    }
+    pebs_index = index_word();
+    SKIDPROOF_CHECK(allow_in_records());
+  } else {
+    run.pebs_index_address = ds.address + layout().pebs_index;
+    run.pebs_base_address = ds.address + layout().pebs_base;
+  }
   std::optional<uint64_t> clear;
   if (restart) {
     // Which bits can be written differs from part to part; those that are set can be.
@@ -490,7 +730,8 @@ Expected<SessionRun> Session::State::run(const Program& program, uint64_t iterat
   auto counters = read.begin() + 1;
   auto fixed = counters + static_cast<ptrdiff_t>(plan.counters.size());
   result.counters.assign(counters, fixed);
-  result.fixed.assign(fixed, read.end());
+  result.fixed.assign(fixed, fixed + static_cast<ptrdiff_t>(plan.fixed.size()));
+  if (architectural() && samples()) pebs_index = read.back();
   return result;
 }
 
@@ -522,6 +763,7 @@ Session::~Session() {
 
 Expected<void> Session::close() {
   if (state_->closed) return {};
+  if (state_->architectural()) state_->pebs_index = state_->index_word();
   state_->closed = true;
   Machine& machine = *state_->machine;
   if (!state_->uarch.architectural_perfmon()) {
@@ -622,31 +864,61 @@ void Session::set_branch_index(uint64_t address) {
   state_->set_field(state_->layout().bts_index, address);
 }
 
-uint64_t Session::base() const { return state_->field(state_->layout().pebs_base); }
-uint64_t Session::index() const { return state_->field(state_->layout().pebs_index); }
-uint64_t Session::maximum() const { return state_->field(state_->layout().pebs_maximum); }
-uint64_t Session::threshold() const { return state_->field(state_->layout().pebs_threshold); }
+uint64_t Session::base() const {
+  return state_->architectural() ? state_->buffer.address
+                                 : state_->field(state_->layout().pebs_base);
+}
+uint64_t Session::index() const {
+  return state_->architectural() ? state_->index_of(state_->index_word())
+                                 : state_->field(state_->layout().pebs_index);
+}
+uint64_t Session::maximum() const {
+  return state_->architectural()
+             ? state_->buffer.address - state_->first_byte + pebs_base::bytes(state_->pebs_base)
+             : state_->field(state_->layout().pebs_maximum);
+}
+uint64_t Session::threshold() const {
+  return state_->architectural() ? state_->buffer.address - state_->first_byte +
+                                       pebs_index::threshold_bytes(state_->pebs_index)
+                                 : state_->field(state_->layout().pebs_threshold);
+}
 uint64_t Session::reset_slot(unsigned counter) const {
+  if (state_->architectural()) {
+    return state_->reload(counter, state_->uarch.gp_width);
+  }
   return state_->slot(state_->layout().gp_reset(counter));
 }
 uint64_t Session::fixed_reset_slot(unsigned counter) const {
+  if (state_->architectural()) {
+    return state_->reload(status::kFixedShift + counter, state_->uarch.fixed_width);
+  }
   return state_->slot(state_->layout().fixed_counter_reset(counter));
 }
 size_t Session::record_bytes() const { return state_->record_bytes(); }
 void Session::set_base(uint64_t address) { state_->set_field(state_->layout().pebs_base, address); }
 void Session::set_index(uint64_t address) {
+  if (state_->architectural()) {
+    return state_->set_index_field(pebs_index::kWrite | pebs_index::kFull,
+                                   state_->from_base(address));
+  }
   state_->set_field(state_->layout().pebs_index, address);
 }
 void Session::set_threshold(uint64_t address) {
+  if (state_->architectural()) {
+    return state_->set_index_field(pebs_index::kThreshold,
+                                   pebs_index::threshold_field(state_->from_base(address)));
+  }
   state_->set_field(state_->layout().pebs_threshold, address);
 }
 void Session::set_maximum(uint64_t address) {
   state_->set_field(state_->layout().pebs_maximum, address);
 }
 void Session::set_reset_slot(unsigned counter, uint64_t value) {
+  if (state_->architectural()) return state_->set_reload(counter, value);
   state_->set_slot(state_->layout().gp_reset(counter), value);
 }
 void Session::set_fixed_reset_slot(unsigned counter, uint64_t value) {
+  if (state_->architectural()) return state_->set_reload(status::kFixedShift + counter, value);
   state_->set_slot(state_->layout().fixed_counter_reset(counter), value);
 }
 uint64_t Session::ds_address() const { return state_->ds.address; }

@@ -35,6 +35,8 @@ struct CounterSetup {
   std::optional<uint64_t> initial = {};  // start value instead of −period
   std::optional<uint64_t> reset = {};    // PEBS counter reset slot instead of −period
   bool adaptive = true;                  // its Adaptive bit, where records are adaptive
+  // Architectural PEBS: the groups of its own records, as MSR_PEBS_DATA_CFG says them; empty: the plan's.
+  std::optional<uint64_t> groups = {};
 
   // Takes code, umask and the published qualifiers of an event.
   static CounterSetup of(unsigned counter, const arch::Event& event, uint64_t period,
@@ -48,10 +50,11 @@ struct FixedSetup {
   bool usr = true, os = true;
   bool interrupt = false;
   uint64_t initial = 0;
-  bool pebs = false;                   // IA32_PEBS_ENABLE[32 + i]
-  uint64_t period = 0;                 // events to overflow, instead of `initial`; 0: starts there
-  std::optional<uint64_t> reset = {};  // its reset slot, instead of its start value
-  bool adaptive = true;                // its Adaptive bit, where records are adaptive
+  bool pebs = false;                    // IA32_PEBS_ENABLE[32 + i]
+  uint64_t period = 0;                  // events to overflow, instead of `initial`; 0: starts there
+  std::optional<uint64_t> reset = {};   // its reset slot, instead of its start value
+  bool adaptive = true;                 // its Adaptive bit, where records are adaptive
+  std::optional<uint64_t> groups = {};  // as CounterSetup::groups
 
   uint64_t start(unsigned width) const;  // the value from which it counts
 };
@@ -120,6 +123,11 @@ struct LastBranch {
   uint64_t from = 0, to = 0;
 };
 
+// Where PEBS is architectural the session says the same by IA32_PEBS_BASE, IA32_PEBS_INDEX and the counters' CFG_C: what the DS
+// area's fields say below as addresses, it reads out of them and writes into them. Its buffer has a power of two of pages, of
+// which the plan's room is the last part. What that form does not have (another base or maximum in the middle, a maximum that no
+// unit of 16 bytes ends at, reset values beyond 32 bits, 32-bit code) a plan cannot ask for: Microarch::pebs_in_ds_area().
+//
 // The DS area is zeroed but for the fields of the plan; the buffer and the room behind it are
 // filled with kFill, so that a write outside the records shows.
 class Session {
@@ -130,7 +138,8 @@ class Session {
   // GLOBAL_CTRL off. Record format and DS layout are those that the machine reports; the row's
   // only where it reports none. Where load latency needs an auxiliary event, that counts on a
   // counter which the plan leaves free. Errors: kNotAvailable without a PMU, for a buffer that is
-  // not safe on this microarch, and where no counter is free for the auxiliary event; kUnsupported
+  // not safe on this microarch, where no counter is free for the auxiliary event, and for what architectural PEBS cannot
+  // say or the machine has no physical memory for; kUnsupported
   // for a record format that no table describes; kInvalidArgument for a buffer that is to end at 4
   // GiB in IA-32e mode; kGeneralProtection, naming the MSR and value.
   static Expected<Session> open(Machine& machine, const SessionPlan& plan);

@@ -41,6 +41,7 @@ class RememberingMachine : public Machine {
     return {};
   }
   Expected<Memory> allocate(const MemoryRequest& request) override {
+    asked_for_physical |= request.physical;
     auto bytes = std::make_shared<std::vector<std::byte>>(request.bytes);
     return Memory{
         .host = *bytes, .address = reinterpret_cast<uint64_t>(bytes->data()), .keep = bytes};
@@ -56,6 +57,7 @@ class RememberingMachine : public Machine {
   std::set<uint32_t> refused;
   std::vector<MsrWrite> writes;
   RunPlan last_plan;
+  bool asked_for_physical = false;
 
  private:
   Identity identity_;
@@ -426,6 +428,98 @@ TEST(Session, PlacesABufferAtTheEndOf4GiB) {
   EXPECT_EQ((*machine)->allocate({.bytes = 64, .across_4g = true}).error().code,
             ErrorCode::kInvalidArgument)
       << "no program reaches it";
+}
+
+// --- Architectural PEBS
+
+const Microarch& darkmont() { return row("clearwater-forest"); }
+
+TEST(Session, SaysInRegistersWhatTheDsAreaHasElsewhere) {
+  auto machine = engines::make_model_machine(darkmont(), {});
+  ASSERT_TRUE(machine);
+  Machine& m = **machine;
+  SessionPlan plan;
+  plan.counters = {CounterSetup::of(3, *darkmont().event("BR_INST_RETIRED.COND"), 100)};
+  plan.fixed = {{.counter = 0, .pebs = true, .period = 5000, .groups = 0}};
+  plan.buffer_records = 20;
+  plan.threshold_records = 5;
+  plan.index_bytes = 2 * 288;
+  const uint64_t before = *m.rdmsr(IA32_PEBS_BASE);
+  auto session = Session::open(m, plan);
+  ASSERT_TRUE(session) << session.error().text();
+  EXPECT_EQ(session->record_bytes(), 288u) << "header, basic, AUX, registers";
+  const uint64_t base = *m.rdmsr(IA32_PEBS_BASE), index = *m.rdmsr(IA32_PEBS_INDEX);
+  EXPECT_EQ(base & pebs_base::kSize, 1u) << "5760 bytes in 8192";
+  const uint64_t front = 8192 - 20 * 288;
+  EXPECT_EQ(pebs_index::write_bytes(index), front + 2 * 288);
+  EXPECT_EQ(pebs_index::threshold_bytes(index), front + 5 * 288);
+  EXPECT_NE(index & pebs_index::kEnable, 0u);
+  EXPECT_EQ(session->index() - session->base(), 2u * 288);
+  EXPECT_EQ(session->threshold() - session->base(), 5u * 288);
+  EXPECT_EQ(session->maximum() - session->base(), 20u * 288);
+  EXPECT_EQ(session->reset_slot(3), minus_period(100, 48));
+  EXPECT_EQ(session->fixed_reset_slot(0), minus_period(5000, 48));
+  EXPECT_EQ(*m.rdmsr(IA32_PMC_GP0_CFG_C + 4 * 3), 0u) << "until it runs";
+  session->set_index(session->base());
+  session->set_threshold(session->base() + 288);
+  EXPECT_EQ(pebs_index::write_bytes(*m.rdmsr(IA32_PEBS_INDEX)), front);
+  EXPECT_EQ(pebs_index::threshold_bytes(*m.rdmsr(IA32_PEBS_INDEX)), front + 288);
+  session->set_reset_slot(3, minus_period(77, 48));
+  EXPECT_EQ(session->reset_slot(3), minus_period(77, 48));
+  ASSERT_TRUE(session->close());
+  EXPECT_EQ(*m.rdmsr(IA32_PEBS_BASE), before);
+  EXPECT_EQ(*m.rdmsr(IA32_PEBS_INDEX), 0u);
+}
+
+TEST(Session, ArchitecturalPebsIsSwitchedByCounter) {
+  RememberingMachine machine(&darkmont());
+  SessionPlan plan;
+  CounterSetup one = CounterSetup::of(2, *darkmont().event("BR_INST_RETIRED.COND"), 100);
+  one.groups = adaptive::kGprs | adaptive::kXmm;
+  plan.counters = {one};
+  // It says nothing of itself: the row's form.
+  auto session = Session::open(machine, plan);
+  ASSERT_TRUE(session) << session.error().text();
+  const uint32_t config = IA32_PMC_GP0_CFG_C + 4 * 2;
+  ASSERT_TRUE(session->run({}, 1));
+  const std::vector<MsrWrite>& enable = machine.last_plan.enable;
+  EXPECT_EQ(enable.front(), (MsrWrite{config, 0})) << "an earlier PEBS is forgotten";
+  EXPECT_THAT(enable,
+              testing::Contains(MsrWrite{config, ((uint64_t{0} - 100) & cfg_c::kReload) |
+                                                     cfg_c::kGprs | cfg_c::kXmm | cfg_c::kEnable}));
+  for (const MsrWrite& w : machine.writes) {
+    EXPECT_NE(w.msr, IA32_PEBS_ENABLE);
+    EXPECT_NE(w.msr, MSR_PEBS_DATA_CFG);
+  }
+}
+
+TEST(Session, OfArchitecturalPebsTheLimits) {
+  auto machine = engines::make_model_machine(darkmont(), {});
+  ASSERT_TRUE(machine);
+  SessionPlan plan;
+  plan.counters = {CounterSetup::of(2, *darkmont().event("BR_INST_RETIRED.COND"), 100)};
+  plan.counters[0].reset = minus_period(uint64_t{1} << 40, 48);
+  EXPECT_EQ(Session::open(**machine, plan).error().code, ErrorCode::kNotAvailable);
+  plan.counters[0].reset = minus_period(uint64_t{1} << 31, 48);
+  EXPECT_TRUE(Session::open(**machine, plan));
+  plan.counters[0].counter = 12;
+  EXPECT_EQ(Session::open(**machine, plan).error().code, ErrorCode::kGeneralProtection);
+  plan.counters[0].counter = 40;
+  EXPECT_EQ(Session::open(**machine, plan).error().code, ErrorCode::kInvalidArgument);
+}
+
+// What counts alone needs no buffer, and no machine that has physical memory.
+TEST(Session, CountingNeedsNoPhysicalMemory) {
+  RememberingMachine machine(&darkmont());
+  SessionPlan plan;
+  plan.counters = {CounterSetup::of(2, *darkmont().event("BR_INST_RETIRED.COND"), 100, false)};
+  auto session = Session::open(machine, plan);
+  ASSERT_TRUE(session) << session.error().text();
+  EXPECT_FALSE(machine.asked_for_physical);
+  for (const MsrWrite& w : machine.writes) EXPECT_NE(w.msr, IA32_PEBS_BASE);
+  plan.counters[0].pebs = true;
+  ASSERT_TRUE(Session::open(machine, plan));
+  EXPECT_TRUE(machine.asked_for_physical);
 }
 
 // NetBurst: ESCR, CCCR and counter instead of selects; all of it put back.

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "pebs/arch/architectural_record.h"
 #include "pebs/arch/microarch.h"
 #include "pebs/arch/record_layout.h"
 #include "pebs/session.h"
@@ -19,6 +20,14 @@ constexpr uint64_t data_config(uint64_t groups, unsigned entries = 1) {
   return groups | more << arch::adaptive::kBranchEntriesShift;
 }
 inline constexpr uint64_t kWithRegisters = arch::adaptive::kMemory | arch::adaptive::kGprs;
+
+inline constexpr char kNoSuchBranches[] = "no record has so many branches";
+// Whether a record can have so many: of architectural PEBS 8, 16, or as many as the depth.
+inline bool records_branches(const arch::Microarch& microarch, unsigned entries) {
+  const unsigned depth = microarch.last_branches.depth;
+  return microarch.pebs_baseline ||
+         (microarch.architectural_pebs() && arch::architectural::branch_field(entries, depth) != 0);
+}
 
 // The fixed counter of the precise distribution.
 inline unsigned fixed_pdir(const arch::Microarch& microarch) {

@@ -77,6 +77,7 @@ SKIDPROOF_TEST(BtsPebs, StoresTheBranchesThatPebsRecords, clause::B20, clause::B
 // there afterwards was written last. A first run tells which branch record that is; in the second
 // the BTS buffer ends behind it.
 SKIDPROOF_TEST(BtsPebs, WritesThePebsRecordBeforeTheBranchRecord, clause::R30) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   SKIDPROOF_REQUIRE(has_branch_trace(machine()), SkipCategory::kNotOnThisMicroarch, kNoBranchTrace);
   const arch::Event* event = precise_event(uarch(), Signal::kConditional);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);

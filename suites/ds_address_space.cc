@@ -105,6 +105,7 @@ SKIDPROOF_COMMON_TEST_OVER(DsAddressSpace, KeepsBranchRecordsBelowAMaximumAtItsE
 
 SKIDPROOF_COMMON_TEST_OVER(DsAddressSpace, KeepsPebsRecordsBelowAMaximumAtItsEnd,
                            over::numbers("bytes-over=", {0, 1, 4}), clause::R48) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   SKIDPROOF_REQUIRE(machine().identity().runs(k32), SkipCategory::kMachineLimit, kNo32);
   const size_t over = param().number();
   const bool netburst = !uarch().architectural_perfmon();

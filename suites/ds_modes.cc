@@ -91,6 +91,7 @@ SKIDPROOF_COMMON_TEST_OVER(DsModes, StoreNoBranchInSmm, over::words({"running", 
 }
 
 SKIDPROOF_COMMON_TEST(DsModes, RecordNoEventInSmm, clause::R56, clause::B22) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   const unsigned counter = arming_counter(uarch());
   const arch::Event* event = sparse_event(uarch(), word_of(uarch()), counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
@@ -197,6 +198,7 @@ SKIDPROOF_TEST(DsModes, ReportWhatIsCountedInSmmWithoutTheFreeze, clause::B21) {
 
 // The SMI comes between the event that overflows and the next one, which is to be recorded.
 SKIDPROOF_TEST(DsModes, KeepAnArmedCounterWaitingThroughSmm, clause::R56, clause::R2) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   SKIDPROOF_REQUIRE(uarch().smm_freeze, SkipCategory::kNotOnThisMicroarch, kNoSmmFreeze);
   const unsigned counter = arming_counter(uarch());
   const arch::Event* event = sparse_event(uarch(), word_of(uarch()), counter);
@@ -278,6 +280,7 @@ SKIDPROOF_COMMON_TEST(DsModes, StoreNoBranchAfterAMachineCheck, clause::R57, cla
 }
 
 SKIDPROOF_COMMON_TEST(DsModes, RecordNoEventAfterAMachineCheck, clause::R57, clause::B23) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   const unsigned counter = arming_counter(uarch());
   const arch::Event* event = sparse_event(uarch(), word_of(uarch()), counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
@@ -313,17 +316,21 @@ SKIDPROOF_TEST_OVER(DsModes, AreClearedBy, over::words({"INIT", "RESET"}), claus
                              ? uarch().branch_trace.messages | uarch().branch_trace.store |
                                    uarch().branch_trace.interrupt
                              : 0;
+  const bool pebs = uarch().pebs_in_ds_area();  // of architectural PEBS no source says it
+  SKIDPROOF_REQUIRE(pebs || trace != 0, SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), word_of(uarch())));
   SessionPlan session_plan = load_plan(uarch(), counter, *event);
   if (trace != 0) session_plan.branches = BranchTraceSetup{};
   Session session = need(Session::open(machine(), session_plan));
   RunPlan plan;
   plan.iterations = iterations_for_exactly(8, session_plan.counters[0].period);
-  plan.enable = {{IA32_PEBS_ENABLE, bit(counter)}, {IA32_PERF_GLOBAL_CTRL, bit(counter)}};
+  plan.enable = {{IA32_PERF_GLOBAL_CTRL, bit(counter)}};
+  if (pebs) plan.enable.insert(plan.enable.begin(), {IA32_PEBS_ENABLE, bit(counter)});
   if (trace != 0) plan.enable.insert(plan.enable.begin(), {IA32_DEBUGCTL, trace});
   plan.disturbances = {{.what = param().word() == "INIT" ? Disturbance::kInit : Disturbance::kReset,
                         .after = code.total(plan.iterations).instructions / 2}};
-  plan.read = {IA32_PEBS_ENABLE, IA32_DEBUGCTL};
+  plan.read = {IA32_DEBUGCTL};
+  if (pebs) plan.read.push_back(IA32_PEBS_ENABLE);
 
   Expected<RunLog> run = machine().run(code, plan);
   SKIDPROOF_REQUIRE(!refused(run), SkipCategory::kMachineLimit, kCannot);
@@ -331,8 +338,10 @@ SKIDPROOF_TEST_OVER(DsModes, AreClearedBy, over::words({"INIT", "RESET"}), claus
 
   VERIFY_EQ(log.disturbances, 1u);
   VERIFY_TRUE(log.abandoned);
-  VERIFY_EQ(log.read.at(0), 0u) << "IA32_PEBS_ENABLE";
-  VERIFY_EQ(log.read.at(1) & uarch().branch_trace.all(), 0u) << "IA32_DEBUGCTL";
+  if (pebs) {
+    VERIFY_EQ(log.read.at(1), 0u) << "IA32_PEBS_ENABLE";
+  }
+  VERIFY_EQ(log.read.at(0) & uarch().branch_trace.all(), 0u) << "IA32_DEBUGCTL";
   VERIFY_TRUE(session.index() > session.base() || session.branch_index() > session.branch_base())
       << "there was recording before";
 }

@@ -252,7 +252,8 @@ SKIDPROOF_TEST_OVER(PebsAdaptive, LeavesARecordThatDoesNotFit, choices(), clause
 
 SKIDPROOF_TEST_OVER(PebsAdaptive, NamesItsCounter, over::counters({0, 1, 2, 3, 4, 5, 6, 7}),
                     clause::A6, clause::A14, clause::R19, clause::G5) {
-  SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
+  SKIDPROOF_REQUIRE(uarch().selects_groups(), SkipCategory::kNotOnThisMicroarch,
+                    kNoAdaptiveRecords);
   const auto counter = static_cast<unsigned>(param().number());
   const arch::Event* event = precise_event(uarch(), Signal::kConditional, counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
@@ -283,7 +284,8 @@ SKIDPROOF_TEST_OVER(PebsAdaptive, NamesItsCounter, over::counters({0, 1, 2, 3, 4
 }
 
 SKIDPROOF_TEST(PebsAdaptive, NamesBothCountersThatOverflowedTogether, clause::A6, clause::R26) {
-  SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
+  SKIDPROOF_REQUIRE(uarch().selects_groups(), SkipCategory::kNotOnThisMicroarch,
+                    kNoAdaptiveRecords);
   const Stores stores = SKIDPROOF_STORES;
   SKIDPROOF_REQUIRE(stores.event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters("store"));
@@ -312,7 +314,8 @@ SKIDPROOF_TEST_OVER(PebsAdaptive, HasTheNextIpBehindTheSampledOne,
                         {.label = "division", .words = {"division_shadow", "operation=div"}},
                     }),
                     clause::R12, clause::R8, clause::A8) {
-  SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
+  SKIDPROOF_REQUIRE(uarch().selects_groups(), SkipCategory::kNotOnThisMicroarch,
+                    kNoAdaptiveRecords);
   const unsigned counter = arming_counter(uarch());
   const arch::Event* event = precise_event(uarch(), Signal::kInstructions, counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
@@ -340,7 +343,8 @@ SKIDPROOF_TEST_OVER(PebsAdaptive, HasTheNextIpBehindTheSampledOne,
 }
 
 SKIDPROOF_TEST(PebsAdaptive, StampsRecordsWithTheTime, clause::A7, clause::R28) {
-  SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
+  SKIDPROOF_REQUIRE(uarch().selects_groups(), SkipCategory::kNotOnThisMicroarch,
+                    kNoAdaptiveRecords);
   const Stores stores = SKIDPROOF_STORES;
   SKIDPROOF_REQUIRE(stores.event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters("store"));
@@ -369,7 +373,8 @@ SKIDPROOF_TEST(PebsAdaptive, StampsRecordsWithTheTime, clause::A7, clause::R28) 
 // --- Registers and branches
 
 SKIDPROOF_TEST(PebsAdaptive, HoldsEveryXmmRegister, clause::A9, clause::A3) {
-  SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
+  SKIDPROOF_REQUIRE(uarch().selects_groups(), SkipCategory::kNotOnThisMicroarch,
+                    kNoAdaptiveRecords);
   const Stores stores = SKIDPROOF_STORES;
   SKIDPROOF_REQUIRE(stores.event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   Memory code_memory = need(machine().allocate({.bytes = 4096, .use = MemoryUse::kCode}));
@@ -402,7 +407,8 @@ SKIDPROOF_TEST_OVER(PebsAdaptive, HoldsTheBranchesThatLedToTheRecord,
                                     .numbers = {1},
                                     .words = {"fused_branch", "first=cmp,condition=e,taken=0"}}}),
                     clause::A10, clause::A3) {
-  SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
+  SKIDPROOF_REQUIRE(records_branches(uarch(), static_cast<unsigned>(param().number())),
+                    SkipCategory::kNotOnThisMicroarch, kNoSuchBranches);
   const unsigned counter = arming_counter(uarch());
   const arch::Event* event = precise_event(uarch(), Signal::kBranches, counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
@@ -441,7 +447,8 @@ SKIDPROOF_TEST_OVER(PebsAdaptive, HoldsTheBranchesThatLedToTheRecord,
 
 // The branch that was sampled because it was mispredicted is the newest, and says so.
 SKIDPROOF_TEST(PebsAdaptive, SaysWhichBranchWasMispredicted, clause::A10) {
-  SKIDPROOF_REQUIRE(uarch().pebs_baseline, SkipCategory::kNotOnThisMicroarch, kNoAdaptiveRecords);
+  SKIDPROOF_REQUIRE(uarch().selects_groups(), SkipCategory::kNotOnThisMicroarch,
+                    kNoAdaptiveRecords);
   const unsigned counter = arming_counter(uarch());
   const arch::Event* event = precise_event(uarch(), Signal::kMispredictsTaken, counter);
   const bool all_taken = event != nullptr;
@@ -450,7 +457,7 @@ SKIDPROOF_TEST(PebsAdaptive, SaysWhichBranchWasMispredicted, clause::A10) {
   const Program& code = program("branch_pattern", "pattern=random,length=4096");
   const uint64_t period = usable_period(uarch(), 50);
   SessionPlan plan = one_counter(counter, *event, period, 32);
-  plan.pebs_data_cfg = data_config(adaptive::kBranches, 2);
+  plan.pebs_data_cfg = data_config(adaptive::kBranches, uarch().pebs_baseline ? 2 : 8);
 
   Sampled sampled = need(sample(machine(), plan, code, 8));
 
@@ -472,6 +479,7 @@ SKIDPROOF_TEST(PebsAdaptive, SaysWhichBranchWasMispredicted, clause::A10) {
 
 SKIDPROOF_TEST(PebsAdaptive, HasADataConfigurationExactlyWithBaseline, clause::A13, clause::M5,
                clause::V14) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   const uint64_t value = need(machine().rdmsr(arch::IA32_PERF_CAPABILITIES));
   const bool announced = (value & arch::capabilities::kPebsBaseline) != 0;
   evidence("pebs-baseline", announced);

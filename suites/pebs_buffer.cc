@@ -69,6 +69,7 @@ SKIDPROOF_TEST_OVER(PebsBuffer, MovesTheIndexByWholeRecords, over::numbers("reco
 // Two records' worth of events more than there is room for.
 SKIDPROOF_TEST_OVER(PebsBuffer, StopsAtTheMaximum, over::numbers("maximum=", {1, 4, 7}), clause::D4,
                     clause::R48, clause::R47a, clause::D13a) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
@@ -94,6 +95,7 @@ SKIDPROOF_TEST_OVER(PebsBuffer, StopsAtTheMaximum, over::numbers("maximum=", {1,
 SKIDPROOF_TEST_OVER(PebsBuffer, WritesNoByteAtOrPastAnUnalignedMaximum,
                     over::numbers("bytes-over=", {1, 8, 88, 168, 175}), clause::R48, clause::D3,
                     clause::D13b) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   constexpr size_t kWhole = 3;  // records below the maximum
@@ -119,6 +121,7 @@ SKIDPROOF_TEST_OVER(PebsBuffer, WritesNoByteAtOrPastAnUnalignedMaximum,
 // from its overflow and its status bit stays. Nehalem's says only that nothing is written.
 SKIDPROOF_TEST_OVER(PebsBuffer, SkipsEventsWhileItIsFull, over::counters({0, 1, 2, 3}), clause::D10,
                     clause::D15, clause::R46, clause::D4, clause::R18) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   const auto counter = static_cast<unsigned>(param().number());
   const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
@@ -147,6 +150,7 @@ SKIDPROOF_TEST_OVER(PebsBuffer, SkipsEventsWhileItIsFull, over::counters({0, 1, 
 // The texts disagree on whether a full buffer is reported (R45): the outcome is.
 SKIDPROOF_TEST(PebsBuffer, ReportsHowAFullBufferIsSignalled, clause::R45, clause::D4, clause::D11,
                clause::D12, clause::D13) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
@@ -167,6 +171,7 @@ SKIDPROOF_TEST(PebsBuffer, ReportsHowAFullBufferIsSignalled, clause::R45, clause
 // The buffer is full and has skipped an event when fixed counter 0 interrupts; the handler sets the
 // index back and enables nothing.
 SKIDPROOF_TEST(PebsBuffer, GoesOnWhenTheHandlerSetsTheIndexBack, clause::R49, clause::D11) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   // Where an overflow arms nothing (R62), a skipped one leaves nothing behind to go on with.
   const unsigned counter = arming_counter(uarch());
   const arch::Event* event = sparse_event(uarch(), "taken", counter);
@@ -193,6 +198,7 @@ SKIDPROOF_TEST(PebsBuffer, GoesOnWhenTheHandlerSetsTheIndexBack, clause::R49, cl
 }
 
 SKIDPROOF_TEST(PebsBuffer, GoesOnWhenSoftwareSetsTheIndexBackBetweenRuns, clause::R49) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   const unsigned counter = arming_counter(uarch());
   const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
@@ -213,6 +219,7 @@ SKIDPROOF_TEST(PebsBuffer, GoesOnWhenSoftwareSetsTheIndexBackBetweenRuns, clause
 // reported. The maximum holds in any case, and so does the record size.
 SKIDPROOF_TEST(PebsBuffer, ReportsWhatAnIndexBelowTheBaseDoes, clause::R47, clause::R48,
                clause::D14) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "harness/check/check.h"
+#include "pebs/arch/reserved.h"
 #include "suites/exact.h"
 #include "suites/load_latency.h"
 #include "suites/sampling.h"
@@ -19,8 +20,8 @@ namespace {
 using namespace suites;
 using arch::bit;
 using arch::EventKind;
+using arch::pebs_overflow;
 using arch::Signal;
-using arch::status::kOvfBuffer;
 
 // No counter of these tests comes near a second overflow when it is loaded with −kFar.
 constexpr uint64_t kFar = uint64_t{1} << 20;
@@ -168,7 +169,7 @@ SKIDPROOF_TEST_OVER(PebsCollisions, LetAnInterruptOfAnotherCounterComeFirst,
   VERIFY_EQ(sampled.run.log.pmis.size(), 1u);
   for (const Pmi& pmi : sampled.run.log.pmis) {
     VERIFY_EQ(pmi.global_status & bit(1), bit(1)) << "the interrupting counter";
-    VERIFY_EQ(pmi.global_status & kOvfBuffer, 0u) << "no threshold was reached";
+    VERIFY_EQ(pmi.global_status & pebs_overflow(uarch()), 0u) << "no threshold was reached";
     VERIFY_EQ(pmi.pebs_index, sampled.session.base()) << "before the record";
     evidence("pebs-counter-seen-set", (pmi.global_status & bit(counter)) != 0);
   }
@@ -195,7 +196,7 @@ SKIDPROOF_TEST_OVER(PebsInterrupts, ComeAfterTheRecordForAPebsCounterWithInt,
   for (const Pmi& pmi : sampled.run.log.pmis) {
     written += record_bytes(uarch());
     VERIFY_EQ(pmi.pebs_index, written) << "its record is there";
-    VERIFY_EQ(pmi.global_status & kOvfBuffer, 0u) << "no threshold was reached";
+    VERIFY_EQ(pmi.global_status & pebs_overflow(uarch()), 0u) << "no threshold was reached";
   }
 }
 
@@ -223,7 +224,8 @@ SKIDPROOF_TEST_OVER(PebsInterrupts, AreTwoForAPebsCounterWithIntAtTheThreshold,
     VERIFY_EQ(pmi.pebs_index, sampled.session.threshold()) << "the assist came first";
   }
   if (pmis.empty()) return;
-  VERIFY_EQ(pmis.front().global_status & kOvfBuffer, kOvfBuffer) << "the threshold's comes first";
+  VERIFY_EQ(pmis.front().global_status & pebs_overflow(uarch()), pebs_overflow(uarch()))
+      << "the threshold's comes first";
   if (pmis.size() == 2) {
     evidence("status-of-the-second", results::hex(pmis.back().global_status));
   }
@@ -246,7 +248,7 @@ SKIDPROOF_TEST(PebsInterrupts, SayWhyAtEachThresholdEvenIfOthersDoNot, clause::R
 
   uint64_t announced = 0, empty = 0;
   for (const Pmi& pmi : sampled.run.log.pmis) {
-    announced += (pmi.global_status & kOvfBuffer) != 0;
+    announced += (pmi.global_status & pebs_overflow(uarch())) != 0;
     empty += pmi.global_status == 0;
   }
   evidence("without-a-status-bit", empty);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/check/check.h"
+#include "pebs/arch/reserved.h"
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
@@ -14,7 +15,7 @@ namespace {
 
 using namespace suites;
 using arch::bit;
-using arch::status::kOvfBuffer;
+using arch::pebs_overflow;
 
 constexpr uint64_t kWishedPeriod = 40;
 constexpr char kNoEvent[] = "no precise load event on PMC0";
@@ -60,6 +61,7 @@ SKIDPROOF_TEST_OVER(PebsEdges, InterruptWhenTheIndexIsAtTheThresholdOrPastIt,
 
 // OvfBuffer was set by the threshold, and nobody has cleared it when the buffer fills.
 SKIDPROOF_TEST(PebsEdges, KeepOvfBufferWhenTheBufferFills, clause::D12, clause::R22) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
@@ -72,13 +74,14 @@ SKIDPROOF_TEST(PebsEdges, KeepOvfBufferWhenTheBufferFills, clause::D12, clause::
       need(sample(machine(), plan, code, iterations_for_exactly(4, plan.counters[0].period)));
 
   VERIFY_EQ(sampled.session.index(), sampled.session.maximum());
-  VERIFY_EQ(sampled.run.global_status & kOvfBuffer, kOvfBuffer);
+  VERIFY_EQ(sampled.run.global_status & pebs_overflow(uarch()), pebs_overflow(uarch()));
 }
 
 // What interrupts is a record that has reached the threshold; an event that finds the buffer full is
 // none, however many follow.
 SKIDPROOF_TEST(PebsEdges, InterruptForRecordsAndNotForSkippedEvents, clause::D13, clause::R44,
                clause::D4) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));
@@ -101,6 +104,7 @@ SKIDPROOF_TEST(PebsEdges, InterruptForRecordsAndNotForSkippedEvents, clause::D13
 SKIDPROOF_TEST_OVER(PebsEdges, HoldEveryRecordThatEndsBelowTheMaximum,
                     over::numbers("sixteenths-over=", {0, 1, 8, 15}), clause::D13b, clause::D3,
                     clause::D4) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   constexpr size_t kWhole = 3;
@@ -134,6 +138,7 @@ SKIDPROOF_TEST_OVER(PebsEdges, HoldEveryRecordThatEndsBelowTheMaximum,
 // is reported; the bits of others are none of its business.
 SKIDPROOF_TEST_OVER(PebsEdges, LeaveTheStatusOfOthersToASkippedEvent, over::counters({0, 2, 3}),
                     clause::D16, clause::R46, clause::R17) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   const auto counter = static_cast<unsigned>(param().number());
   const arch::Event* event = sparse_event(uarch(), "taken", counter);
   SKIDPROOF_REQUIRE(event != nullptr && ((event->counters >> 1) & 1) != 0,
@@ -197,7 +202,7 @@ SKIDPROOF_TEST_OVER(PebsEdges, SignalAnIndexOutsideTheBuffer,
   evidence("status", results::hex(run.global_status));
   VERIFY_EQ(index, start) << "no record";
   VERIFY_TRUE(untouched) << "bytes in the buffer";
-  VERIFY_EQ(run.global_status & kOvfBuffer, kOvfBuffer);
+  VERIFY_EQ(run.global_status & pebs_overflow(uarch()), pebs_overflow(uarch()));
   VERIFY_EQ(run.global_status & bit(counter), 0u) << "the applicable counter's";
   VERIFY_EQ(run.global_status & bit(other), bit(other)) << "another's";
   VERIFY_EQ(run.counters[0], events - period) << "no counter is loaded";
@@ -207,6 +212,7 @@ SKIDPROOF_TEST_OVER(PebsEdges, SignalAnIndexOutsideTheBuffer,
 // skipped, no source has the counter loaded (D10 and D14 say so).
 SKIDPROOF_TEST(PebsEdges, LoadNoCounterForAnEventSkippedBelowTheBase, clause::D14, clause::D10,
                clause::R47) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));

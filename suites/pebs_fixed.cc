@@ -59,6 +59,7 @@ Expected<uint64_t> iterations_until(Machine& machine, const Program& program, un
 SKIDPROOF_SUITE(PebsFixed, kOneRecord);
 
 SKIDPROOF_TEST(PebsFixed, HaveAnEnableBitEach, clause::A14, clause::M20) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   for (unsigned i = 0; i < uarch().fixed_counters; ++i) {
     const uint64_t enable = bit(arch::pebs_enable::kFixedShift + i);
     const bool exists = (uarch().pebs_fixed_counters >> i & 1) != 0;
@@ -101,7 +102,7 @@ SKIDPROOF_TEST_OVER(PebsFixed, LoadsTheResetValueAndClearsTheStatus, fixed_count
                     kNoFixedPebs);
   const Program& code = program("mixed");
   FixedSetup setup = sampling_fixed(i, 2000);
-  setup.reset = minus_period(uint64_t{1} << 40, uarch().fixed_width);
+  setup.reset = minus_period(far_period(uarch()), uarch().fixed_width);
 
   const uint64_t iterations = need(iterations_until(machine(), code, i, setup.period));
   Sampled sampled = need(sample(machine(), fixed_plan(setup, 8), code, iterations));
@@ -123,7 +124,7 @@ SKIDPROOF_TEST(PebsFixed, TakeEachTheirOwnSlot, clause::A15, clause::A16) {
   plan.buffer_records = 16;
   for (unsigned i = 0; i < 3; ++i) {
     FixedSetup setup = sampling_fixed(i, 2000 + 500 * i);
-    setup.reset = minus_period((i + 1) * (uint64_t{1} << 40), uarch().fixed_width);
+    setup.reset = minus_period((i + 1) * far_period(uarch()), uarch().fixed_width);
     plan.fixed.push_back(setup);
   }
   Session session = need(Session::open(machine(), plan));
@@ -155,7 +156,7 @@ SKIDPROOF_TEST_OVER(PebsFixed, RecordNothingWithoutTheirEnableBit, fixed_counter
   const Program& code = program("mixed");
   FixedSetup setup = sampling_fixed(i, 2000);
   setup.pebs = false;
-  setup.reset = minus_period(uint64_t{1} << 40, uarch().fixed_width);
+  setup.reset = minus_period(far_period(uarch()), uarch().fixed_width);
 
   const uint64_t iterations = need(iterations_until(machine(), code, i, 2000));
   Sampled sampled = need(sample(machine(), fixed_plan(setup, 8), code, iterations));

@@ -65,8 +65,9 @@ SKIDPROOF_TEST_OVER(PebsLoadLatency, RecordsOnlyLoadsAboveTheThreshold, threshol
                     kNoFacility);
   const Program& chase = program("pointer_chase", param().word());
   uint64_t threshold = param().number();
-  TaggedLoads control = need(sample_tagged(
-      machine(), plan_above(uarch(), least_threshold(uarch()), kFewRecords), chase, SKIDPROOF_TAGGING));
+  TaggedLoads control =
+      need(sample_tagged(machine(), plan_above(uarch(), least_threshold(uarch()), kFewRecords),
+                         chase, SKIDPROOF_TAGGING));
   SKIDPROOF_REQUIRE_TAGS(control);
   VERIFY_GE(chase_records(chase, control.records()).size(), kFewRecords / 2)
       << "the control, with the least threshold";
@@ -121,8 +122,9 @@ SKIDPROOF_TEST_OVER(PebsLoadLatency, RecordsLoadsThatAreSlowerThanTheThreshold,
     chase = &program("pointer_chase", distance);
     // A load waits for the one before: at this rate hardly one takes as long as the threshold.
     if (need(cycles_a_load(machine(), *chase, least_loads)) < threshold / 2) continue;
-    TaggedLoads control = need(sample_tagged(
-        machine(), plan_above(uarch(), least_threshold(uarch()), kFewRecords), *chase, SKIDPROOF_TAGGING));
+    TaggedLoads control =
+        need(sample_tagged(machine(), plan_above(uarch(), least_threshold(uarch()), kFewRecords),
+                           *chase, SKIDPROOF_TAGGING));
     SKIDPROOF_REQUIRE_TAGS(control);
     iterations = control.iterations;
     const std::vector<Record> found = chase_records(*chase, control.records());
@@ -190,8 +192,8 @@ SKIDPROOF_TEST_OVER(PebsLoadLatency, RecordsTheAddressOfALoadOfTheChase,
   SKIDPROOF_REQUIRE(uarch().load_latency_counters != 0, SkipCategory::kNotOnThisMicroarch,
                     kNoFacility);
   const Program& chase = program("pointer_chase", param().word());
-  TaggedLoads sampled = need(
-      sample_tagged(machine(), plan_above(uarch(), least_threshold(uarch())), chase, SKIDPROOF_TAGGING));
+  TaggedLoads sampled = need(sample_tagged(machine(), plan_above(uarch(), least_threshold(uarch())),
+                                           chase, SKIDPROOF_TAGGING));
   SKIDPROOF_REQUIRE_TAGS(sampled);
   size_t found = chase_records(chase, sampled.records()).size();
   VERIFY_GE(found, kRecords / 2) << "records with an address of the chase";
@@ -214,8 +216,8 @@ enum class Before : uint8_t { kNothing, kTheSame };  // so that caches are warm
 Expected<Sources> sources(Machine& machine, const Program& chase, const calibrate::Figure& tagging,
                           Before before = Before::kTheSame) {
   const arch::Microarch& microarch = *machine.identity().microarch;
-  Sources out{.loads = SKIDPROOF_TRY(
-                  sample_tagged(machine, plan_above(microarch, least_threshold(microarch)), chase, tagging))};
+  Sources out{.loads = SKIDPROOF_TRY(sample_tagged(
+                  machine, plan_above(microarch, least_threshold(microarch)), chase, tagging))};
   Session& session = out.loads.session;
   // What is near takes less time, and where tags come by time it has fewer of them.
   for (uint64_t times = 1; before == Before::kTheSame && out.loads.enough() && times <= 64;
@@ -296,8 +298,8 @@ SKIDPROOF_TEST(PebsLoadLatency, NamesADefinedSourceForWhatComesFromMemory, claus
                     kNoFacility);
   SKIDPROOF_REQUIRE(uarch().access.source_published && uarch().reserved_sources != 0,
                     SkipCategory::kNotOnThisMicroarch, "no table reserves an encoding");
-  Sources far = need(
-      sources(machine(), program("pointer_chase", kFar), SKIDPROOF_TAGGING, Before::kNothing));
+  Sources far =
+      need(sources(machine(), program("pointer_chase", kFar), SKIDPROOF_TAGGING, Before::kNothing));
   SKIDPROOF_REQUIRE_TAGS(far.loads);
   VERIFY_LE(far.l1_hit, kHardlyAny) << "no level holds it";
   for (const auto& [source, count] : far.bins) {
@@ -409,9 +411,8 @@ SKIDPROOF_TEST_OVER(PebsLoadLatency, WorksOnEveryCounterOfIts,
                     SkipCategory::kNotOnThisMicroarch,
                     "load latency is not published for this counter");
   const Program& chase = program("pointer_chase", kResident);
-  TaggedLoads found =
-      need(sample_tagged(machine(), latency_plan(uarch(), counter, kFewRecords),
-                         chase, SKIDPROOF_TAGGING));
+  TaggedLoads found = need(sample_tagged(machine(), latency_plan(uarch(), counter, kFewRecords),
+                                         chase, SKIDPROOF_TAGGING));
   // How many loads are tagged no document says, but not that a counter sees none where another sees many.
   for (unsigned other = 0; found.recorded == 0 && other < 8; ++other) {
     if (other == counter || (uarch().load_latency_counters >> other & 1) == 0) continue;
@@ -436,8 +437,8 @@ SKIDPROOF_TEST_OVER(PebsLoadLatency, IsReportedOnOtherCounters, over::counters({
                     kNoFacility);
   const Program& chase = program("pointer_chase", kResident);
   constexpr uint64_t kThreshold = 24;  // no load in the L1 cache takes as long
-  TaggedLoads control = need(
-      sample_tagged(machine(), plan_above(uarch(), least_threshold(uarch())), chase, SKIDPROOF_TAGGING));
+  TaggedLoads control = need(sample_tagged(machine(), plan_above(uarch(), least_threshold(uarch())),
+                                           chase, SKIDPROOF_TAGGING));
   SKIDPROOF_REQUIRE_TAGS(control);
   VERIFY_GE(chase_records(chase, control.records()).size(), kRecords / 2)
       << "the control, on the published counter";

@@ -76,6 +76,7 @@ SKIDPROOF_TEST_OVER(PebsReload, LoadsEveryBitOfTheSlot,
                     over::numbers("slot=", {0x8000'0000'0000, 0xFFFE'0000'0000, 0xFFFF'7FFF'FFFF,
                                             0xFFFF'0000'0001, 0x0001'8000'0000, 0x7FFF'FFFF, 0}),
                     clause::R19, clause::R20) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   // Not one that stands at 0 when it is loaded: that a slot of 0 is left out would not show.
   const unsigned arms = uarch().pebs_counters & ~unsigned{uarch().pdist_counters};
   const unsigned counter = (arms & arch::bit(1)) != 0 ? 1 : arming_counter(uarch());

@@ -51,7 +51,8 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, LeavesNoRecordBehindOnceStopped,
   need(machine().run(code, with({})));
   VERIFY_EQ(sampled.session.index(), sampled.session.base()) << "with GLOBAL_CTRL clear";
 
-  need(machine().run(code, with({{IA32_PEBS_ENABLE, 0}, {IA32_PERF_GLOBAL_CTRL, bit(counter)}})));
+  need(machine().run(
+      code, with({pebs_switch(uarch(), counter, false), {IA32_PERF_GLOBAL_CTRL, bit(counter)}})));
   VERIFY_EQ(sampled.session.index(), sampled.session.base()) << "with PEBS_ENABLE clear";
   const uint64_t value = need(machine().rdmsr(arch::IA32_PMC0 + counter));
   VERIFY_EQ(value, code.total(50).stores) << "it counts on from its overflow";
@@ -132,7 +133,7 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, KeepsTheBufferWhenACounterIsWrittenWhileI
               : MsrWrite{arch::IA32_PERFEVTSEL0,
                          CounterSetup::of(0, *stores, period).select_msr() | adaptive};
   need(machine().run(code,
-                     with({{IA32_PEBS_ENABLE, bit(0)}, {IA32_PERF_GLOBAL_CTRL, bit(0)}, late})));
+                     with({pebs_switch(uarch(), 0, true), {IA32_PERF_GLOBAL_CTRL, bit(0)}, late})));
 
   const uint64_t moved = session.index() - session.base();
   evidence("records", moved / record_bytes(uarch()));
@@ -144,6 +145,7 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, KeepsTheBufferWhenACounterIsWrittenWhileI
 // obeys them (R42).
 SKIDPROOF_TEST(PebsReprogramming, TakesFieldsOfTheDsAreaThatWereChangedWhileStopped, clause::R42,
                clause::D4, clause::D5) {
+  SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));

@@ -7,6 +7,7 @@
 
 #include "harness/check/check.h"
 #include "harness/stats/histogram.h"
+#include "pebs/arch/reserved.h"
 #include "suites/exact.h"
 #include "suites/sampling.h"
 
@@ -15,8 +16,8 @@ namespace {
 
 using namespace suites;
 using arch::bit;
+using arch::pebs_overflow;
 using arch::Signal;
-using arch::status::kOvfBuffer;
 
 constexpr size_t kRoom = 12;  // records up to the maximum
 constexpr uint64_t kWishedPeriod = 40;
@@ -58,7 +59,7 @@ SKIDPROOF_TEST_OVER(PebsThreshold, InterruptsWithTheThresholdRecordAndNotBefore,
     Sampled before = need(sample_records(machine(), plan, code, threshold - 1));
     VERIFY_EQ(before.records().size(), threshold - 1);
     VERIFY_EQ(before.run.log.pmis.size(), 0u) << "one record short of the threshold";
-    VERIFY_EQ(before.run.global_status & kOvfBuffer, 0u);
+    VERIFY_EQ(before.run.global_status & pebs_overflow(uarch()), 0u);
   }
 
   Sampled sampled = need(sample_records(machine(), plan, code, threshold));
@@ -69,7 +70,7 @@ SKIDPROOF_TEST_OVER(PebsThreshold, InterruptsWithTheThresholdRecordAndNotBefore,
   VERIFY_EQ(sampled.run.log.pmis.size(), 1u);
   for (const Pmi& pmi : sampled.run.log.pmis) {
     VERIFY_EQ(pmi.pebs_index, sampled.session.threshold()) << "the index that the handler sees";
-    VERIFY_EQ(pmi.global_status & kOvfBuffer, kOvfBuffer);
+    VERIFY_EQ(pmi.global_status & pebs_overflow(uarch()), pebs_overflow(uarch()));
   }
 }
 
@@ -102,19 +103,21 @@ SKIDPROOF_TEST(PebsThreshold, KeepsOvfBufferUntilSoftwareClearsBit62, clause::R2
   SessionPlan plan = threshold_plan(uarch(), *event, 2);
   plan.pmi.clear_status = false;
   Sampled sampled = need(sample_records(machine(), plan, code, 2));
-  VERIFY_EQ(sampled.run.global_status & kOvfBuffer, kOvfBuffer);
+  VERIFY_EQ(sampled.run.global_status & pebs_overflow(uarch()), pebs_overflow(uarch()));
 
   // One more record, short of the threshold again.
   sampled.session.rewind();
   const SessionRun again = need(sampled.session.resume(code, plan.counters[0].period + 1));
   VERIFY_EQ(sampled.records().size(), 1u);
-  VERIFY_EQ(again.global_status & kOvfBuffer, kOvfBuffer) << "a record does not clear it";
+  VERIFY_EQ(again.global_status & pebs_overflow(uarch()), pebs_overflow(uarch()))
+      << "a record does not clear it";
 
   need(machine().wrmsr(arch::IA32_PERF_GLOBAL_OVF_CTRL, bit(0)));
-  VERIFY_EQ(need(machine().rdmsr(arch::IA32_PERF_GLOBAL_STATUS)) & kOvfBuffer, kOvfBuffer)
+  VERIFY_EQ(need(machine().rdmsr(arch::IA32_PERF_GLOBAL_STATUS)) & pebs_overflow(uarch()),
+            pebs_overflow(uarch()))
       << "another bit's clearing does not clear it";
-  need(machine().wrmsr(arch::IA32_PERF_GLOBAL_OVF_CTRL, kOvfBuffer));
-  VERIFY_EQ(need(machine().rdmsr(arch::IA32_PERF_GLOBAL_STATUS)) & kOvfBuffer, 0u);
+  need(machine().wrmsr(arch::IA32_PERF_GLOBAL_OVF_CTRL, pebs_overflow(uarch())));
+  VERIFY_EQ(need(machine().rdmsr(arch::IA32_PERF_GLOBAL_STATUS)) & pebs_overflow(uarch()), 0u);
 }
 
 SKIDPROOF_TEST(PebsThreshold, IsSilentWithTheThresholdPastTheMaximum, clause::R50, clause::D8,
@@ -163,7 +166,8 @@ SKIDPROOF_TEST(PebsThreshold, IsHeldBackByAMaskedLvtEntry, clause::R51, clause::
   Sampled sampled = need(sample_records(machine(), plan, code, 4));
 
   VERIFY_EQ(sampled.records().size(), 4u);
-  VERIFY_EQ(sampled.run.global_status & kOvfBuffer, kOvfBuffer) << "the threshold was reached";
+  VERIFY_EQ(sampled.run.global_status & pebs_overflow(uarch()), pebs_overflow(uarch()))
+      << "the threshold was reached";
   VERIFY_EQ(sampled.run.log.pmis.size(), 0u);
 }
 
@@ -194,7 +198,7 @@ SKIDPROOF_TEST(PebsThreshold, SaysWhyWhenItArrives, clause::R21, clause::R55) {
   const std::vector<Pmi>& pmis = sampled.run.log.pmis;
   const uint64_t status = pmis.empty() ? 0 : pmis.front().global_status;
   VERIFY_GE(pmis.size(), 1u);
-  VERIFY_EQ(status & kOvfBuffer, kOvfBuffer);
+  VERIFY_EQ(status & pebs_overflow(uarch()), pebs_overflow(uarch()));
 }
 
 SKIDPROOF_TEST(PebsThreshold, FreezesTheCountersWhereDebugctlSaysSo, clause::R52, clause::R53,
@@ -212,7 +216,8 @@ SKIDPROOF_TEST(PebsThreshold, FreezesTheCountersWhereDebugctlSaysSo, clause::R52
   VERIFY_EQ(sampled.run.log.pmis.size(), 1u);
   for (const Pmi& pmi : sampled.run.log.pmis) {
     VERIFY_EQ(pmi.global_ctrl, 0u);
-    VERIFY_EQ(pmi.global_status & kOvfBuffer, kOvfBuffer) << "the freeze hides no reason";
+    VERIFY_EQ(pmi.global_status & pebs_overflow(uarch()), pebs_overflow(uarch()))
+        << "the freeze hides no reason";
   }
   VERIFY_EQ(sampled.records().size(), 3u) << "nothing counts behind the freeze";
 }

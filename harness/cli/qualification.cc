@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "harness/check/check.h"
 #include "harness/cli/machines.h"
@@ -44,6 +45,12 @@ struct Catch {
   std::string test;
   bool sibling = true;
 };
+
+// With a thread beside it on the core and without, where the core can have one.
+std::vector<bool> topologies(const arch::Microarch& microarch) {
+  if (!microarch.hyper_threading) return {false};
+  return {true, false};
+}
 
 bool cites(const check::TestInfo& info, const Clause* clause) {
   return std::find(info.clauses.begin(), info.clauses.end(), clause) != info.clauses.end();
@@ -198,13 +205,13 @@ void Qualifier::plan_conforming() {
   for (const arch::Microarch* microarch : plan_.microarchs) {
     for (unsigned i = 0; i < plan_.rough; ++i) {
       add_conforming({.microarch = microarch,
-                      .sibling = i % 2 == 0,
+                      .sibling = i % 2 == 0 && microarch->hyper_threading,
                       .seed = plan_.seed + i,
                       .rough = plan_.seed + i});
     }
     if (plan_.rough != 0) continue;
     for (unsigned i = 0; i < plan_.seeds; ++i) {
-      for (bool sibling : {true, false}) {
+      for (const bool sibling : topologies(*microarch)) {
         add_conforming({.microarch = microarch, .sibling = sibling, .seed = plan_.seed + i});
       }
     }
@@ -275,7 +282,7 @@ void Qualifier::start_verdict(const model::Defect* defect) {
   const auto caught = last_catch_.find(defect);
   if (caught != last_catch_.end() && attempts.front().until_caught) {
     Run again = attempts.front();
-    again.sibling = caught->second.sibling;
+    again.sibling = caught->second.sibling && again.microarch->hyper_threading;
     again.test = caught->second.test;
     attempts.push_front(std::move(again));
   }
@@ -296,7 +303,7 @@ void Qualifier::plan_verdict(Run run, bool own) {
   run.until_caught = !whole;
   std::deque<Run> attempts;
   for (Which which : {Which::kCiting, Which::kOthers}) {
-    for (bool sibling : {true, false}) {
+    for (const bool sibling : topologies(*run.microarch)) {
       run.which = plan_.all ? Which::kAll : whole ? Which::kItsOwn : which;
       run.sibling = sibling;
       attempts.push_back(run);

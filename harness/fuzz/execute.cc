@@ -69,6 +69,24 @@ const Clause& clause_of(uint32_t msr, bool absent) {
   }
 }
 
+// --- Architectural PEBS: the case speaks of the DS area, and the registers say the same.
+
+// What those registers can say: whole units, an index inside the buffer, reset values with ones above bit 31.
+DebugStorePlan sayable(DebugStorePlan plan, const Microarch& m) {
+  if (m.pebs_in_ds_area()) return plan;
+  constexpr int64_t kUnit = pebs_index::kUnit;
+  plan.maximum = std::max<int64_t>(plan.maximum, 0) / kUnit * kUnit;
+  plan.index = std::clamp<int64_t>(plan.index / kUnit * kUnit, 0, plan.maximum);
+  plan.threshold = (std::max<int64_t>(plan.threshold, 0) + kUnit - 1) / kUnit * kUnit;
+  constexpr size_t kCounters = 8;
+  plan.resets.resize(std::max(plan.resets.size(), kCounters));
+  for (uint64_t& reset : plan.resets) reset |= ~cfg_c::kReload;
+  return plan;
+}
+
+// Every counter records the same groups.
+constexpr uint64_t kGroups = cfg_c::kAux | cfg_c::kGprs;
+
 // One execution of one case.
 class Execution {
  public:
@@ -77,8 +95,9 @@ class Execution {
         case_(c),
         tracer_(tracer),
         uarch_(*machine.identity().microarch),
+        plan_(sayable(c.ds, uarch_)),
         registers_(uarch_, (machine.cpuid(0xA, 0).eax >> 8) & 0xFF),
-        predictor_(registers_, case_.ds, case_.code) {}
+        predictor_(registers_, plan_, case_.code) {}
 
   Expected<Outcome> run();
 
@@ -114,16 +133,23 @@ class Execution {
     std::memcpy(ds_.host.data() + offset, &value, uarch_.ds.field_bytes);
     std::memcpy(ds_image_.data() + offset, &value, uarch_.ds.field_bytes);
   }
-  uint64_t base() const { return buffer_.address + kFront; }
+  uint64_t base() const { return buffer_.address + front_; }
+  uint64_t index() const;
+  Expected<void> set_index(uint64_t address);
+  Expected<void> prepare_registers();
+  Expected<void> enable_pebs(uint64_t enable);
 
   Machine& machine_;
   const Case& case_;
   Tracer& tracer_;
   const Microarch& uarch_;
+  const DebugStorePlan plan_;  // the case's
   RegisterFile registers_;
   Predictor predictor_;
   Program program_;
   Memory code_, data_, ds_, buffer_;
+  size_t front_ = kFront;                           // of the buffer in its block
+  unsigned pages_shift_ = 0;                        // architectural PEBS: SIZE
   std::vector<std::byte> ds_image_, buffer_image_;  // what must stand there
   Tally tally_;
 };
@@ -158,7 +184,7 @@ Execution::Finding Execution::check_enumeration() {
 // registers are compared.
 Expected<void> Execution::quiesce() {
   SKIDPROOF_CHECK(machine_.wrmsr(IA32_PERF_GLOBAL_CTRL, 0));
-  SKIDPROOF_CHECK(machine_.wrmsr(IA32_PEBS_ENABLE, 0));
+  SKIDPROOF_CHECK(enable_pebs(0));
   for (unsigned n = 0; n < registers_.gp_counters(); ++n) {
     static_cast<void>(machine_.wrmsr(IA32_PERFEVTSEL0 + n, 0));
     static_cast<void>(machine_.wrmsr(IA32_PMC0 + n, 0));
@@ -173,6 +199,7 @@ Expected<void> Execution::quiesce() {
   static_cast<void>(machine_.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, status));
   SKIDPROOF_CHECK(machine_.wrmsr(IA32_X2APIC_LVT_PMI, kResetLvt));
   SKIDPROOF_CHECK(place_ds_area());
+  if (uarch_.architectural_pebs()) SKIDPROOF_CHECK(prepare_registers());
   registers_.set(IA32_DEBUGCTL, SKIDPROOF_TRY(machine_.rdmsr(IA32_DEBUGCTL)));
   return {};
 }
@@ -185,18 +212,18 @@ void Execution::write_ds_area() {
   const DsLayout& layout = uarch_.ds;
   auto at = [&](int64_t offset) { return base() + static_cast<uint64_t>(offset); };
   set_field(layout.pebs_base, base());
-  set_field(layout.pebs_index, at(case_.ds.index));
-  set_field(layout.pebs_maximum, at(case_.ds.maximum));
-  set_field(layout.pebs_threshold, at(case_.ds.threshold));
-  for (unsigned slot = 0; slot < std::min<size_t>(layout.resets, case_.ds.resets.size()); ++slot) {
-    set_field(layout.reset + slot * layout.reset_stride, case_.ds.resets[slot]);
+  set_field(layout.pebs_index, at(plan_.index));
+  set_field(layout.pebs_maximum, at(plan_.maximum));
+  set_field(layout.pebs_threshold, at(plan_.threshold));
+  for (unsigned slot = 0; slot < std::min<size_t>(layout.resets, plan_.resets.size()); ++slot) {
+    set_field(layout.reset + slot * layout.reset_stride, plan_.resets[slot]);
   }
 }
 
 // A case may come from a file, and from one of another microarch.
 Expected<void> Execution::check_buffer() const {
   const size_t limit = uarch_.pebs_buffer_limit_bytes;
-  const int64_t reach = std::max(case_.ds.maximum, case_.ds.index);
+  const int64_t reach = std::max(plan_.maximum, plan_.index);
   if (limit == 0 || reach <= static_cast<int64_t>(limit)) return {};
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("the case's PEBS buffer of {} bytes can hang {}, which takes {} safely",
@@ -211,9 +238,17 @@ Expected<void> Execution::prepare() {
   code_ = SKIDPROOF_TRY(machine_.allocate({.bytes = 4 * kPage, .use = MemoryUse::kCode}));
   data_ = SKIDPROOF_TRY(machine_.allocate({.bytes = kSequenceDataBytes, .use = MemoryUse::kData}));
   ds_ = SKIDPROOF_TRY(machine_.allocate({.bytes = kPage, .use = MemoryUse::kDebugStore}));
-  const size_t reach = static_cast<size_t>(std::max(case_.ds.maximum, case_.ds.index));
-  buffer_ = SKIDPROOF_TRY(
-      machine_.allocate({.bytes = kFront + reach + kBehind, .use = MemoryUse::kDebugStore}));
+  const size_t reach = static_cast<size_t>(std::max(plan_.maximum, plan_.index));
+  size_t bytes = kFront + reach;
+  if (uarch_.architectural_pebs()) {
+    // The plan's room is the last part of a power of two of pages.
+    while ((kPage << pages_shift_) < bytes) ++pages_shift_;
+    bytes = kPage << pages_shift_;
+    front_ = bytes - static_cast<size_t>(plan_.maximum);
+  }
+  buffer_ = SKIDPROOF_TRY(machine_.allocate({.bytes = bytes + kBehind,
+                                             .use = MemoryUse::kDebugStore,
+                                             .physical = uarch_.architectural_pebs()}));
   program_ = SKIDPROOF_TRY(assemble(case_.code, code_.address, data_.address));
   if (program_.code.size() > code_.host.size()) {
     return fail(ErrorCode::kInvalidArgument, "the case's code is larger than its block");
@@ -226,6 +261,49 @@ Expected<void> Execution::prepare() {
   SKIDPROOF_CHECK(tracer_.load(program_, data_.host));
   write_ds_area();
   return quiesce();
+}
+
+Expected<void> Execution::prepare_registers() {
+  const uint64_t threshold = front_ + static_cast<uint64_t>(plan_.threshold);
+  SKIDPROOF_CHECK(machine_.wrmsr(IA32_PEBS_BASE, buffer_.physical | pages_shift_));
+  SKIDPROOF_CHECK(machine_.wrmsr(IA32_PEBS_INDEX,
+                                 pebs_index::kEnable | pebs_index::threshold_field(threshold)));
+  return set_index(base() + static_cast<uint64_t>(plan_.index));
+}
+
+uint64_t Execution::index() const {
+  if (uarch_.pebs_in_ds_area()) return field(uarch_.ds.pebs_index);
+  return buffer_.address + pebs_index::write_bytes(machine_.rdmsr(IA32_PEBS_INDEX).value_or(0));
+}
+
+Expected<void> Execution::set_index(uint64_t address) {
+  if (uarch_.pebs_in_ds_area()) {
+    set_field(uarch_.ds.pebs_index, address);
+    return {};
+  }
+  const uint64_t word = SKIDPROOF_TRY(machine_.rdmsr(IA32_PEBS_INDEX));
+  return machine_.wrmsr(IA32_PEBS_INDEX, (word & ~(pebs_index::kWrite | pebs_index::kFull)) |
+                                             (address - buffer_.address));
+}
+
+// What IA32_PEBS_ENABLE says, or would say.
+Expected<void> Execution::enable_pebs(uint64_t enable) {
+  if (uarch_.pebs_in_ds_area()) return machine_.wrmsr(IA32_PEBS_ENABLE, enable);
+  const auto each = [&](uint64_t counters, uint32_t first, unsigned shift,
+                        size_t resets_from) -> Expected<void> {
+    for (uint64_t rest = counters; rest != 0; rest &= rest - 1) {
+      const auto n = static_cast<unsigned>(std::countr_zero(rest));
+      const size_t slot = resets_from + n;
+      const uint64_t reset = slot < plan_.resets.size() ? plan_.resets[slot] : 0;
+      const bool on = ((enable >> (shift + n)) & 1) != 0;
+      SKIDPROOF_CHECK(machine_.wrmsr(
+          first + kBankStride * n, (reset & cfg_c::kReload) | (on ? kGroups | cfg_c::kEnable : 0)));
+    }
+    return {};
+  };
+  SKIDPROOF_CHECK(each(uarch_.extended.pebs_gp, IA32_PMC_GP0_CFG_C, 0, 0));
+  return each(uarch_.extended.pebs_fixed, IA32_PMC_FX0_CFG_C, pebs_enable::kFixedShift,
+              plan_.resets.size());
 }
 
 // --- Steps
@@ -293,7 +371,9 @@ Expected<Execution::Finding> Execution::compare_rdpmc() {
 
 Expected<Execution::Finding> Execution::write(uint32_t msr, uint64_t value) {
   const bool accepts = registers_.accepts(msr, value);
-  const Expected<void> written = machine_.wrmsr(msr, value);
+  const bool elsewhere = msr == IA32_PEBS_ENABLE && uarch_.architectural_pebs();
+  if (elsewhere && !accepts) return Finding{};  // no register says that
+  const Expected<void> written = elsewhere ? enable_pebs(value) : machine_.wrmsr(msr, value);
   if (!written && written.error().code != ErrorCode::kGeneralProtection) {
     return tl::make_unexpected(written.error());
   }
@@ -309,6 +389,7 @@ Expected<Execution::Finding> Execution::write(uint32_t msr, uint64_t value) {
     registers_.write(msr, value);
     predictor_.wrote(msr);
   }
+  if (elsewhere) return Finding{};
   // A refused write changes nothing; compare_all() looks at the other registers.
   Finding found = compare(msr == IA32_PERF_GLOBAL_OVF_CTRL ? IA32_PERF_GLOBAL_STATUS : msr);
   if (!found && accepts && msr == IA32_DS_AREA) SKIDPROOF_CHECK(place_ds_area());
@@ -334,6 +415,10 @@ RunPlan Execution::plan_of(const Step& step) const {
   }
   plan.pmi = {.unmask = step.unmask, .clear_status = step.clear_status};
   plan.ring = step.user ? Ring::kUser : Ring::kKernel;
+  if (uarch_.architectural_pebs()) {
+    plan.pebs_buffer_address = buffer_.address;
+    return plan;
+  }
   plan.pebs_index_address = ds_.address + uarch_.ds.pebs_index;
   plan.pebs_base_address = ds_.address + uarch_.ds.pebs_base;
   return plan;
@@ -351,7 +436,7 @@ Records Execution::records(uint64_t before, uint64_t after) const {
 bool Execution::whole_records(uint64_t before, uint64_t after) const {
   const Records all = records(before, after);
   if (all.remainder_bytes() != 0) return false;
-  if (!uarch_.record->adaptive()) return true;
+  if (!uarch_.record->adaptive() || uarch_.architectural_pebs()) return true;
   return std::all_of(all.begin(), all.end(), [](const Record& record) {
     return record.bytes().size() == adaptive::size_field(record.header());
   });
@@ -360,16 +445,18 @@ bool Execution::whole_records(uint64_t before, uint64_t after) const {
 // No byte changed but the index and the new records.
 Execution::Finding Execution::check_memory(uint64_t before, uint64_t after) {
   const uint64_t moved = after - before;
-  const uint64_t maximum = base() + static_cast<uint64_t>(case_.ds.maximum);
+  const uint64_t maximum = base() + static_cast<uint64_t>(plan_.maximum);
   const bool sane = moved == 0 || (after > before && before >= base() && after <= maximum);
   if (!sane || !whole_records(before, after)) {
     return violation_anywhere(Check::kIndex, sane ? clause::D2 : clause::R48,
                               "the PEBS index to move by whole records up to the maximum",
                               fmt::format("it moved by {} bytes from {} with the maximum at {}",
                                           static_cast<int64_t>(moved),
-                                          static_cast<int64_t>(before - base()), case_.ds.maximum));
+                                          static_cast<int64_t>(before - base()), plan_.maximum));
   }
-  std::memcpy(ds_image_.data() + uarch_.ds.pebs_index, &after, uarch_.ds.field_bytes);
+  if (uarch_.pebs_in_ds_area()) {
+    std::memcpy(ds_image_.data() + uarch_.ds.pebs_index, &after, uarch_.ds.field_bytes);
+  }
   for (size_t i = 0; i < ds_image_.size(); ++i) {
     if (ds_image_[i] == ds_.host[i]) continue;
     return violation_anywhere(Check::kMemory, clause::D2,
@@ -382,11 +469,11 @@ Execution::Finding Execution::check_memory(uint64_t before, uint64_t after) {
   if (std::memcmp(buffer_image_.data(), buffer_.host.data(), buffer_image_.size()) == 0) return {};
   const auto differ =
       std::mismatch(buffer_image_.begin(), buffer_image_.end(), buffer_.host.begin()).first;
-  const auto where = differ - buffer_image_.begin() - static_cast<ptrdiff_t>(kFront);
+  const auto where = differ - buffer_image_.begin() - static_cast<ptrdiff_t>(front_);
   return violation_anywhere(
-      Check::kMemory, where >= case_.ds.maximum ? clause::R48 : clause::D2,
+      Check::kMemory, where >= plan_.maximum ? clause::R48 : clause::D2,
       "no byte outside the new records to change",
-      fmt::format("the byte at {} of the buffer did; the maximum is {}", where, case_.ds.maximum));
+      fmt::format("the byte at {} of the buffer did; the maximum is {}", where, plan_.maximum));
 }
 
 void Execution::take_over(const Observation& seen) {
@@ -407,7 +494,7 @@ Expected<Execution::Finding> Execution::run_program(const Step& step) {
     return fail(ErrorCode::kInvalidArgument, "a run's GLOBAL_CTRL has reserved bits",
                 "write it as a step of its own");
   }
-  const uint64_t before = field(uarch_.ds.pebs_index);
+  const uint64_t before = index();
   Expected<RunLog> log = machine_.run(program_, plan_of(step));
   if (!log && log.error().code == ErrorCode::kGeneralProtection) {
     return violation_anywhere(Check::kAccess, clause::M12, "the run's registers to be taken",
@@ -419,7 +506,7 @@ Expected<Execution::Finding> Execution::run_program(const Step& step) {
   tally_.instructions += trace->retired.size();
   tally_.interrupts += log->pmis.size();
 
-  const uint64_t after = field(uarch_.ds.pebs_index);
+  const uint64_t after = index();
   if (Finding found = check_memory(before, after)) return found;
   Observation seen{.records = records(before, after),
                    .status = log->read[0],
@@ -445,7 +532,7 @@ Expected<Execution::Finding> Execution::step(const Step& step) {
     case Step::Kind::kWrite:
       return write(step.msr, step.value);
     case Step::Kind::kRewind:
-      set_field(uarch_.ds.pebs_index, base());
+      SKIDPROOF_CHECK(set_index(base()));
       predictor_.rewound();
       return Finding{};
     case Step::Kind::kRun:
@@ -475,7 +562,7 @@ Expected<Outcome> Execution::run() {
   outcome.violation = SKIDPROOF_TRY(steps());
   outcome.tally = tally_;
   SKIDPROOF_CHECK(machine_.wrmsr(IA32_PERF_GLOBAL_CTRL, 0));
-  SKIDPROOF_CHECK(machine_.wrmsr(IA32_PEBS_ENABLE, 0));
+  SKIDPROOF_CHECK(enable_pebs(0));
   return outcome;
 }
 

@@ -296,7 +296,7 @@ class Generator {
   static uint64_t left_alone(uint32_t msr) {
     switch (msr) {
       case IA32_PEBS_ENABLE:
-        return bit(62) | bit(63);  // M21
+        return pebs_enable::kOutputPt | bit(62) | bit(63);  // M21
       case IA32_DEBUGCTL:
         return low_bits(16);
       case IA32_X2APIC_LVT_PMI:

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "pebs/arch/architectural_record.h"
 #include "pebs/arch/msr.h"
 #include "pebs/arch/reserved.h"
 
@@ -63,6 +64,9 @@ uint32_t Predictor::enabled_counters() const {
 size_t Predictor::record_bytes(uint32_t triggering) const {
   const RecordLayout& layout = *registers_.microarch().record;
   if (!layout.adaptive()) return layout.bytes;
+  if (layout.architectural) {  // what every counter of a case records
+    return architectural::record_bytes(cfg_c::kAux | cfg_c::kGprs, 0);
+  }
   size_t bytes = adaptive::kBasicBytes;
   for (unsigned n = 0; n < kCounters; ++n) {
     const bool asks = (registers_.at(IA32_PERFEVTSEL0 + n) & evtsel::kAdaptive) != 0;
@@ -108,7 +112,7 @@ void Predictor::begin(const Step& run, const Trace& trace, const Observation& se
   half_ = wild_ = lost_ = frozen_ = false;
   raises_ = exact_records_ = 0;
   status_ = ever_ = registers_.at(IA32_PERF_GLOBAL_STATUS);
-  certain_ = status::kOvfBuffer;
+  certain_ = overflow_bit();
   masked_ = (registers_.at(IA32_X2APIC_LVT_PMI) & lvt::kMasked) != 0;
   unsigned counting = 0;
   bool alone = false, pebs = false;
@@ -128,7 +132,8 @@ void Predictor::begin(const Step& run, const Trace& trace, const Observation& se
     if (c.meaning.pebs == Pebs::kNever) continue;
     alone |= c.meaning.alone;
     wild_ |= c.meaning.pebs == Pebs::kNoPromise || !c.known;
-    several |= pebs && registers_.microarch().record->adaptive();
+    several |= pebs && registers_.microarch().record->adaptive() &&
+               !registers_.microarch().architectural_pebs();
     pebs = true;
   }
   for (unsigned i = 0; i < fixed_.size(); ++i) {
@@ -326,12 +331,12 @@ std::optional<Violation> Predictor::record(size_t t, uint32_t sure, uint32_t pos
   status_ &= ~uint64_t{represented};
   index_ += static_cast<int64_t>(bytes);
   if (index_ >= ds_.threshold) {  // R44
-    set_status(status::kOvfBuffer);
+    set_status(overflow_bit());
     raise();
   } else if (!room(enabled_counters()) &&
-             (status_ & status::kOvfBuffer) == 0) {  // R45: the sources disagree
-    certain_ &= ~status::kOvfBuffer;
-    ever_ |= status::kOvfBuffer;
+             (status_ & overflow_bit()) == 0) {  // R45: the sources disagree
+    certain_ &= ~overflow_bit();
+    ever_ |= overflow_bit();
   }
   return {};
 }

@@ -24,6 +24,7 @@
 #include "harness/fuzz/registers.h"
 #include "harness/fuzz/trace.h"
 #include "harness/fuzz/violation.h"
+#include "pebs/arch/reserved.h"
 #include "pebs/machine.h"
 #include "pebs/record.h"
 
@@ -115,6 +116,7 @@ class Predictor {
   std::string place(uint64_t ip) const;
   std::string record_text(size_t k) const;
   uint64_t slot(unsigned n) const;
+  uint64_t overflow_bit() const { return arch::pebs_overflow(registers_.microarch()); }
   bool sustained(unsigned n) const;
   uint32_t enabled_counters() const;  // PEBS_EN_PMCn
 

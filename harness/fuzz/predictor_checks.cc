@@ -232,7 +232,8 @@ std::optional<Violation> Predictor::check_load(size_t k, size_t t) const {
         fmt::format("{}, data linear address {:#x}", record_text(k), record.data_address()));
   }
   const uint64_t threshold = registers_.at(MSR_PEBS_LD_LAT_THRESHOLD);
-  if (threshold >= minimum_load_latency_threshold(registers_.microarch()) && record.latency() <= threshold) {
+  if (threshold >= minimum_load_latency_threshold(registers_.microarch()) &&
+      record.latency() <= threshold) {
     return violation(Check::kContents, clause::P11,
                      fmt::format("a latency above the threshold, {}", threshold),
                      fmt::format("{}, latency {}", record_text(k), record.latency()));
@@ -288,20 +289,23 @@ std::optional<Violation> Predictor::check_twins() const {
 std::optional<Violation> Predictor::check_status(uint64_t seen, const std::string& where) const {
   const uint64_t gp = low_bits(registers_.gp_counters());
   const uint64_t watched =
-      gp | (low_bits(registers_.fixed_counters()) << status::kFixedShift) | status::kOvfBuffer;
+      gp | (low_bits(registers_.fixed_counters()) << status::kFixedShift) | overflow_bit();
   // Bits of counters whose events are not predicted may be anything.
   uint64_t open = 0;
   for (unsigned n = 0; n < kCounters; ++n) open |= counters_[n].known ? 0 : bit(n);
   for (unsigned i = 0; i < fixed_.size(); ++i) {
     open |= fixed_[i].known ? 0 : bit(status::kFixedShift + i);
   }
+  // An index that no record moved out of the buffer: where that is told, some event that came or not told it. (D14)
+  const bool outside_buffer = index_ < 0 || index_ > ds_.maximum;
+  if (registers_.microarch().out_of_bounds_signalled && outside_buffer) open |= overflow_bit();
   const uint64_t exact = certain_ & watched & ~open;
   const uint64_t never = watched & ~open & ~ever_;
   if (((seen ^ status_) & exact) == 0 && (seen & never) == 0) return {};
   const uint64_t wrong = ((seen ^ status_) & exact) | (seen & never);
   const Clause* clause = &clause::R17;
-  if ((wrong & status::kOvfBuffer) != 0) {
-    clause = (status_ & status::kOvfBuffer) != 0 ? &clause::R22 : &clause::R44;
+  if ((wrong & overflow_bit()) != 0) {
+    clause = (status_ & overflow_bit()) != 0 ? &clause::R22 : &clause::R44;
   } else if ((wrong & status_) != 0) {
     clause = (wrong & enabled_counters()) != 0 ? &clause::R4 : &clause::M34;
   }
@@ -375,7 +379,7 @@ std::optional<Violation> Predictor::check_interrupt(const Pmi& pmi) const {
                      fmt::format("an interrupt with the PEBS index at {} or beyond", ds_.threshold),
                      fmt::format("at {}", reached));
   }
-  if (!run_->clear_status && (pmi.global_status & status::kOvfBuffer) == 0) {
+  if (!run_->clear_status && (pmi.global_status & overflow_bit()) == 0) {
     return violation(Check::kInterrupts, clause::R21, "OvfBuffer set in the handler",
                      fmt::format("IA32_PERF_GLOBAL_STATUS {:#x}", pmi.global_status));
   }

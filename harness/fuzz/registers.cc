@@ -26,10 +26,11 @@ RegisterFile::RegisterFile(const Microarch& microarch, unsigned gp_counters)
   }
   for (unsigned i = 0; i < microarch.fixed_counters; ++i) watched_.push_back(IA32_FIXED_CTR0 + i);
   for (uint32_t msr : {IA32_FIXED_CTR_CTRL, IA32_PERF_GLOBAL_STATUS, IA32_PERF_GLOBAL_CTRL,
-                       IA32_PERF_GLOBAL_OVF_CTRL, IA32_PEBS_ENABLE, IA32_DS_AREA, IA32_DEBUGCTL,
-                       IA32_X2APIC_LVT_PMI, IA32_PERF_CAPABILITIES}) {
+                       IA32_PERF_GLOBAL_OVF_CTRL, IA32_DS_AREA, IA32_DEBUGCTL, IA32_X2APIC_LVT_PMI,
+                       IA32_PERF_CAPABILITIES}) {
     watched_.push_back(msr);
   }
+  if (microarch.pebs_in_ds_area()) watched_.push_back(IA32_PEBS_ENABLE);
   if (microarch.load_latency_event != 0) watched_.push_back(MSR_PEBS_LD_LAT_THRESHOLD);
   if (microarch.pebs_baseline) watched_.push_back(MSR_PEBS_DATA_CFG);
   values_[IA32_X2APIC_LVT_PMI] = kResetLvt;

@@ -157,6 +157,10 @@ Expected<Memory> NativeMachine::allocate(const MemoryRequest& request) {
     return fail(ErrorCode::kNotAvailable, "a process runs in 64-bit mode only",
                 "run the program in Mode::kLong");
   }
+  if (request.physical) {
+    return fail(ErrorCode::kNotAvailable, "a process does not see physical memory",
+                "use a machine with a PMU, for example --machine model:panther-lake-p");
+  }
   Memory memory = SKIDPROOF_TRY(allocate_guarded(request));
   blocks_->add(memory.address, {memory.host.size(), request.use});
   // The handle that is given out unregisters the block before its mapping goes.

@@ -102,7 +102,7 @@ struct AccessInfo {
   uint64_t source = 0xF;
   uint64_t stlb_miss = bit(4);
   uint64_t locked = bit(5);
-  uint64_t blocked = 0;  // why it was: data, address, store forwarding
+  uint64_t blocked = 0;                            // why it was: data, address, store forwarding
   std::span<const SourceEncoding> encodings = {};  // empty: DataSource's own numbers
   // By Intel, the source and the flags: else what Linux reads there is observed.
   bool source_published = true;

@@ -21,8 +21,7 @@ TEST(DataSource, TlbAndLockBits) {
   EXPECT_EQ(kAccessInfo.locked, 0x20U);
   EXPECT_EQ(kAccessInfoGracemont.stlb_miss, 0x20U);
   EXPECT_EQ(kAccessInfoGracemont.locked, 0x10U);
-  EXPECT_EQ(kAccessInfoCrestmont.source_of(0x11), static_cast<DataSource>(0x11))
-      << "five bits";
+  EXPECT_EQ(kAccessInfoCrestmont.source_of(0x11), static_cast<DataSource>(0x11)) << "five bits";
   EXPECT_EQ(store_status::kDefined, 0x31U);
 }
 

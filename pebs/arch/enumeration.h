@@ -35,7 +35,7 @@ inline constexpr uint32_t kArchPerfmonExt = 1U << 8;   // 07H.01H:EAX: leaf 23H 
 inline constexpr uint32_t kUmask2 = 1U << 0, kEqual = 1U << 1;  // EBX
 // Its subleaves.
 inline constexpr uint32_t kExtendedMain = 0, kExtendedCounters = 1, kExtendedReload = 2,
-                          kExtendedEvents = 3;
+                          kExtendedEvents = 3, kExtendedPebs = 4, kExtendedPebsCounters = 5;
 // 04H, EAX[4:0]
 inline constexpr uint32_t kNoCache = 0, kDataCache = 1, kUnifiedCache = 3;
 }  // namespace cpuid
@@ -63,7 +63,8 @@ constexpr CpuidLeaf extended_perfmon_leaf(const Microarch& m, uint32_t subleaf) 
     case cpuid::kExtendedMain:
       return {.eax = 1U << cpuid::kExtendedMain | 1U << cpuid::kExtendedCounters |
                      (x.auto_reload() ? 1U << cpuid::kExtendedReload : 0) |
-                     1U << cpuid::kExtendedEvents,
+                     1U << cpuid::kExtendedEvents |
+                     (x.pebs ? 1U << cpuid::kExtendedPebs | 1U << cpuid::kExtendedPebsCounters : 0),
               .ebx = (x.umask2 ? cpuid::kUmask2 : 0) | (x.equal ? cpuid::kEqual : 0),
               .ecx = x.slots};
     case cpuid::kExtendedCounters:
@@ -75,6 +76,10 @@ constexpr CpuidLeaf extended_perfmon_leaf(const Microarch& m, uint32_t subleaf) 
               .edx = x.reloading_fixed};
     case cpuid::kExtendedEvents:
       return {.eax = x.events};
+    case cpuid::kExtendedPebs:
+      return {.ebx = x.pebs_groups};
+    case cpuid::kExtendedPebsCounters:
+      return {.eax = x.pebs_gp, .ebx = x.pdist_gp, .ecx = x.pebs_fixed, .edx = x.pdist_fixed};
     default:
       return {};
   }

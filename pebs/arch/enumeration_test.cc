@@ -37,6 +37,18 @@ TEST(EnumerationTest, FeaturesAreTheRowsFacts) {
   EXPECT_EQ(features_leaf(kAlderLakeP).edx, cpuid::kHybrid);
 }
 
+TEST(EnumerationTest, ArchitecturalPebsHasTwoSubleaves) {
+  EXPECT_EQ(extended_perfmon_leaf(kPantherLakeP, 0).eax, 0x3Bu);
+  EXPECT_EQ(extended_perfmon_leaf(kClearwaterForest, 0).eax, 0x3Fu) << "and that of auto reload";
+  EXPECT_EQ(extended_perfmon_leaf(kPantherLakeP, 4).ebx, 0x6006'0378u);
+  const CpuidLeaf counters = extended_perfmon_leaf(kPantherLakeP, 5);
+  EXPECT_EQ(counters.eax, 0x3FFu);
+  EXPECT_EQ(counters.ebx, 0x003u);
+  EXPECT_EQ(counters.ecx, 0x00Fu);
+  EXPECT_EQ(counters.edx, 0x001u);
+  EXPECT_EQ(extended_perfmon_leaf(kLunarLakeP, 5).eax, 0u);
+}
+
 TEST(EnumerationTest, TheCoreTypeIsToldWhereThereAreSeveral) {
   EXPECT_EQ(core_leaf(kAlderLakeP).eax >> 24, 0x40U);
   EXPECT_EQ(core_leaf(kSapphireRapids).eax, 0U);

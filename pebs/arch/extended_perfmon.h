@@ -1,7 +1,8 @@
 // CPUID leaf 23H, "Architectural Performance Monitoring Extended", and what else came with architectural version 6.
 //
 // Source: Intel SDM Vol. 3 (325384-089), 21.2.6 "Architectural Performance Monitoring Version 6", 21.2.9 "Scalable
-// Enumeration Architecture", 21.10.1 "Discovery and Interface".
+// Enumeration Architecture", 21.10.1 "Discovery and Interface". Subleaves 4 and 5: Intel SDM Vol. 1, "CPUID.23H.04H" and
+// "CPUID.23H.05H" in chapter "Processor Identification and Feature Determination" of 2026.
 #ifndef SKIDPROOF_PEBS_ARCH_EXTENDED_PERFMON_H_
 #define SKIDPROOF_PEBS_ARCH_EXTENDED_PERFMON_H_
 
@@ -21,7 +22,15 @@ struct ExtendedPerfmon {
   // Auto counter reload, 23H.02H: which counters can be reloaded (EAX, EBX), and whose overflow can do it (ECX, EDX).
   uint32_t reloaded_gp = 0, reloaded_fixed = 0;
   uint32_t reloading_gp = 0, reloading_fixed = 0;
+  // Architectural PEBS. 23H.04H:EBX has the bits of IA32_PMC_GPn_CFG_C[63:32] that choose what a record holds; 23H.05H which
+  // counters have it (EAX, ECX), and which of them PDist (EBX, EDX).
+  bool pebs = false;  // 23H.00H:EAX[5:4]: both subleaves exist
+  uint32_t pebs_groups = 0;
+  uint32_t pebs_gp = 0, pdist_gp = 0;
+  uint32_t pebs_fixed = 0, pdist_fixed = 0;
 
+  // ALLOW_IN_RECORD and the general-purpose counters.
+  constexpr bool records_counters() const { return (pebs_groups & 0x18) == 0x18; }
   constexpr bool auto_reload() const { return (reloaded_gp | reloaded_fixed) != 0; }
   bool operator==(const ExtendedPerfmon&) const = default;
 };

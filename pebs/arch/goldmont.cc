@@ -117,9 +117,10 @@ constexpr Microarch goldmont_plus() {
   row.name = "goldmont-plus";
   row.title = "Goldmont Plus";
   row.models = kGoldmontPlusModels;
-  row.introduced = {.year = 2017,
-                    .month = 12,
-                    .source = "AnandTech, \"Intel Launches Gemini Lake Pentium Silver and Celeron SoCs\""};
+  row.introduced = {
+      .year = 2017,
+      .month = 12,
+      .source = "AnandTech, \"Intel Launches Gemini Lake Pentium Silver and Celeron SoCs\""};
   row.lbr_format = 7;
   row.last_branches = kLastBranches32;
   row.any_thread = false;  // deprecated: CPUID.0AH:EDX[15]

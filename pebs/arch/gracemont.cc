@@ -170,6 +170,7 @@ constexpr std::array<const Microarch*, 1> kSierraForestVariants = {&kGrandRidge}
 
 SKIDPROOF_MICROARCH(kAlderLakeE) = alder_lake_e();
 SKIDPROOF_MICROARCH(kMeteorLakeE) = meteor_lake_e();
-SKIDPROOF_MICROARCH(kSierraForest) = internal::with_variants(sierra_forest(), kSierraForestVariants);
+SKIDPROOF_MICROARCH(kSierraForest) = internal::with_variants(sierra_forest(),
+                                                             kSierraForestVariants);
 
 }  // namespace skidproof::arch

@@ -124,7 +124,7 @@ struct Microarch {
   bool pebs_baseline = false;       // IA32_PERF_CAPABILITIES[14]: MSR_PEBS_DATA_CFG and Adaptive
   bool pebs_timing_info = false;    // IA32_PERF_CAPABILITIES[17]: retire latency (R63)
   bool pebs_counters_group =
-      false;  // MSR_PEBS_DATA_CFG[5:4]: counters and metrics in the record (V8)
+      false;                    // MSR_PEBS_DATA_CFG[5:4]: counters and metrics in the record (V8)
   bool pebs_output_pt = false;  // IA32_PERF_CAPABILITIES[16]: records may go to Intel PT instead
   const RecordLayout* record = &kRecordFormat1;
   DsLayout ds = kDsFourResets;
@@ -204,6 +204,16 @@ struct Microarch {
   }
   // CPUID.0AH:EDX[15]. From version 5 on the bits are then reserved; on Goldmont Plus they have no effect.
   constexpr bool deprecates_any_thread() const { return perfmon_version >= 4 && !any_thread; }
+  // Records go where IA32_PEBS_BASE says, by IA32_PMC_GPn_CFG_C, and not into the DS area by IA32_PEBS_ENABLE.
+  constexpr bool architectural_pebs() const { return record->architectural; }
+  // The buffer's base, index, maximum and threshold and the reset values are fields of the DS area, of whatever values.
+  constexpr bool pebs_in_ds_area() const { return !architectural_pebs(); }
+  // Software chooses what a record holds.
+  constexpr bool selects_groups() const { return pebs_baseline || architectural_pebs(); }
+  // … and counters among it.
+  constexpr bool records_counters() const {
+    return pebs_counters_group || (architectural_pebs() && extended.records_counters());
+  }
   constexpr bool reserves_any_thread() const { return perfmon_version >= 5 && !any_thread; }
 
   // Whether PDist, or reduced skid, takes an event where the counter has it and no qualifier is set.

@@ -28,6 +28,10 @@ inline constexpr uint32_t IA32_PERF_GLOBAL_STATUS_SET = 0x391;
 inline constexpr uint32_t IA32_PERF_GLOBAL_INUSE = 0x392;
 inline constexpr uint32_t IA32_PEBS_ENABLE = 0x3F1;
 inline constexpr uint32_t MSR_PEBS_DATA_CFG = 0x3F2;
+// Architectural PEBS: where records go. [Intel SDM Vol. 4, Table 2-2 of 2026; Linux, arch/x86/include/asm/msr-index.h, as
+// posted in "arch-PEBS enabling for Intel platforms" v9]
+inline constexpr uint32_t IA32_PEBS_BASE = 0x3F4;
+inline constexpr uint32_t IA32_PEBS_INDEX = 0x3F5;
 inline constexpr uint32_t MSR_PEBS_LD_LAT_THRESHOLD = 0x3F6;
 inline constexpr uint32_t MSR_PEBS_FRONTEND = 0x3F7;
 inline constexpr uint32_t IA32_A_PMC0 = 0x4C1;
@@ -42,7 +46,7 @@ inline constexpr uint32_t MSR_ARCH_LBR_CTL = 0x14CE;
 inline constexpr uint32_t IA32_PMC_GP0_CTR = 0x1900;
 inline constexpr uint32_t IA32_PMC_GP0_CFG_A = 0x1901;
 inline constexpr uint32_t IA32_PMC_GP0_CFG_B = 0x1902;  // which overflows reload it
-inline constexpr uint32_t IA32_PMC_GP0_CFG_C = 0x1903;  // … with what
+inline constexpr uint32_t IA32_PMC_GP0_CFG_C = 0x1903;  // … with what, and its architectural PEBS
 inline constexpr uint32_t IA32_PMC_FX0_CTR = 0x1980;
 inline constexpr uint32_t IA32_PMC_FX0_CFG_B = 0x1982;
 inline constexpr uint32_t IA32_PMC_FX0_CFG_C = 0x1983;
@@ -93,6 +97,7 @@ inline constexpr uint64_t kMetricsClear = bit(14);
 namespace status {
 inline constexpr unsigned kFixedShift = 32;
 inline constexpr uint64_t kPerfMetrics = bit(48);
+inline constexpr uint64_t kPebsThreshold = bit(54);  // of architectural PEBS
 inline constexpr uint64_t kTraceToPa = bit(55);
 inline constexpr uint64_t kLbrFrozen = bit(58);       // LBR_Frz
 inline constexpr uint64_t kCountersFrozen = bit(59);  // CTR_Frz
@@ -115,6 +120,58 @@ inline constexpr uint64_t kPreciseStore = bit(63);  // PS_EN (Sandy Bridge, Ivy 
 // PMI_AFTER_EACH_RECORD and PEBS_OUTPUT, where records may go to Intel PT. [SDM 089 Table 21-77]
 inline constexpr uint64_t kOutputPt = bit(60) | bit(61) | bit(62);
 }  // namespace pebs_enable
+
+// Architectural PEBS. [Linux, arch/x86/include/asm/perf_event.h and msr-index.h, as posted in "arch-PEBS enabling for Intel
+// platforms" v9; KVM's virtual PMU takes the same fields]
+// IA32_PEBS_BASE: the physical address of the buffer, of whole pages in one piece. 0: there is none.
+namespace pebs_base {
+inline constexpr uint64_t kSize = 0x1F;  // the buffer has 4096 << SIZE bytes
+inline constexpr unsigned kPageShift = 12;
+inline constexpr uint64_t kAddress = (bit(52) - 1) & ~uint64_t{0xFFF};
+constexpr uint64_t bytes(uint64_t base) {
+  return base == 0 ? 0 : uint64_t{1} << (kPageShift + (base & kSize));
+}
+}  // namespace pebs_base
+
+// IA32_PEBS_INDEX. WR and THRESH count 16 bytes from the base.
+namespace pebs_index {
+inline constexpr unsigned kUnit = 16;
+inline constexpr unsigned kWriteShift = 4;
+inline constexpr uint64_t kWrite = uint64_t{0x7FFFFF} << kWriteShift;  // 26:4
+inline constexpr uint64_t kFull = bit(31);
+inline constexpr uint64_t kEnable = bit(32);
+inline constexpr unsigned kThresholdShift = 36;
+inline constexpr uint64_t kThreshold = uint64_t{0x7FFFFF} << kThresholdShift;  // 58:36
+inline constexpr uint64_t kDefined = kWrite | kFull | kEnable | kThreshold;
+constexpr uint64_t write_bytes(uint64_t index) { return index & kWrite; }
+constexpr uint64_t threshold_bytes(uint64_t index) {
+  return ((index & kThreshold) >> kThresholdShift) * kUnit;
+}
+// Of a distance from the base, which is a multiple of the unit.
+constexpr uint64_t threshold_field(uint64_t bytes) {
+  return (bytes / kUnit) << kThresholdShift & kThreshold;
+}
+}  // namespace pebs_index
+
+// IA32_PMC_GPn_CFG_C and IA32_PMC_FXm_CFG_C. 31:0 is what the counter is loaded with.
+namespace cfg_c {
+inline constexpr uint64_t kReload = 0xFFFFFFFF;
+inline constexpr unsigned kGroupsShift = 32;  // where CPUID.23H.04H:EBX begins
+inline constexpr uint64_t kAllow = bit(35);   // other counters' records may have it
+inline constexpr uint64_t kCountersGp = bit(36);
+inline constexpr uint64_t kCountersFixed = bit(37);
+inline constexpr uint64_t kMetrics = bit(38);
+inline constexpr unsigned kBranchesShift = 40;
+inline constexpr uint64_t kBranches = uint64_t{3} << kBranchesShift;
+inline constexpr uint64_t kXmm = bit(49), kYmmHigh = bit(50), kOpmask = bit(53), kZmmHigh = bit(54),
+                          kHighZmm = bit(55);
+inline constexpr uint64_t kXer = kXmm | kYmmHigh | kOpmask | kZmmHigh | kHighZmm;
+inline constexpr uint64_t kGprs = bit(61);
+inline constexpr uint64_t kAux = bit(62);
+inline constexpr uint64_t kEnable = bit(63);
+// Reserved in KVM's virtual PMU.
+inline constexpr uint64_t kReserved = uint64_t{7} << 32 | bit(39) | uint64_t{0x7F} << 42;
+}  // namespace cfg_c
 
 // IA32_DEBUGCTL. The bits of the branch trace store are a fact of the microarch (BranchTrace).
 namespace debugctl {

@@ -35,8 +35,8 @@ inline constexpr unsigned kGprs = 16;
 inline constexpr int16_t kAbsent = -1;
 
 // Byte offset of each field in a record; kAbsent where the format has no such field. A fixed-layout
-// format (0 to 3) is one table. An adaptive one (4 to 6) has a table for each choice of groups, and
-// the header word of each record says which applies.
+// format (0 to 3) is one table. An adaptive one (4 to 6, and the architectural one) has a table for each choice of groups,
+// and the header word of each record says which applies.
 struct RecordLayout {
   uint8_t format = 0;       // IA32_PERF_CAPABILITIES[11:8]
   uint8_t field_bytes = 8;  // of one field: 4 in the 32-bit form of format 0
@@ -59,8 +59,11 @@ struct RecordLayout {
   // stands (0: not recorded).
   uint64_t latency_mask = ~uint64_t{0};
   uint8_t cache_latency_shift = 0;
-  bool retire_latency = false;             // in the header word, bits 47:32
-  bool snapshot = false;                   // a group of counters may stand behind the branches
+  bool retire_latency = false;       // in the header word, bits 47:32
+  bool snapshot = false;             // a group of counters may stand behind the branches
+  bool architectural = false;        // the header is that of architectural_record.h
+  int16_t retire = kAbsent;          // architectural: the retire latency, and whether it is valid
+  std::array<uint16_t, 6> starts{};  // architectural: where each group begins; 0: it is not there
   const RecordLayout* variants = nullptr;  // adaptive: by MSR_PEBS_DATA_CFG[3:0]
 
   constexpr bool adaptive() const { return header != kAbsent; }

@@ -43,6 +43,24 @@ constexpr uint32_t fixed_counter_msr(const Microarch& m, unsigned i) {
   return i < m.fixed_counters ? IA32_FIXED_CTR0 + i : IA32_PMC_FX0_CTR + kBankStride * i;
 }
 
+// The counters that do PEBS, in the positions of IA32_PEBS_ENABLE: by that register, or by IA32_PMC_GPn_CFG_C of each. `read`
+// gives the value of a register.
+template <typename Read>
+constexpr uint64_t sampling_counters(const Microarch& m, Read read) {
+  if (!m.architectural_pebs()) return read(IA32_PEBS_ENABLE);
+  uint64_t sampling = 0;
+  for (unsigned n = 0; n < pebs_enable::kFixedShift; ++n) {
+    const auto configured = [&](uint32_t counters, uint32_t first) {
+      return (counters >> n & 1) != 0 && (read(first + kBankStride * n) & cfg_c::kEnable) != 0;
+    };
+    if (configured(m.extended.pebs_gp, IA32_PMC_GP0_CFG_C)) sampling |= bit(n);
+    if (configured(m.extended.pebs_fixed, IA32_PMC_FX0_CFG_C)) {
+      sampling |= bit(pebs_enable::kFixedShift + n);
+    }
+  }
+  return sampling;
+}
+
 // What a general-purpose counter holds, and what IA32_A_PMCx takes. A write to the legacy IA32_PMCx
 // never faults for its value: EAX is sign-extended to this width. [SDM 18.2.5, 18.9.3]
 constexpr uint64_t gp_counter_mask(const Microarch& m) { return low_bits(m.gp_width); }
@@ -89,6 +107,7 @@ constexpr uint64_t writable_global_ctrl(const Microarch& m, unsigned gp) {
 constexpr uint64_t status_bits(const Microarch& m, unsigned gp) {
   uint64_t bits = writable_global_ctrl(m, gp) | status::kOvfBuffer | status::kCondChgd;
   if (m.perfmon_version >= 3) bits |= status::kOvfUncore;
+  if (m.architectural_pebs()) bits |= status::kPebsThreshold;
   if (m.processor_trace) bits |= status::kTraceToPa;
   if (m.streamlined_freeze()) bits |= status::kLbrFrozen | status::kCountersFrozen;
   if (m.streamlined_freeze() && m.sgx) bits |= status::kAsci;
@@ -103,6 +122,12 @@ constexpr uint64_t clearable_status(const Microarch& m, unsigned gp) { return st
 // IA32_PERF_GLOBAL_STATUS_SET (version 4): 1 sets; all but CondChgd. [SDM 18.2.4.2, Figure 18-12]
 constexpr uint64_t settable_status(const Microarch& m, unsigned gp) {
   return m.streamlined_freeze() ? status_bits(m, gp) & ~status::kCondChgd : 0;
+}
+
+// The status bit of the PEBS buffer. [SDM Figure 18-33; of architectural PEBS Linux, arch/x86/events/intel/core.c,
+// handle_pmi_common, and KVM]
+constexpr uint64_t pebs_overflow(const Microarch& m) {
+  return m.architectural_pebs() ? status::kPebsThreshold : status::kOvfBuffer;
 }
 
 // IA32_PEBS_ENABLE. [SDM Figures 18-21, 18-35; Tables 18-43, 18-54, 35-3, 35-13, 35-18; Linux 6.12
@@ -124,6 +149,13 @@ constexpr uint64_t writable_pebs_data_cfg(const Microarch& m) {
   writable |= adaptive::kCounters | (m.perf_metrics ? adaptive::kMetrics : 0);
   return writable | (gp_bits(m, m.gp_counters) & 0xFFFF) << adaptive::kIncludeShift |
          (fixed_bits(m) & 0xFF) << adaptive::kIncludeFixedShift;
+}
+
+// IA32_PMC_GPn_CFG_C or IA32_PMC_FXm_CFG_C: a reload value, and where the counter has architectural PEBS that and the groups of
+// its records. [Intel SDM Vol. 1 of 2026, "CPUID.23H.04H", "CPUID.23H.05H"]
+constexpr uint64_t writable_cfg_c(const Microarch& m, bool pebs) {
+  if (!m.architectural_pebs() || !pebs) return cfg_c::kReload;
+  return cfg_c::kReload | uint64_t{m.extended.pebs_groups} << cfg_c::kGroupsShift | cfg_c::kEnable;
 }
 
 // A counter's reload configuration: the counters whose overflow can reload one. [SDM Vol. 4 (335592-089), Table 2-2,

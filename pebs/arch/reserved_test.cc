@@ -167,6 +167,24 @@ TEST(Enumeration, PerfmonLeaf) {
 }
 
 // LBR_FMT 3, PEBS_TRAP, PEBS_ARCH_REG, format 1, SMM_FREEZE, and FW_WRITE from Sandy Bridge on.
+TEST(Reserved, ArchitecturalPebs) {
+  const Microarch& p = kPantherLakeP;
+  EXPECT_EQ(writable_cfg_c(p, true), 0xE006'0378'FFFF'FFFFu);
+  EXPECT_EQ(writable_cfg_c(p, false), 0xFFFF'FFFFu) << "auto reload alone";
+  EXPECT_EQ(writable_cfg_c(kClearwaterForest, true), 0xE006'0338'FFFF'FFFFu) << "no metrics";
+  EXPECT_EQ(writable_cfg_c(kLunarLakeE, true), 0xFFFF'FFFFu);
+  EXPECT_EQ(pebs_overflow(p), bit(54));
+  EXPECT_EQ(pebs_overflow(kLunarLakeP), bit(62));
+  EXPECT_NE(status_bits(p, 8) & bit(54), 0u);
+  EXPECT_EQ(status_bits(kLunarLakeP, 8) & bit(54), 0u);
+  EXPECT_EQ(perf_capabilities(p) & capabilities::kFormat, capabilities::kFormat);
+  EXPECT_EQ(pebs_base::bytes(0x1000), 4096u);
+  EXPECT_EQ(pebs_base::bytes(0x1004), 65536u);
+  EXPECT_EQ(pebs_base::bytes(0), 0u) << "off";
+  EXPECT_EQ(pebs_index::write_bytes(pebs_index::kDefined), 0x7FF'FFF0u);
+  EXPECT_EQ(pebs_index::threshold_bytes(pebs_index::threshold_field(0x1230)), 0x1230u);
+}
+
 TEST(Enumeration, PerfCapabilities) {
   EXPECT_EQ(perf_capabilities(kNehalem), 0x11C3U);
   EXPECT_EQ(perf_capabilities(kWestmere), 0x11C3U);

@@ -262,6 +262,12 @@ Expected<Memory> DirectMachine::allocate(const MemoryRequest& request) {
                 "GiB for others",
                 "run the program in Mode::kLong");
   }
+  if (request.physical) {
+    return fail(
+        ErrorCode::kNotAvailable,
+        "the driver hands out no memory by its physical address, which architectural PEBS needs",
+        "use --machine model:panther-lake-p, or leave the PEBS suites out with --filter");
+  }
   skidproof_alloc block{};
   block.bytes = request.bytes;
   block.use = request.use == MemoryUse::kCode         ? SKIDPROOF_CODE
@@ -293,6 +299,11 @@ Expected<void> DirectMachine::check(const Program& program, const RunPlan& plan)
                 fmt::format("the direct machine runs programs in 64-bit mode, not in {}",
                             name_of(plan.mode == Mode::kLong ? program.mode : plan.mode)),
                 "run the program in Mode::kLong");
+  }
+  if (plan.pebs_buffer_address != 0) {
+    return fail(ErrorCode::kNotAvailable,
+                "the driver's interrupt handler does not read IA32_PEBS_INDEX",
+                "use --machine model:panther-lake-p");
   }
   if (!plan.disturbances.empty()) {
     return fail(ErrorCode::kNotAvailable,

@@ -8,6 +8,7 @@
 
 #include "base/random.h"
 #include "pebs/arch/msr.h"
+#include "pebs/arch/reserved.h"
 #include "pebs/model/defects.h"
 
 namespace skidproof::lab {
@@ -46,6 +47,9 @@ std::vector<std::string> words(std::string_view text) {
 
 bool in_range(uint32_t msr, uint32_t first, uint32_t last) { return msr >= first && msr <= last; }
 
+// CFG_C of the last fixed counter that the bank at 1900H has room for.
+constexpr uint32_t kLastOfTheBank = IA32_PMC_FX0_CTR + 16 * kBankStride - 1;
+
 // Registers of performance monitoring and debug store: where the model has none, nobody has.
 bool is_of_the_pmu(const Microarch& m, uint32_t msr) {
   if (msr == IA32_DS_AREA || msr == IA32_DEBUGCTL || msr == IA32_MISC_ENABLE) return true;
@@ -57,6 +61,7 @@ bool is_of_the_pmu(const Microarch& m, uint32_t msr) {
          msr == IA32_PERF_CAPABILITIES ||
          in_range(msr, IA32_FIXED_CTR_CTRL, IA32_PERF_GLOBAL_INUSE) ||
          in_range(msr, IA32_PEBS_ENABLE, MSR_PEBS_FRONTEND) || msr == MSR_ARCH_LBR_CTL ||
+         (m.perfmon_version >= 6 && in_range(msr, IA32_PMC_GP0_CTR, kLastOfTheBank)) ||
          m.last_branches.has(msr);
 }
 
@@ -292,13 +297,15 @@ bool Processor::programmed() const {
   }
   const uint64_t global = read(IA32_PERF_GLOBAL_CTRL);
   const uint64_t fixed = read(IA32_FIXED_CTR_CTRL);
-  for (unsigned i = 0; i < 4; ++i) {
+  for (unsigned i = 0; (fixed_bits(*configuration_.microarch) >> i) != 0; ++i) {
     const uint64_t rings = fixed_ctrl::field(i, fixed_ctrl::kOs | fixed_ctrl::kUsr);
     if (((global >> (status::kFixedShift + i)) & 1) != 0 && (fixed & rings) != 0) return true;
   }
-  for (uint32_t n = 0; n < 8; ++n) {
-    if (((global >> n) & 1) != 0 && (read(IA32_PERFEVTSEL0 + n) & evtsel::kEnable) != 0)
-      return true;
+  const uint64_t existing =
+      gp_bits(*configuration_.microarch, configuration_.microarch->gp_counters_alone);
+  for (uint32_t n = 0; (existing >> n) != 0; ++n) {
+    const uint32_t select = select_msr(*configuration_.microarch, n);
+    if (((global >> n) & 1) != 0 && (read(select) & evtsel::kEnable) != 0) return true;
   }
   return false;
 }

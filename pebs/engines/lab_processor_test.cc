@@ -177,7 +177,8 @@ class LabMachine final : public Machine {
     if (plan.pmi.clear_status) {
       const uint64_t sampling = 0xFF | uint64_t{identity_.microarch->pebs_fixed_counters}
                                            << pebs_enable::kFixedShift;
-      const uint64_t pebs = rdmsr(IA32_PEBS_ENABLE).value_or(0) & sampling;
+      const auto read = [this](uint32_t msr) { return rdmsr(msr).value_or(0); };
+      const uint64_t pebs = sampling_counters(*identity_.microarch, read) & sampling;
       static_cast<void>(wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, pmi.global_status & ~pebs));
     }
     if (plan.pmi.rewind_index) {
@@ -189,6 +190,9 @@ class LabMachine final : public Machine {
       for (const MsrWrite& write : plan.enable) {
         if (write.msr == IA32_PERF_GLOBAL_CTRL) static_cast<void>(wrmsr(write.msr, write.value));
       }
+    }
+    for (const MsrWrite& write : plan.pmi.acknowledge) {
+      static_cast<void>(wrmsr(write.msr, write.value));
     }
     if (plan.pmi.unmask) host_.set_lvt(host_.lvt() & ~static_cast<uint32_t>(lvt::kMasked));
   }
@@ -567,7 +571,8 @@ TEST(LabProcessor, AnswersForNoRegisterThatTheMicroarchLacks) {
 std::vector<const Microarch*> rows() {
   std::vector<const Microarch*> out;
   for (const Microarch* row : microarchs()) {
-    if (row->architectural_perfmon()) out.push_back(row);
+    // The driver, and with it the lab, has no memory for architectural PEBS yet.
+    if (row->architectural_perfmon() && !row->architectural_pebs()) out.push_back(row);
   }
   return out;
 }

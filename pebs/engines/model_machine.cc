@@ -106,7 +106,15 @@ struct Below4G {
   Interpreter interpreter;
 };
 
-// The linear addresses of all of them.
+// Where a block of the upper half stands in physical memory: at its linear address without the bits that no physical one has. No
+// linear address looks so.
+constexpr uint64_t kAbovePhysical = ~pebs_base::kAddress & ~uint64_t{0xFFF};
+constexpr uint64_t physical_of(uint64_t linear) { return linear & ~kAbovePhysical; }
+constexpr uint64_t linear_of(uint64_t address) {
+  return address >> 47 == 0 || arch::canonical(address) ? address : address | kAbovePhysical;
+}
+
+// The linear addresses of all of them, and the physical ones.
 class LinearMemory final : public model::Bus {
  public:
   explicit LinearMemory(GuestMemory& high) : high_(high) {}
@@ -115,10 +123,12 @@ class LinearMemory final : public model::Bus {
   // Where another machine has its debug store elsewhere than its programs.
   void add_debug_store(GuestMemory& store) { store_ = &store; }
   bool read(uint64_t address, std::span<std::byte> into) override {
+    address = linear_of(address);
     model::Bus* from = at(address);
     return from != nullptr && from->read(address, into);
   }
   bool write(uint64_t address, std::span<const std::byte> from) override {
+    address = linear_of(address);
     model::Bus* into = at(address);
     return into != nullptr && into->write(address, from);
   }
@@ -167,6 +177,7 @@ class ModelMachine final : public Machine {
   Expected<Memory> allocate(const MemoryRequest& request) override {
     if (circumstances_ != nullptr) return allocate_there(request);
     Memory memory = SKIDPROOF_TRY(allocate_here(request));
+    if (request.physical) memory.physical = physical_of(memory.address);
     if (request.use == MemoryUse::kDebugStore && may_be_disturbed())
       debug_stores_.push_back({memory.address, std::vector<std::byte>(memory.host.size())});
     return memory;
@@ -636,6 +647,10 @@ Expected<void> ModelMachine::handle_interrupt(const RunPlan& plan, RunLog& log, 
   if (plan.pebs_index_address != 0) {
     pmi.pebs_index = read_field(plan.pebs_index_address, field_bytes);
   }
+  if (plan.pebs_buffer_address != 0) {
+    pmi.pebs_index =
+        plan.pebs_buffer_address + pebs_index::write_bytes(pmu_.rdmsr(IA32_PEBS_INDEX).value_or(0));
+  }
   if (plan.bts_index_address != 0) {
     pmi.bts_index = read_field(plan.bts_index_address, field_bytes);
   }
@@ -660,9 +675,11 @@ void ModelMachine::acknowledge(const RunPlan& plan, const Pmi& pmi) {
   if (plan.pmi.clear_status) {
     // The bits of armed PEBS counters stay: clearing them races with the record (R24).
     const Microarch& m = *identity_.microarch;
-    uint64_t sampling =
+    const uint64_t sampling =
         0xFF | m.pebs_counters | uint64_t{m.pebs_fixed_counters} << pebs_enable::kFixedShift;
-    uint64_t pebs = pmu_.rdmsr(IA32_PEBS_ENABLE).value_or(0) & sampling;
+    const uint64_t pebs =
+        sampling_counters(m, [this](uint32_t msr) { return pmu_.rdmsr(msr).value_or(0); }) &
+        sampling;
     static_cast<void>(pmu_.wrmsr(IA32_PERF_GLOBAL_OVF_CTRL, pmi.global_status & ~pebs));
   }
   const size_t field_bytes = std::min<size_t>(plan.pebs_field_bytes, sizeof(uint64_t));

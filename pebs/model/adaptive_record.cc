@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
+
+#include "pebs/arch/architectural_record.h"
+#include "pebs/arch/msr.h"
 
 namespace skidproof::model {
 namespace {
@@ -87,12 +91,17 @@ void put_branches(Writer& out, const AdaptiveBehaviour& how, const BranchRing* b
   }
 }
 
-// Header and values of the group of counters. What the configuration includes decides, and the metrics' own bit.
-void put_counters(Writer& out, const Version6Behaviour& how, const CounterSnapshot& now,
-                  uint64_t config) {
+// What the configuration includes decides, and the metrics' own bit.
+adaptive::SnapshotVectors included(const Version6Behaviour& how, uint64_t config) {
   adaptive::SnapshotVectors vectors = adaptive::snapshot_vectors(config);
   if (how.snapshot_every_counter && (config & adaptive::kCounters) != 0) vectors.gp |= 0xFF;
   if (!how.metrics_need_include && (config & adaptive::kMetrics) != 0) vectors.metrics = 3;
+  return vectors;
+}
+
+// Header and values of the group of counters.
+void put_counters(Writer& out, const Version6Behaviour& how, const CounterSnapshot& now,
+                  const adaptive::SnapshotVectors& vectors) {
   const uint32_t named = how.metrics_one_vector_bit ? vectors.metrics & 2 : vectors.metrics;
   const bool swapped = how.snapshot_vectors_swapped;
   const uint64_t low = swapped ? vectors.fixed : vectors.gp;
@@ -134,7 +143,7 @@ std::vector<std::byte> adaptive_record(const Microarch& m, const Behaviour& beha
   const uint64_t groups = input.adaptive ? selected : always;
   const auto put_snapshot = [&](Writer& to, bool before) {
     if ((groups & adaptive::kSnapshot) == 0 || how6.snapshot_before_branches != before) return;
-    put_counters(to, how6, *input.counters, input.config);
+    put_counters(to, how6, *input.counters, included(how6, input.config));
   };
   unsigned entries = adaptive::branch_entries(input.config);
   if (groups & adaptive::kBranches)
@@ -171,6 +180,89 @@ std::vector<std::byte> adaptive_record(const Microarch& m, const Behaviour& beha
   size_t size = how.size_of_basic_only ? adaptive::kBasicBytes : out.size();
   header |= (size + static_cast<uint64_t>(int64_t{how.size_bias})) << adaptive::kSizeShift;
   out.replace(0, header);
+  return out.take();
+}
+
+namespace {
+
+// Address, four reserved words, what the access says, latencies, transaction.
+void put_aux(Writer& out, const AdaptiveBehaviour& how, const RecordData& data) {
+  constexpr unsigned kReserved = 4;
+  uint64_t instruction = data.latency & 0xFFFF;
+  uint64_t cache = how.cache_latency ? uint64_t{data.cache_latency} & 0xFFFF : 0;
+  if (how.latency_halves_swapped) std::swap(instruction, cache);
+  out.put(data.data_address);
+  for (unsigned i = 0; i < kReserved; ++i) out.put(0);
+  out.put(data.data_source);
+  out.put(instruction | cache << 32);
+  out.put(data.tx_information);
+}
+
+void put_ymm_high(Writer& out, const VectorRegisters* vectors) {
+  constexpr unsigned kRegisters = 16;
+  for (unsigned i = 0; i < kRegisters; ++i) {
+    out.put(vectors != nullptr ? (*vectors)[i][2] : 0);
+    out.put(vectors != nullptr ? (*vectors)[i][3] : 0);
+  }
+}
+
+void put_architectural_branches(Writer& out, const Behaviour& behaviour,
+                                const ArchitecturalInput& input) {
+  const unsigned depth = input.branches->depth();
+  if (!behaviour.arch_pebs.branches_without_header) {
+    out.put(0);
+    out.put(input.branch_control);
+    out.put(depth);
+    for (unsigned i = 0; i < 3; ++i) out.put(0);  // the last event record
+  }
+  put_branches(out, behaviour.adaptive, input.branches,
+               architectural::branch_entries(input.groups, depth));
+}
+
+}  // namespace
+
+std::vector<std::byte> architectural_record(const Behaviour& behaviour, const RecordData& data,
+                                            const ArchitecturalInput& input) {
+  const ArchPebsBehaviour& how = behaviour.arch_pebs;
+  const AdaptiveBehaviour& adaptive_ones = behaviour.adaptive;
+  Writer out;
+  out.put(0);  // the header, once the size is known
+  out.put(0);
+  out.put(how.counters_behind_ip ? data.eventing_ip : data.applicable_counters);
+  out.put(how.counters_behind_ip ? data.applicable_counters : data.eventing_ip);
+  out.put(data.tsc);
+  out.put(retire_latency_of(adaptive_ones, data.retire_latency) |
+          (how.retire_valid ? architectural::kRetireValid : 0));
+  out.put(0);
+  out.put(0);
+  if (input.groups & cfg_c::kAux) put_aux(out, adaptive_ones, data);
+  if (input.groups & cfg_c::kGprs) {
+    RecordData swapped = data;
+    if (how.flags_behind_ip) {
+      swapped.flags = data.ip;
+      swapped.ip = data.flags;
+    }
+    put_gprs(out, adaptive_ones, swapped, *input.registers);
+    out.put(0);  // the shadow stack pointer
+    out.put(0);
+  }
+  if (input.groups & cfg_c::kXer) {
+    if (!how.xer_without_header) {
+      out.put(0);
+      out.put(0);
+    }
+    if (input.groups & cfg_c::kXmm) put_xmm(out, adaptive_ones, input.vectors);
+    if (input.groups & cfg_c::kYmmHigh) put_ymm_high(out, input.vectors);
+  }
+  if (input.groups & cfg_c::kBranches) put_architectural_branches(out, behaviour, input);
+  if (architectural::has_counters(input.groups)) {
+    put_counters(out, behaviour.version6, *input.now, input.counters);
+  }
+  while (out.size() % pebs_index::kUnit != 0) out.put(0);
+  const size_t size = out.size() - (how.header_size_less ? architectural::kHeaderBytes : 0);
+  out.replace(0, size | (input.mode64 ? architectural::kMode64 : 0) |
+                     (how.continued_always ? architectural::kContinued : 0) | input.groups |
+                     architectural::kBasic);
   return out.take();
 }
 

@@ -37,6 +37,22 @@ struct AdaptiveInput {
 std::vector<std::byte> adaptive_record(const arch::Microarch& microarch, const Behaviour& behaviour,
                                        const RecordData& data, const AdaptiveInput& input);
 
+struct ArchitecturalInput {
+  uint64_t groups = 0;  // in the positions of IA32_PMC_GPn_CFG_C
+  bool mode64 = true;   // 64-bit code
+  arch::adaptive::SnapshotVectors counters = {};
+  const CounterSnapshot* now = nullptr;
+  const Registers* registers = nullptr;
+  const VectorRegisters* vectors = nullptr;  // nullptr: the engine has none
+  const BranchRing* branches = nullptr;
+  uint64_t branch_control = 0;  // MSR_ARCH_LBR_CTL
+};
+
+// The record of architectural PEBS, in one fragment of whole units. Written group by group, too. [Linux,
+// arch/x86/include/asm/perf_event.h, struct arch_pebs_…, as posted in "arch-PEBS enabling for Intel platforms" v9]
+std::vector<std::byte> architectural_record(const Behaviour& behaviour, const RecordData& data,
+                                            const ArchitecturalInput& input);
+
 }  // namespace skidproof::model
 
 #endif  // SKIDPROOF_PEBS_MODEL_ADAPTIVE_RECORD_H_

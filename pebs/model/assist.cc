@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "pebs/arch/msr.h"
 #include "pebs/arch/reserved.h"
 #include "pebs/model/linear.h"
 
@@ -40,7 +41,38 @@ void DebugStore::write_field(uint32_t offset, uint64_t value) {
              {reinterpret_cast<const std::byte*>(&value), uarch_.ds.field_bytes});
 }
 
+// What WR and THRESH say, in the buffer. [Linux, arch/x86/events/intel/ds.c, intel_pmu_drain_arch_pebs]
+void DebugStore::load_registers() {
+  const ArchPebsBehaviour& how = behaviour_.arch_pebs;
+  base_ = registers_->base & arch::pebs_base::kAddress;
+  maximum_ = base_ + arch::pebs_base::bytes(registers_->base) * how.size_scale;
+  index_ = base_ + (arch::pebs_index::write_bytes(registers_->index) >> how.write_shift);
+  threshold_ =
+      base_ + (arch::pebs_index::threshold_bytes(registers_->index) >> how.threshold_shift);
+}
+
+bool DebugStore::was_full() const {
+  return registers_ != nullptr && (registers_->index & arch::pebs_index::kFull) != 0 &&
+         behaviour_.arch_pebs.full_stops;
+}
+
+void DebugStore::note_full() {
+  if (registers_ != nullptr && full()) registers_->index |= arch::pebs_index::kFull;
+}
+
+void DebugStore::move_index() {
+  if (registers_ == nullptr) return write_field(uarch_.ds.pebs_index, index_);
+  const uint64_t write = (index_ - base_) << behaviour_.arch_pebs.write_shift;
+  registers_->index =
+      (registers_->index & ~arch::pebs_index::kWrite) | (write & arch::pebs_index::kWrite);
+}
+
 bool DebugStore::load() {
+  if (registers_ != nullptr) {
+    const bool enabled = (registers_->index & arch::pebs_index::kEnable) != 0;
+    load_registers();
+    return registers_->base != 0 && (enabled || !behaviour_.arch_pebs.index_enable_needed);
+  }
   if (!read_field(uarch_.ds.pebs_base, base_) || !read_field(uarch_.ds.pebs_index, index_) ||
       !read_field(uarch_.ds.pebs_maximum, maximum_) ||
       !read_field(uarch_.ds.pebs_threshold, threshold_)) {
@@ -105,12 +137,13 @@ bool DebugStore::store(const RecordData& data, const Registers& registers) {
 
 bool DebugStore::store(std::span<const std::byte> record) {
   const uint64_t address = index_ - index_ % behaviour_.record_alignment;
-  if (!write_linear(bus_, address, record, ia32e_)) return false;
+  // A physical address does not end at 4 GiB.
+  if (!write_linear(bus_, address, record, ia32e_ || registers_ != nullptr)) return false;
   previous_index_ = index_;
   if (behaviour_.index_updates) {
     size_t step = behaviour_.adaptive.index_by_size ? record.size() : uarch_.record->bytes;
     index_ += step + static_cast<uint64_t>(int64_t{behaviour_.index_step});
-    write_field(uarch_.ds.pebs_index, index_);
+    move_index();
   }
   return true;
 }
@@ -141,7 +174,17 @@ bool DebugStore::reached_threshold() const {
   return false;
 }
 
+// The reload value of a counter, above bit 31 with ones. [SDM Vol. 4 (335592-089), Table 2-2, IA32_PMC_GP0_CFG_C]
+uint64_t DebugStore::reload_value(unsigned position) const {
+  const uint64_t value = registers_->config[position] & arch::cfg_c::kReload;
+  return loaded(behaviour_.arch_pebs.reload_extends_ones ? value | ~arch::cfg_c::kReload : value);
+}
+
 uint64_t DebugStore::reset_value(unsigned counter) const {
+  if (registers_ != nullptr) {
+    const unsigned other = counter + static_cast<unsigned>(behaviour_.reload_slot_offset);
+    return reload_value(behaviour_.reload_single_slot ? 0 : other % uarch_.ds.resets);
+  }
   const arch::DsLayout& ds = uarch_.ds;
   unsigned slot = (counter + static_cast<unsigned>(behaviour_.reload_slot_offset)) % ds.resets;
   if (behaviour_.reload_single_slot) slot = 0;
@@ -149,6 +192,12 @@ uint64_t DebugStore::reset_value(unsigned counter) const {
 }
 
 uint64_t DebugStore::fixed_reset_value(unsigned counter) const {
+  if (registers_ != nullptr) {
+    const bool first = behaviour_.adaptive.fixed_reset == FixedReset::kFirst;
+    return reload_value(behaviour_.adaptive.fixed_reset == FixedReset::kGp
+                            ? counter
+                            : arch::status::kFixedShift + (first ? 0 : counter));
+  }
   const arch::DsLayout& ds = uarch_.ds;
   switch (behaviour_.adaptive.fixed_reset) {
     case FixedReset::kGp:
@@ -174,6 +223,10 @@ uint64_t DebugStore::fixed_reset_value(unsigned counter) const {
 uint64_t DebugStore::slot_value(uint32_t offset) const {
   uint64_t value = 0;  // 64 bits (40 of them used) even where addresses have 32
   bus_.read(address_ + offset, std::as_writable_bytes(std::span(&value, 1)));
+  return loaded(value);
+}
+
+uint64_t DebugStore::loaded(uint64_t value) const {
   if (behaviour_.reload_zero) return 0;
   if (behaviour_.reload_truncates_32) value &= 0xFFFFFFFF;
   value &= ~arch::low_bits(behaviour_.reload_low_bits_dropped);
@@ -182,12 +235,12 @@ uint64_t DebugStore::slot_value(uint32_t offset) const {
 
 void DebugStore::wrap() {
   index_ = base_;
-  write_field(uarch_.ds.pebs_index, index_);
+  move_index();
 }
 
 void DebugStore::skip() {
   index_ += uarch_.record->bytes;
-  write_field(uarch_.ds.pebs_index, index_);
+  move_index();
 }
 
 }  // namespace skidproof::model

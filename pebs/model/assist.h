@@ -33,30 +33,45 @@ struct RecordData {
   std::array<uint8_t, arch::kGprs> gpr_source{};
 };
 
+// Counters by the positions of IA32_PERF_GLOBAL_STATUS.
+inline constexpr unsigned kConfiguredCounters = 40;
+
 // Base, maximum and threshold as a CPU keeps them that reads them once (R42).
 struct LatchedBounds {
   bool valid = false;
   uint64_t base = 0, maximum = 0, threshold = 0;
 };
 
-// The PEBS fields of the DS buffer management area, read afresh for each assist.
+// What architectural PEBS has in registers instead.
+struct PebsRegisters {
+  uint64_t base = 0, index = 0;  // IA32_PEBS_BASE, IA32_PEBS_INDEX
+  std::array<uint64_t, kConfiguredCounters>
+      config{};  // IA32_PMC_…_CFG_C, by the positions of the status
+};
+
+// The PEBS fields of the DS buffer management area, read afresh for each assist; of architectural PEBS those of the registers,
+// as addresses in the buffer.
 class DebugStore {
  public:
   DebugStore(Bus& bus, const arch::Microarch& microarch, const Behaviour& behaviour,
-             uint64_t address, LatchedBounds& latched, bool ia32e = true)
+             uint64_t address, LatchedBounds& latched, bool ia32e = true,
+             PebsRegisters* registers = nullptr)
       : bus_(bus),
         uarch_(microarch),
         behaviour_(behaviour),
         address_(address),
         latched_(latched),
         ia32e_(ia32e),
+        registers_(microarch.architectural_pebs() ? registers : nullptr),
         record_bytes_(microarch.record->bytes +
                       static_cast<size_t>(int64_t{behaviour.generation.record_bytes_more})) {}
 
-  // False when the management area is not mapped: the assist then does nothing.
+  // False when the management area is not mapped, or no register tells of a buffer: the assist then does nothing.
   bool load();
-  // The bounds check of D10.
-  bool room() const { return fits(index_) && (!behaviour_.lower_bound || index_ >= base_); }
+  // The bounds check of D10. Architectural PEBS has no room once the buffer was full.
+  bool room() const {
+    return fits(index_) && (!behaviour_.lower_bound || index_ >= base_) && !was_full();
+  }
   bool full() const { return !fits(index_); }
   bool below_base() const { return index_ < base_; }
   bool above_maximum() const { return index_ > maximum_; }
@@ -71,12 +86,18 @@ class DebugStore {
   bool reached_threshold() const;
   uint64_t reset_value(unsigned counter) const;
   uint64_t fixed_reset_value(unsigned counter) const;
-  void wrap();  // index := base
-  void skip();  // the index moves, and nothing is written
+  void note_full();  // a record found no room
+  void wrap();       // index := base
+  void skip();       // the index moves, and nothing is written
 
  private:
   bool fits(uint64_t index) const;
+  bool was_full() const;
+  void load_registers();
   uint64_t slot_value(uint32_t offset) const;
+  uint64_t reload_value(unsigned position) const;
+  uint64_t loaded(uint64_t value) const;
+  void move_index();
   bool read_field(uint32_t offset, uint64_t& value) const;
   void write_field(uint32_t offset, uint64_t value);
 
@@ -86,6 +107,7 @@ class DebugStore {
   uint64_t address_;
   LatchedBounds& latched_;
   bool ia32e_;
+  PebsRegisters* registers_;  // of architectural PEBS; else null
   uint64_t base_ = 0, index_ = 0, maximum_ = 0, threshold_ = 0;
   uint64_t previous_index_ = 0;
   size_t record_bytes_;

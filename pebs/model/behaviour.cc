@@ -16,6 +16,15 @@ arch::CpuidLeaf extended_leaf(const arch::Microarch& microarch,
     leaf.eax ^= behaviour.wrong_gp;
     leaf.ebx ^= behaviour.wrong_fixed;
   }
+  if (subleaf == arch::cpuid::kExtendedPebs && microarch.extended.pebs) {
+    leaf.ebx ^= behaviour.wrong_pebs_groups;
+  }
+  if (subleaf == arch::cpuid::kExtendedPebsCounters && microarch.extended.pebs) {
+    leaf.eax ^= behaviour.wrong_pebs_gp;
+    leaf.ebx ^= behaviour.wrong_pdist_gp;
+    leaf.ecx ^= behaviour.wrong_pebs_fixed;
+    leaf.edx ^= behaviour.wrong_pdist_fixed;
+  }
   return leaf;
 }
 

@@ -11,6 +11,7 @@
 #include "pebs/arch/enumeration.h"
 #include "pebs/arch/microarch.h"
 #include "pebs/model/adaptive_behaviour.h"
+#include "pebs/model/arch_pebs_behaviour.h"
 #include "pebs/model/auto_reload_behaviour.h"
 #include "pebs/model/bts_behaviour.h"
 #include "pebs/model/core_behaviour.h"
@@ -122,6 +123,7 @@ struct Behaviour {
   EnumerationBehaviour enumeration;   // CPUID
   ExtendedLeafBehaviour extended;     // … leaf 23H
   AutoReloadBehaviour auto_reload;    // auto counter reload
+  ArchPebsBehaviour arch_pebs;        // architectural PEBS
   Version6Behaviour version6;         // architectural version 6, record format 6
   Rough rough;                        // what nothing promises; no defect stands there
 

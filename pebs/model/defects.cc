@@ -175,8 +175,9 @@ bool has_time_stamp(const Microarch& m) { return m.record->tsc != arch::kAbsent;
 bool has_transactions(const Microarch& m) { return m.tsx; }
 // DataLA: at all, and in a fixed-layout record.
 bool has_data_address(const Microarch& m) {
-  return std::any_of(m.events.begin(), m.events.end(),
-                     [](const arch::Event& e) { return e.data_address; });
+  return std::any_of(m.events.begin(), m.events.end(), [](const arch::Event& e) {
+    return e.data_address && e.kind <= arch::EventKind::kPebsOnly;
+  });
 }
 bool has_fixed_data_address(const Microarch& m) {
   return has_data_address(m) && !m.record->adaptive() && !m.reserved_access_fields;
@@ -190,6 +191,7 @@ bool has_no_ll_en(const Microarch& m) {
 bool has_no_retire_latency(const Microarch& m) { return m.pebs_baseline && !m.pebs_timing_info; }
 bool samples_on_every_counter(const Microarch& m) { return (m.pebs_counters & 0xFF) == 0xFF; }
 bool has_fixed_pebs(const Microarch& m) { return m.pebs_fixed_counters != 0; }
+bool has_fixed_ds_pebs(const Microarch& m) { return has_fixed_pebs(m) && m.pebs_in_ds_area(); }
 bool has_fixed_pdir(const Microarch& m) { return m.pdir_fixed_counter != 0; }
 bool has_pdist(const Microarch& m) { return m.pdist_counters != 0; }
 bool samples_any_event(const Microarch& m) { return m.pebs_any_event; }
@@ -222,6 +224,12 @@ bool reloads_automatically(const Microarch& m) { return m.extended.auto_reload()
 bool clears_metrics(const Microarch& m) { return m.metrics_clear; }
 bool records_counters(const Microarch& m) { return m.pebs_counters_group; }
 bool records_metrics(const Microarch& m) { return m.pebs_counters_group && m.perf_metrics; }
+bool has_arch_pebs(const Microarch& m) { return m.architectural_pebs(); }
+bool samples_into_ds_area(const Microarch& m) { return m.pebs_in_ds_area(); }
+bool has_ds_pebs(const Microarch& m) { return m.architectural_perfmon() && m.pebs_in_ds_area(); }
+bool samples_branches_into_ds_area(const Microarch& m) {
+  return samples_branches(m) && m.pebs_in_ds_area();
+}
 // E-cores.
 bool has_reduced_skid(const Microarch& m) { return m.reduced_skid_counters != 0; }
 bool signals_out_of_bounds(const Microarch& m) { return m.out_of_bounds_signalled; }
@@ -291,6 +299,7 @@ size_t slot(Gpr reg) { return static_cast<size_t>(reg); }
 
 const Defect kDefects[] = {
 #include "pebs/model/defects_adaptive.inc"
+#include "pebs/model/defects_arch_pebs.inc"
 #include "pebs/model/defects_bts.inc"
 #include "pebs/model/defects_company.inc"
 #include "pebs/model/defects_counting.inc"

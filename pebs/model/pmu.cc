@@ -33,6 +33,7 @@ void Pmu::State::reset() {
   lvt_pmi = kResetLvt;
   pending = {};
   auto_reload = {};
+  pebs_registers = {};
   tracer.reset();
   modes.smm = modes.locked = smm_frozen = false;
   pended_in_smm = 0;
@@ -504,7 +505,7 @@ void Pmu::State::raise_pmi(bool may_freeze) {
     pmi_pending = true;
     pmi_countdown = random.between(behaviour.rough.pmi_low, behaviour.rough.pmi_high);
   }
-  if (behaviour.interrupt_sets_ovf_buffer) global_status |= status::kOvfBuffer;
+  if (behaviour.interrupt_sets_ovf_buffer) global_status |= pebs_overflow(uarch);
   bool freeze = may_freeze && (debugctl & debugctl::kFreezePerfmonOnPmi) != 0 &&
                 (behaviour.interrupts_before_freeze == 0 ||
                  ++pmis_raised > behaviour.interrupts_before_freeze);
@@ -692,7 +693,7 @@ bool Pmu::take_interrupt() {
   }
   s.extra_instructions += s.behaviour.rough.interrupt_instructions;
   if (s.behaviour.delivery_masks_lvt) s.lvt_pmi |= lvt::kMasked;
-  if (s.behaviour.delivery_clears_ovf_buffer) s.global_status &= ~status::kOvfBuffer;
+  if (s.behaviour.delivery_clears_ovf_buffer) s.global_status &= ~pebs_overflow(s.uarch);
   return true;
 }
 

@@ -21,13 +21,21 @@ using namespace arch;
 
 class PmuSamplingTest : public ::testing::Test {
  protected:
+  static constexpr uint64_t kPhysical = 0x10000;    // the memory, of architectural PEBS
+  static constexpr uint64_t kReload = 0xFFFF'FC18;  // a thousand events
   void make(const Microarch& row, const Rough& rough = {}) { make(row, behaviour_of(row, rough)); }
   void make(const Microarch& row, const Behaviour& behaviour) {
     uarch_ = row_of(row, behaviour.rough);
     memory_ = {};
     pmu_ = std::make_unique<Pmu>(row, Topology{.sibling_thread = false}, memory_, behaviour, 1);
-    memory_.lay_out_pebs(row.ds, 0x8000, 0x9000);
-    set(IA32_DS_AREA, FlatMemory::kBase);
+    if (row.architectural_pebs()) {
+      memory_ = FlatMemory(kPhysical);
+      set(IA32_PEBS_BASE, kPhysical | 3);
+      set(IA32_PEBS_INDEX, pebs_index::kEnable | pebs_index::threshold_field(0x9000));
+    } else {
+      memory_.lay_out_pebs(row.ds, 0x8000, 0x9000);
+      set(IA32_DS_AREA, FlatMemory::kBase);
+    }
     ip_ = 0x1000;
     cycle_ = 0;
   }
@@ -52,6 +60,17 @@ class PmuSamplingTest : public ::testing::Test {
     start(bit(status::kFixedShift + i));
   }
   void start(uint64_t bits) {
+    if (uarch_.architectural_pebs()) {
+      for (unsigned n = 0; n < status::kFixedShift + 8; ++n) {
+        if ((bits >> n & 1) == 0) continue;
+        const bool fixed = n >= status::kFixedShift;
+        set(fixed ? IA32_PMC_FX0_CFG_C + kBankStride * (n - status::kFixedShift)
+                  : IA32_PMC_GP0_CFG_C + kBankStride * n,
+            cfg_c::kEnable | kReload);
+      }
+      set(IA32_PERF_GLOBAL_CTRL, get(IA32_PERF_GLOBAL_CTRL) | bits);
+      return;
+    }
     const uint64_t able = uarch_.pebs_counters | uint64_t{uarch_.pebs_fixed_counters}
                                                      << pebs_enable::kFixedShift;
     set(IA32_PEBS_ENABLE, get(IA32_PEBS_ENABLE) | (bits & able));
@@ -73,7 +92,10 @@ class PmuSamplingTest : public ::testing::Test {
     r.after = &registers_;
     pmu_->retire(r);
   }
-  uint64_t recorded_bytes() { return memory_.field(uarch_.ds.pebs_index) - FlatMemory::kBuffer; }
+  uint64_t recorded_bytes() {
+    if (uarch_.architectural_pebs()) return pebs_index::write_bytes(get(IA32_PEBS_INDEX));
+    return memory_.field(uarch_.ds.pebs_index) - FlatMemory::kBuffer;
+  }
   std::vector<Record> records() {
     std::vector<Record> all;
     for (const Record& r :
@@ -101,6 +123,7 @@ TEST_F(PmuSamplingTest, EachEventCountsAndIsSampledWhereItIsPublished) {
       if (event.counters == 0) continue;  // fixed counters alone
       for (unsigned n = 0; n < row->gp_counters_alone; ++n) {
         make(*row);
+        ASSERT_TRUE(row->pebs_in_ds_area() || (row->pebs_counters >> n & 1) != 0);
         const bool of_stores = event.kind == EventKind::kPreciseStore;
         const bool sampled_store = event.kind == EventKind::kStoreSample;
         sample(n, event.select_fields(), 1);

@@ -10,7 +10,7 @@ namespace skidproof::model {
 
 namespace {
 
-constexpr uint64_t kReloadValue = 0xFFFFFFFF;
+constexpr uint64_t kReloadValue = cfg_c::kReload;
 
 }  // namespace
 
@@ -33,32 +33,21 @@ std::optional<uint64_t> Pmu::State::read_reload(uint32_t msr) const {
   if (const auto n = reload_register(msr, IA32_PMC_GP0_CFG_B, IA32_PMC_FX0_CFG_B)) {
     return auto_reload.causes[*n];
   }
-  if (const auto n = reload_register(msr, IA32_PMC_GP0_CFG_C, IA32_PMC_FX0_CFG_C)) {
-    return auto_reload.values[*n];
-  }
   return {};
 }
 
 // True: the register is one of these, and `done` says what became of the write.
 bool Pmu::State::write_reload(uint32_t msr, uint64_t value, Expected<void>& done) {
   const auto configured = reload_register(msr, IA32_PMC_GP0_CFG_B, IA32_PMC_FX0_CFG_B);
-  const auto valued = reload_register(msr, IA32_PMC_GP0_CFG_C, IA32_PMC_FX0_CFG_C);
-  if (!configured && !valued) return false;
+  if (!configured) return false;
   const AutoReloadBehaviour& how = behaviour.auto_reload;
-  const uint64_t writable =
-      configured ? (writable_reload_causes(uarch) | how.causes_taken) & ~how.causes_refused
-                 : kReloadValue | how.values_taken;
-  if (!checked(value, writable)) {
+  if (!checked(value, (writable_reload_causes(uarch) | how.causes_taken) & ~how.causes_refused)) {
     done = refused_write(msr, value);
     return true;
   }
-  if (configured) {
-    auto_reload.causes[*configured] = value & ~how.causes_lost;
-    auto_reload.used = false;
-    for (uint64_t causes : auto_reload.causes) auto_reload.used |= causes != 0;
-  } else {
-    auto_reload.values[*valued] = value;
-  }
+  auto_reload.causes[*configured] = value & ~how.causes_lost;
+  auto_reload.used = false;
+  for (uint64_t causes : auto_reload.causes) auto_reload.used |= causes != 0;
   return true;
 }
 
@@ -90,7 +79,7 @@ void Pmu::State::reload_by(uint64_t causes) {
     if (own && !how.self) continue;
     if (!own && bit_of(global_status, n) && !how.overflowed_too) continue;
     const uint64_t above = how.extends_ones ? ~kReloadValue : 0;
-    const uint64_t value = auto_reload.values[n] | above;
+    const uint64_t value = (pebs_registers.config[n] & kReloadValue) | above;
     if (n < status::kFixedShift) {
       counters[n].load(value);
     } else if (how.fixed) {

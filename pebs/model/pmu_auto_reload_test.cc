@@ -27,7 +27,8 @@ class PmuAutoReloadTest : public testing::Test {
     Behaviour behaviour = behaviour_of(kLunarLakeE);
     change(behaviour);
     memory_ = {};
-    pmu_ = std::make_unique<Pmu>(kLunarLakeE, Topology{.sibling_thread = false}, memory_, behaviour, 1);
+    pmu_ = std::make_unique<Pmu>(kLunarLakeE, Topology{.sibling_thread = false}, memory_, behaviour,
+                                 1);
     const DsLayout& ds = kLunarLakeE.ds;
     memory_.set_field(ds.pebs_base, FlatMemory::kBuffer);
     memory_.set_field(ds.pebs_index, FlatMemory::kBuffer);
@@ -173,7 +174,8 @@ TEST_F(PmuAutoReloadTest, EachDecisionShows) {
     set(IA32_PMC_FX0_CFG_C + reload(1), kValue);
     set(IA32_PMC_FX0_CFG_B + reload(1), bit(32));
     set(IA32_FIXED_CTR0, low_bits(48));
-    set(IA32_FIXED_CTR_CTRL, fixed_ctrl::field(0, fixed_ctrl::kOs) | fixed_ctrl::field(1, fixed_ctrl::kOs));
+    set(IA32_FIXED_CTR_CTRL,
+        fixed_ctrl::field(0, fixed_ctrl::kOs) | fixed_ctrl::field(1, fixed_ctrl::kOs));
     set(IA32_PERF_GLOBAL_CTRL, 8 | bit(32) | bit(33));
     retire(Signal::kNops);
     return (get(IA32_PMC0 + 3) >> 44) << 4 | get(IA32_FIXED_CTR0 + 1) >> 44;
@@ -215,8 +217,8 @@ TEST_F(PmuAutoReloadTest, EachDecisionShows) {
        },
        0, kLoaded},
       {"none loads itself", [](Behaviour& b) { b.auto_reload.self = false; }, itself, 0xF00, 0x10},
-      {"its own overflow shows", [](Behaviour& b) { b.auto_reload.self_sets_status = true; }, itself,
-       0xF00, 0xF10},
+      {"its own overflow shows", [](Behaviour& b) { b.auto_reload.self_sets_status = true; },
+       itself, 0xF00, 0xF10},
       {"before the record", [](Behaviour& b) { b.auto_reload.after_record = false; },
        [&] {
          count(2, kJumpEvent, uint64_t{0} - 1);

@@ -73,8 +73,9 @@ void Pmu::State::freeze_last_branches() {
 
 // Erratum AM94: with the overflow whose record will interrupt, of this counter.
 void Pmu::State::freeze_last_branches_early(unsigned n) {
-  DebugStore ds(bus, uarch, behaviour, ds_area, latched);
+  DebugStore ds = store_now();
   if (!counters[n].pebs || !ds.load()) return;
+  if (uarch.architectural_pebs()) ds.expect(architectural_bytes(bit(n)));
   if (adaptive(bit(n))) ds.expect(adaptive::configured_bytes(pebs_data_cfg));
   if (ds.room() && ds.next_reaches_threshold()) freeze_last_branches();
 }

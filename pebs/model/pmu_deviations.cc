@@ -99,15 +99,15 @@ bool Pmu::State::redundant(uint64_t triggering) {
 
 // R28, broken: the interrupt of the record to come.
 void Pmu::State::announce_threshold() {
-  DebugStore ds(bus, uarch, behaviour, ds_area, latched, ia32e);
+  DebugStore ds = store_now();
   if (!ds.load() || !ds.next_reaches_threshold()) return;
-  if (behaviour.threshold_sets_ovf_buffer) global_status |= status::kOvfBuffer;
+  if (behaviour.threshold_sets_ovf_buffer) global_status |= buffer_bit();
   raise_pmi();
 }
 
 // P4, broken: an overflow that PEBS does not take loads the counter all the same.
 void Pmu::State::reload_without_record(unsigned n) {
-  DebugStore ds(bus, uarch, behaviour, ds_area, latched, ia32e);
+  DebugStore ds = store_now();
   if (((pebs_enable >> n) & 1) == 0 || !ds.load()) return;
   counters[n].load(ds.reset_value(n));
 }
@@ -116,7 +116,7 @@ void Pmu::State::reload_without_record(unsigned n) {
 // machine's own, of which the model knows nothing: the registers are zero.
 void Pmu::State::record_at_disable(uint32_t which) {
   if (which == 0) return;
-  DebugStore ds(bus, uarch, behaviour, ds_area, latched, ia32e);
+  DebugStore ds = store_now();
   if (!ds.load() || !ds.room()) return;
   RecordData data;
   data.global_status = global_status;

@@ -45,7 +45,7 @@ void Pmu::State::leave_smm() {
     if (behaviour.modes.rsm_restores_branches) debugctl = saved_debugctl;
   }
   if (!behaviour.modes.rsm_enables_again) {
-    pebs_enable = 0;
+    stop_pebs();
     stop_branches();
   }
   if (behaviour.modes.rsm_spoils_branch) tracer.spoil_next();
@@ -55,6 +55,11 @@ void Pmu::State::leave_smm() {
   }
 }
 
+void Pmu::State::stop_pebs() {
+  pebs_enable = 0;
+  for (uint64_t& config : pebs_registers.config) config &= ~cfg_c::kEnable;
+}
+
 void Pmu::State::stop_branches() {
   const BranchTrace& bits = uarch.branch_trace;
   debugctl &= ~(bits.messages | bits.store | bits.interrupt);
@@ -62,7 +67,7 @@ void Pmu::State::stop_branches() {
 
 // Software enables recording again by writing the registers.
 void Pmu::State::machine_check() {
-  if (behaviour.modes.machine_check_stops_pebs) pebs_enable = 0;
+  if (behaviour.modes.machine_check_stops_pebs) stop_pebs();
   if (behaviour.modes.machine_check_stops_branches) stop_branches();
   modes.locked = !behaviour.modes.machine_check_reversible;
   refresh();
@@ -71,7 +76,7 @@ void Pmu::State::machine_check() {
 // Counters and selects are undefined after INIT [SDM 18.4, note]: here they stay. The local APIC is
 // reset with the processor. It does not come in SMM: there the processor holds it back until RSM.
 void Pmu::State::init() {
-  if (behaviour.modes.init_clears_pebs) pebs_enable = 0;
+  if (behaviour.modes.init_clears_pebs) stop_pebs();
   if (behaviour.modes.init_clears_branches) debugctl = 0;
   lvt_pmi = kResetLvt;
   pmi_pending = false;

@@ -36,6 +36,9 @@ uint64_t Pmu::State::pebs_enable_bits() const {
   return bits;
 }
 
+bool Pmu::State::has_pebs_enable() const {
+  return !uarch.architectural_pebs() || behaviour.arch_pebs.older_registers_answer;
+}
 bool Pmu::State::has_data_cfg() const {
   return uarch.pebs_baseline && behaviour.adaptive.data_cfg_answers;
 }
@@ -138,6 +141,7 @@ Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
   }
   if (const auto i = fixed_counter(msr)) return fixed[*i].value;
   if (const auto reload = read_reload(msr)) return *reload;
+  if (const auto pebs = read_arch_pebs(msr)) return *pebs;
   switch (msr) {
     case IA32_FIXED_CTR_CTRL:
       return fixed_ctrl;
@@ -148,6 +152,7 @@ Expected<uint64_t> Pmu::State::read(uint32_t msr) const {
     case IA32_PERF_GLOBAL_OVF_CTRL:
       return 0;
     case IA32_PEBS_ENABLE:
+      if (!has_pebs_enable()) break;
       return pebs_enable;
     case MSR_PEBS_LD_LAT_THRESHOLD:
       return load_latency_threshold;
@@ -269,7 +274,9 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
     return {};
   }
   if (const auto i = fixed_counter(msr)) return write_fixed(*i, msr, value);
-  if (Expected<void> done; write_reload(msr, value, done)) return done;
+  if (Expected<void> done; write_reload(msr, value, done) || write_arch_pebs(msr, value, done)) {
+    return done;
+  }
   uint64_t beyond = counter_bits() & ~gp_there;  // only under a defect
   switch (msr) {
     case IA32_FIXED_CTR_CTRL:
@@ -277,7 +284,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
     case IA32_PERF_GLOBAL_CTRL:
       if (behaviour.counting.disabling_clears_status && value == 0) global_status = 0;
       if (behaviour.counting.enabling_clears_status && value != 0) {
-        global_status &= pebs_mask() | status::kOvfBuffer;
+        global_status &= pebs_mask() | pebs_overflow(uarch);
       }
       if (behaviour.counting.late_status_sticks && value == 0) note_late_overflow();
       return assign(global_ctrl, writable_global_ctrl(uarch, visible) | beyond);
@@ -289,7 +296,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       uint64_t writable = with_defects(msr, clearable_status(uarch, visible) | beyond);
       if (!checked(value, writable)) return refuse();
       uint64_t clear = behaviour.ovf_ctrl_clears_all ? ~uint64_t{0} : value & writable;
-      if (!behaviour.ovf_buffer_clears) clear &= ~status::kOvfBuffer;
+      if (!behaviour.ovf_buffer_clears) clear &= ~pebs_overflow(uarch);
       if (behaviour.counting.ovf_ctrl_clears_next) clear |= clear << 1;
       clear &= ~behaviour.counting.ovf_ctrl_deaf;
       if (!behaviour.generation.status_reset_unfreezes) clear &= ~status::kCountersFrozen;
@@ -315,6 +322,7 @@ Expected<void> Pmu::State::write(uint32_t msr, uint64_t value) {
       if (uarch.frontend_defined == 0) return refuse();
       return assign(frontend, uarch.frontend_defined | behaviour.generation.frontend_reserved);
     case IA32_PEBS_ENABLE:
+      if (!has_pebs_enable()) return refuse();
       if (behaviour.toggling_loses_overflow && pebs_enable == 0 && value != 0) {
         loses_overflow = std::exchange(enabled_before, true);
       }

@@ -124,7 +124,7 @@ void Pmu::State::add_generation_fields(RecordData& data, uint64_t triggering, co
       data.applicable_counters = its_own;
       break;
     case Applicable::kOverflowed:
-      data.applicable_counters = (global_status & ~status::kOvfBuffer) | triggering;
+      data.applicable_counters = (global_status & ~pebs_overflow(uarch)) | triggering;
       break;
     case Applicable::kLowest:
       data.applicable_counters = its_own & (0 - its_own);
@@ -203,11 +203,12 @@ void Pmu::State::store_fields(RecordData& data, const Access& store) const {
 void Pmu::State::finish_assist(const Retired& r) {
   uint64_t triggering = pending.triggers;
   if (!ia32e && !behaviour.legacy_mode_records) return;
-  DebugStore ds(bus, uarch, behaviour, ds_area, latched, ia32e);
+  DebugStore ds = store_now();
   if (!ds.load()) return skip_assist(ds);
   if (behaviour.adaptive.bounds_by_size && adaptive(triggering)) {
     ds.expect(adaptive::configured_bytes(pebs_data_cfg));
   }
+  if (uarch.architectural_pebs()) ds.expect(architectural_bytes(triggering));
   if (behaviour.low_index_to_base && ds.below_base()) ds.wrap();
   if (behaviour.wraps_when_full && ds.full()) ds.wrap();
   if (!ds.room()) return skip_assist(ds);
@@ -215,21 +216,24 @@ void Pmu::State::finish_assist(const Retired& r) {
   add_generation_fields(data, triggering, r);
   Registers registers = behaviour.registers_after ? *r.after : before;
   if (!ia32e) outside_ia32e(behaviour, left_by_64_bit_code, registers, data);
-  const bool stored = uarch.record->adaptive() ? store_adaptive(triggering, r, data, registers, ds)
-                                               : ds.store(data, registers);
+  const bool stored =
+      uarch.architectural_pebs() ? store_architectural(triggering, r, data, registers, ds)
+      : uarch.record->adaptive() ? store_adaptive(triggering, r, data, registers, ds)
+                                 : ds.store(data, registers);
   if (!stored) return skip_assist(ds);
   after_record(triggering, ds, r);
 }
 
 // The bounds check failed: the event is skipped entirely (D10, R46).
 void Pmu::State::skip_assist(DebugStore& ds) {
+  ds.note_full();
   uint64_t enabled_overflow = global_status & pebs_mask();
   if (uarch.out_of_bounds_signalled && out_of_bounds(ds)) return signal_out_of_bounds(ds);
   if (behaviour.skip_reloads || (behaviour.low_index_reloads && ds.below_base())) {
     reload(enabled_overflow, enabled_overflow, ds);
   }
   if (behaviour.skip_clears_status) global_status &= ~enabled_overflow;
-  if (behaviour.skip_clears_all_status) global_status &= status::kOvfBuffer;
+  if (behaviour.skip_clears_all_status) global_status &= pebs_overflow(uarch);
   if (behaviour.skip_clears_count) {
     for (unsigned n = 0; n < kMaxCounters; ++n) {
       if ((enabled_overflow >> n) & 1) counters[n].load(0);
@@ -277,9 +281,9 @@ void Pmu::State::after_record(uint64_t triggering, DebugStore& ds, const Retired
   const uint64_t loaded = behaviour.reload_needs_status ? its_own & global_status : its_own;
   uint64_t cleared = its_own;
   if (!behaviour.adaptive.fixed_status_clears) cleared &= low_bits(kMaxCounters);
-  if (!behaviour.ovf_buffer_sticky) global_status &= ~status::kOvfBuffer;
+  if (!behaviour.ovf_buffer_sticky) global_status &= ~pebs_overflow(uarch);
   if (behaviour.record_clears_status) global_status &= ~cleared;
-  if (behaviour.record_clears_all_status) global_status &= status::kOvfBuffer;
+  if (behaviour.record_clears_all_status) global_status &= pebs_overflow(uarch);
   if (redundant(triggering)) {
     disarm(its_own & ~triggering);
   } else {
@@ -295,19 +299,19 @@ void Pmu::State::after_record(uint64_t triggering, DebugStore& ds, const Retired
     count_assist(behaviour.rough.assist_seen_by_own != 0 ? 0 : its_own, r);
   }
   if (ds.full()) {
-    if (behaviour.full_sets_ovf_buffer) global_status |= status::kOvfBuffer;
+    if (behaviour.full_sets_ovf_buffer) global_status |= buffer_bit();
     if (behaviour.full_interrupts) raise_pmi();
   }
   bool threshold = ds.reached_threshold();
   if (threshold) {
     bool frozen = (debugctl & debugctl::kFreezePerfmonOnPmi) != 0;
     if (behaviour.threshold_sets_ovf_buffer && (frozen || !behaviour.ovf_buffer_needs_freeze)) {
-      global_status |= status::kOvfBuffer;
+      global_status |= buffer_bit();
     }
-    raise_pmi();
+    if (behaviour.arch_pebs.threshold_interrupts || !uarch.architectural_pebs()) raise_pmi();
     if (behaviour.wraps_at_threshold) ds.wrap();
   }
-  if (behaviour.full_clears_ovf_buffer && ds.full()) global_status &= ~status::kOvfBuffer;
+  if (behaviour.full_clears_ovf_buffer && ds.full()) global_status &= ~pebs_overflow(uarch);
   interrupts_after_assist(threshold);
 }
 

@@ -1,6 +1,6 @@
 // The state behind Pmu, shared by the files that together are the model: pmu.cc (what the registers
 // mean, counting, interrupts), pmu_registers.cc (MSRs), pmu_sampling.cc (arming, assist, reload),
-// pmu_adaptive.cc (fixed counters that sample, adaptive records), pmu_version6.cc, pmu_auto_reload.cc, pmu_branches.cc (branch trace
+// pmu_adaptive.cc (fixed counters that sample, adaptive records), pmu_arch_pebs.cc, pmu_version6.cc, pmu_auto_reload.cc, pmu_branches.cc (branch trace
 // store), pmu_modes.cc (SMM, machine check, INIT, RESET), pmu_rough.cc (what nothing promises).
 // Nobody else includes it.
 #ifndef SKIDPROOF_PEBS_MODEL_PMU_STATE_H_
@@ -35,6 +35,7 @@ using namespace arch;
 inline constexpr unsigned kLegacyCounters = 8;  // for which legacy addresses have room
 inline constexpr unsigned kMaxCounters = 10;
 inline constexpr unsigned kMaxFixed = 7;
+static_assert(status::kFixedShift + kMaxFixed <= kConfiguredCounters);
 
 inline constexpr Signal kFixedSignals[kMaxFixed] = {
     Signal::kInstructions, Signal::kCycles, Signal::kReferenceCycles, Signal::kSlots, Signal::kNone,
@@ -72,11 +73,10 @@ struct FixedSampling {
 
 // Auto counter reload, by the positions of IA32_PERF_GLOBAL_STATUS.
 struct AutoReload {
-  std::array<uint64_t, status::kFixedShift + kMaxFixed> causes{};  // the reload configurations
-  std::array<uint64_t, status::kFixedShift + kMaxFixed> values{};
-  bool used = false;  // some configuration names a counter
-  uint64_t now = 0;   // whose overflow came with this instruction
-  uint64_t due = 0;   // … and waits for its record
+  std::array<uint64_t, kConfiguredCounters> causes{};  // the reload configurations
+  bool used = false;                                   // some configuration names a counter
+  uint64_t now = 0;                                    // whose overflow came with this instruction
+  uint64_t due = 0;                                    // … and waits for its record
 };
 
 struct Pmu::State {
@@ -152,6 +152,7 @@ struct Pmu::State {
 
   PendingAssist pending;
   AutoReload auto_reload;
+  PebsRegisters pebs_registers;
   BranchRing branches;
   uint32_t branches_seen = 0;  // kept only for a defect
   bool reloaded_once = false;
@@ -235,6 +236,7 @@ struct Pmu::State {
   void arm_imprecise(uint64_t overflowed);
   void note_select(unsigned n, uint64_t value);
   uint64_t pebs_enable_bits() const;
+  bool has_pebs_enable() const;
   bool has_data_cfg() const;
   bool has_metrics() const;
   uint64_t with_defects(uint32_t msr, uint64_t writable) const;
@@ -278,6 +280,21 @@ struct Pmu::State {
   void reload_fixed(uint64_t which, const DebugStore& ds);
   bool store_adaptive(uint64_t triggering, const Retired& r, RecordData& data,
                       const Registers& registers, DebugStore& ds);
+  // Architectural PEBS.
+  DebugStore store_now() {
+    return {bus, uarch, behaviour, ds_area, latched, ia32e, &pebs_registers};
+  }
+  uint64_t buffer_bit() const;
+  uint64_t recorded_groups(uint64_t triggering) const;
+  size_t architectural_bytes(uint64_t triggering) const;
+  adaptive::SnapshotVectors allowed_counters(uint64_t groups) const;
+  bool store_architectural(uint64_t triggering, const Retired& r, RecordData& data,
+                           const Registers& registers, DebugStore& ds);
+  bool has_cfg_c(unsigned position) const;
+  std::optional<unsigned> cfg_c_register(uint32_t msr) const;
+  std::optional<uint64_t> read_arch_pebs(uint32_t msr) const;
+  bool write_arch_pebs(uint32_t msr, uint64_t value, Expected<void>& done);
+  Expected<void> write_cfg_c(unsigned position, uint32_t msr, uint64_t value);
   void add_store_sample(RecordData& data, const Access& store);
   bool load_latency_enabled(unsigned n) const;
   bool pdir_works(unsigned n) const;
@@ -327,6 +344,7 @@ struct Pmu::State {
   void enter_smm();
   void leave_smm();
   void note_frozen_events(const Retired& r);
+  void stop_pebs();
   void stop_branches();
   void machine_check();
   void init();

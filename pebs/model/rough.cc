@@ -184,7 +184,7 @@ arch::Microarch row_of(const arch::Microarch& microarch, const Rough& rough) {
   m.sgx &= rough.sgx != 0;
   m.processor_trace &= rough.processor_trace != 0;
   m.la57 &= rough.la57 != 0;
-  if (rough.retire_latency != 0 && m.record->cache_latency_shift != 0) {
+  if (rough.retire_latency != 0 && m.record->cache_latency_shift != 0 && m.pebs_in_ds_area()) {
     m.pebs_timing_info = true;
     m.record = arch::adaptive_record(
         {.format = m.record->format, .splits_latency = true, .retire_latency = true});

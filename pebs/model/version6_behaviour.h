@@ -15,6 +15,9 @@ struct ExtendedLeafBehaviour {
   uint32_t wrong_subleaves = 0;      // … of 23H.00H:EAX (V1)
   bool all_counters_in_0ah = false;  // CPUID.0AH:EAX[15:8] goes beyond eight (V3)
   uint8_t slots_more = 0;            // added to 23H.00H:ECX (V7)
+  // Architectural PEBS: bits of 23H.04H:EBX and of 23H.05H that say the opposite (X1, X2).
+  uint32_t wrong_pebs_groups = 0;
+  uint32_t wrong_pebs_gp = 0, wrong_pdist_gp = 0, wrong_pebs_fixed = 0, wrong_pdist_fixed = 0;
 };
 
 struct Version6Behaviour {

@@ -52,6 +52,7 @@ struct Leaf {
 // Of a Memory, what the machine decided.
 struct Placed {
   uint64_t address = 0;
+  uint64_t physical = 0;
   uint64_t bytes = 0;
   bool huge_pages = false;
 };
@@ -150,17 +151,19 @@ void fields(auto&& field, MaybeConst<CounterRead> auto& read) {
 }
 
 void fields(auto&& field, MaybeConst<MemoryRequest> auto& request) {
-  auto& [bytes, use, huge_pages, below_4g, across_4g] = request;
+  auto& [bytes, use, huge_pages, below_4g, across_4g, physical] = request;
   field("size", bytes);
   field("use", use);
   field("wish for huge pages", huge_pages);
   field("wish for memory below 4 GiB", below_4g);
   field("wish for memory across 4 GiB", across_4g);
+  field("wish for one piece of physical memory", physical);
 }
 
 void fields(auto&& field, MaybeConst<Placed> auto& placed) {
-  auto& [address, bytes, huge_pages] = placed;
+  auto& [address, physical, bytes, huge_pages] = placed;
   field("address", Hex{address});
+  field("physical address", Hex{physical});
   field("size", bytes);
   field("huge pages", huge_pages);
 }
@@ -201,8 +204,8 @@ void fields(auto&& field, MaybeConst<DisturbanceAt> auto& disturbance) {
 
 void fields(auto&& field, MaybeConst<RunPlan> auto& plan) {
   auto& [iterations, enable, disable, read, pmi, ring, mode, disturbances, pebs_index_address,
-         pebs_base_address, bts_index_address, bts_base_address, pebs_field_bytes,
-         keep_sibling_busy, deadline] = plan;
+         pebs_base_address, pebs_buffer_address, bts_index_address, bts_base_address,
+         pebs_field_bytes, keep_sibling_busy, deadline] = plan;
   field("number of iterations", iterations);
   field("written before the program", enable);
   field("written after the program", disable);
@@ -213,6 +216,7 @@ void fields(auto&& field, MaybeConst<RunPlan> auto& plan) {
   field("disturbances", disturbances);
   field("PEBS index's address", Hex{pebs_index_address});
   field("PEBS base's address", Hex{pebs_base_address});
+  field("PEBS buffer's address", Hex{pebs_buffer_address});
   field("BTS index's address", Hex{bts_index_address});
   field("BTS base's address", Hex{bts_base_address});
   field("size of the DS area's fields", pebs_field_bytes);

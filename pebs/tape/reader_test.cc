@@ -116,7 +116,7 @@ TEST(TapeReader, AnotherVersionIsNamed) {
   bytes[kMagic.size()] = std::byte{9};
   const Error error = refused(bytes);
   EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
-  EXPECT_THAT(error.message, AllOf(HasSubstr("of version 9"), HasSubstr("reads version 4")));
+  EXPECT_THAT(error.message, AllOf(HasSubstr("of version 9"), HasSubstr("reads version 5")));
 }
 
 TEST(TapeReader, ADamagedHeaderIsTheEnd) {

@@ -86,7 +86,10 @@ Expected<Memory> RecordingMachine::allocate(const MemoryRequest& request) {
   encode(question, request);
   Expected<Memory> memory = machine_->allocate(request);
   Expected<Placed> placed = memory.map([](const Memory& m) {
-    return Placed{.address = m.address, .bytes = m.host.size(), .huge_pages = m.huge_pages};
+    return Placed{.address = m.address,
+                  .physical = m.physical,
+                  .bytes = m.host.size(),
+                  .huge_pages = m.huge_pages};
   });
   encode_answer(answered, placed);
   if (memory) {

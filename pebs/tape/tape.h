@@ -38,7 +38,7 @@ inline constexpr std::string_view kFrameMagic =
     "\x93"
     "frame\r\n";
 // Another one for every change of what stands in a frame.
-inline constexpr uint32_t kVersion = 4;
+inline constexpr uint32_t kVersion = 5;
 
 enum class FrameKind : uint32_t { kHeader = 1, kSection = 2, kIndex = 3 };
 

@@ -40,8 +40,9 @@ Expected<Memory> host_memory(size_t bytes) {
   return memory;
 }
 
-// No machine gives more than was asked for in whole huge pages.
+// No machine gives more than was asked for in whole huge pages, or blocks that begin within a page.
 bool plausible(const Placed& placed, const MemoryRequest& request) {
+  if ((placed.address | placed.physical) % kPage != 0) return false;
   return placed.bytes >= request.bytes && placed.bytes - request.bytes <= kHugePage;
 }
 
@@ -181,6 +182,7 @@ Expected<Memory> TapeMachine::Replay::allocate(const MemoryRequest& request) {
   if (!plausible(*placed, request)) return damaged();
   Memory memory = SKIDPROOF_TRY(host_memory(static_cast<size_t>(placed->bytes)));
   memory.address = placed->address;
+  memory.physical = placed->physical;
   memory.huge_pages = placed->huge_pages;
   memory = memory_.add(std::move(memory), request.use);
   if (!change(event.after)) return damaged();

@@ -118,9 +118,10 @@ Look LeftRecording::around(const MsrWrite& write) const {
   return std::max(now(), after.now());
 }
 
-// Both stand at the same addresses on every microarch. [SDM vol. 4, tables of model-specific registers]
+// They stand at the same addresses on every microarch that has them. [SDM vol. 4, tables of model-specific registers]
 void LeftRecording::wrote(const MsrWrite& write) {
   if (write.msr == arch::IA32_PEBS_ENABLE) pebs_enable_ = write.value;
+  if (write.msr == arch::IA32_PEBS_INDEX) pebs_index_ = write.value & arch::pebs_index::kEnable;
   if (write.msr == arch::IA32_DEBUGCTL) debugctl_ = write.value;
 }
 

@@ -66,11 +66,12 @@ class LeftRecording {
   void wrote(const MsrWrite& write);
   void ran(const RunPlan& plan);
   Look now() const {
-    return pebs_enable_ != 0 || debugctl_ != 0 ? Look::kDebugStore : Look::kNowhere;
+    const bool recording = (pebs_enable_ | pebs_index_ | debugctl_) != 0;
+    return recording ? Look::kDebugStore : Look::kNowhere;
   }
 
  private:
-  uint64_t pebs_enable_ = 0, debugctl_ = 0;
+  uint64_t pebs_enable_ = 0, pebs_index_ = 0, debugctl_ = 0;
 };
 
 // As an answer's changes stand on a tape: all their bytes.

@@ -123,8 +123,8 @@ bool agree(const Facts& line, const Facts& row) {
   const bool address = line.address == row.address || latency;
   return sampling && address && line.counters == row.counters && line.sampled == row.sampled &&
          line.fixed == row.fixed && line.fixed_sampled == row.fixed_sampled &&
-         line.alone == row.alone && (line.l1_hit == row.l1_hit || latency) && line.facility == row.facility &&
-         !line.beyond_rows;
+         line.alone == row.alone && (line.l1_hit == row.l1_hit || latency) &&
+         line.facility == row.facility && !line.beyond_rows;
 }
 
 std::string counters_text(uint16_t general, uint8_t fixed) {

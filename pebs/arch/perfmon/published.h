@@ -50,7 +50,9 @@ constexpr std::string_view name_without_value(const Published& entry) {
   std::string_view name = entry.name;
   if (entry.msr == kFrontendMsr) return name.substr(0, name.find('.'));
   if (entry.msr != kLoadLatencyMsr) return name;
-  name = name.substr(0, name.find_last_not_of("0123456789"));
+  const size_t last = name.find_last_not_of("0123456789");
+  if (last + 1 == name.size()) return name;  // that one leaves the value open
+  name = name.substr(0, last);
   return name.ends_with("_GT") ? name.substr(0, name.size() - 3) : name;
 }
 

@@ -59,7 +59,8 @@ TEST(Published, KindsThatANameOrARegisterTells) {
 
 TEST(Published, OneEventForAllValuesOfARegister) {
   for (const char* name :
-       {"MEM_TRANS_RETIRED.LOAD_LATENCY_GT_4", "MEM_TRANS_RETIRED.LOAD_LATENCY_GT_512"}) {
+       {"MEM_TRANS_RETIRED.LOAD_LATENCY_GT_4", "MEM_TRANS_RETIRED.LOAD_LATENCY_GT_512",
+        "MEM_TRANS_RETIRED.LOAD_LATENCY"}) {
     Published entry = precise(name);
     entry.msr = kLoadLatencyMsr;
     const Event event = event_of(entry);
