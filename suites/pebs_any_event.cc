@@ -26,7 +26,7 @@ const arch::Event* imprecise_cycles(const arch::Microarch& microarch, unsigned c
 SKIDPROOF_SUITE(PebsAnyEvent, kOneRecord);
 
 SKIDPROOF_TEST_OVER(PebsAnyEvent, IsSampledSomewhere, over::counters({0, 1, 2, 3, 4, 5, 6, 7}),
-                    clause::R61, clause::A14) {
+                    clause::R61, clause::A14, clause::E3) {
   SKIDPROOF_REQUIRE(uarch().pebs_any_event, SkipCategory::kNotOnThisMicroarch,
                     "precise events only");
   const auto counter = static_cast<unsigned>(param().number());

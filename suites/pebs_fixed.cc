@@ -72,7 +72,7 @@ SKIDPROOF_TEST(PebsFixed, HaveAnEnableBitEach, clause::A14, clause::M20) {
 }
 
 SKIDPROOF_TEST_OVER(PebsFixed, RecordsOnEachFixedCounter, fixed_counters(), clause::A14, clause::A6,
-                    clause::A16) {
+                    clause::A16, clause::E3) {
   const auto i = static_cast<unsigned>(param().number());
   SKIDPROOF_REQUIRE((uarch().pebs_fixed_counters >> i & 1) != 0, SkipCategory::kNotOnThisMicroarch,
                     kNoFixedPebs);

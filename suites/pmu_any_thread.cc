@@ -159,7 +159,8 @@ SKIDPROOF_TEST(PmuAnyThread, WorksOnFixedCounterZero, clause::M36, clause::M17) 
 
 // CPUID says so where AnyThread is deprecated, and from version 5 on its bits are reserved exactly there. On Goldmont
 // Plus they have no effect, and nothing says whether they are taken.
-SKIDPROOF_TEST(PmuAnyThread, ExistsExactlyWhereItIsNotDeprecated, clause::M48, clause::M17) {
+SKIDPROOF_TEST(PmuAnyThread, ExistsExactlyWhereItIsNotDeprecated, clause::M48, clause::M17,
+               clause::E11) {
   const Machine::CpuidResult leaf = machine().cpuid(0xA, 0);
   const unsigned version = leaf.eax & 0xFF;
   const bool deprecated = (leaf.edx >> 15 & 1) != 0;

@@ -315,7 +315,8 @@ SKIDPROOF_TEST(PmuRegisters, KeepEveryDefinedBitOfPebsRegisters, clause::M20, cl
 
 // The sources place PS_EN differently (M21): which of bits 62 and 63 is taken is reported. No source
 // has both. With eight counters bits 7:4 are PebsPlacement's.
-SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfPebsEnable, clause::M20, clause::M21) {
+SKIDPROOF_TEST(PmuRegisters, RefuseReservedBitsOfPebsEnable, clause::M20, clause::M21,
+               clause::E10) {
   SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch,
                     "PEBS is architectural");
   uint64_t reserved = bits(4, 31) | bits(36, 63);

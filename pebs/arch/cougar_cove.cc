@@ -36,6 +36,7 @@ constexpr Microarch panther_lake_p() {
       .models = kPantherLakeModels,
       .introduced = kPantherLakeIntroduced,
       .hybrid = true,
+      .hyper_threading = false,  // Wikipedia, "Panther Lake"
       .perfmon_version = 6,
       // CPUID.0AH has what both types of core have, and eight counters at the most; leaf 23H has the rest.
       .gp_counters = 8,

@@ -33,6 +33,7 @@ constexpr Microarch lunar_lake_p() {
                          "Ars Technica, \"Intel announces first batch of second-gen Lunar Lake "
                          "Core Ultra laptop CPUs\""},
       .hybrid = true,
+      .hyper_threading = false,  // Wikipedia, "Lunar Lake"
       .perfmon_version = 6,
       // CPUID.0AH has what both types of core have, and eight counters at the most; leaf 23H has the rest.
       .gp_counters = 8,

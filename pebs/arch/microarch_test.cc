@@ -307,7 +307,8 @@ TEST(Facts, WhatEfficientCoresHave) {
   }
   for (const Microarch* m : microarchs()) {
     const bool efficient = m->core == CoreType::kAtom;
-    EXPECT_EQ(m->hyper_threading, !efficient) << m->name;
+    const bool one_thread = efficient || m == &kLunarLakeP || m == &kPantherLakeP;
+    EXPECT_EQ(m->hyper_threading, !one_thread) << m->name;
     EXPECT_EQ(m->fusion_published, !efficient) << m->name;
     if (!efficient) continue;
     EXPECT_TRUE(m->distributes(*m->event(0xD0, 0x81))) << m->name;
