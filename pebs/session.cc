@@ -463,7 +463,8 @@ Expected<void> Session::State::allow_in_records() {
     }
     if (own) continue;
     SKIDPROOF_CHECK(save(msr));
-    SKIDPROOF_CHECK(machine->wrmsr(msr, SKIDPROOF_TRY(machine->rdmsr(msr)) | cfg_c::kAllow));
+    const uint64_t other = SKIDPROOF_TRY(machine->rdmsr(msr));
+    SKIDPROOF_CHECK(machine->wrmsr(msr, other | cfg_c::kAllow));
   }
   return {};
 }

@@ -1431,7 +1431,7 @@ class Tapes(CliTest):
         (self.folder / "run.tape").write_bytes(tape)
         done = self.skidproof("run", "--machine", "tape:run.tape")
         self.assertEqual(done.exit, 64)
-        self.assertIn("reads version 4", done.err)
+        self.assertIn("reads version 5", done.err)
 
     def test_a_tape_that_was_cut_short(self):
         recorded = self.record("--filter", self.FILTER)
