@@ -18,11 +18,9 @@ namespace {
 using namespace arch;
 
 constexpr uint64_t kJumps = 0x7EC4 | evtsel::kOs | evtsel::kEnable;
-constexpr uint64_t kRegisters = cfg_c::kGprs, kAux = cfg_c::kAux;
 constexpr uint32_t config(unsigned n) { return IA32_PMC_GP0_CFG_C + kBankStride * n; }
 constexpr uint64_t kReload = 0xFFFF'0000;  // far from the next overflow
 constexpr uint64_t kMemory = 0x10000, kBuffer = kMemory + 0x1000;
-constexpr uint64_t kBasicBytes = 64;  // with the header
 
 class PmuArchPebsTest : public testing::Test {
  protected:
