@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "pebs/arch/architectural_record.h"
 #include "pebs/arch/microarch.h"
 
 namespace skidproof::arch::internal {
@@ -68,6 +69,23 @@ constexpr Microarch part_of(Microarch row, std::string_view title, std::span<con
 
 constexpr Microarch with_variants(Microarch row, std::span<const Microarch* const> variants) {
   row.variants = variants;
+  return row;
+}
+
+// A row with adaptive records as the core after it has architectural PEBS: on the counters that had PEBS, PDist where it was,
+// and these groups in a record (CPUID.23H.04H:EBX). A part's own CPUID decides.
+constexpr Microarch with_architectural_pebs(Microarch row, uint32_t groups) {
+  row.extended.pebs = true;
+  row.extended.pebs_groups = groups;
+  row.extended.pebs_gp = row.pebs_counters;
+  row.extended.pdist_gp = row.pdist_counters;
+  row.extended.pebs_fixed = row.pebs_fixed_counters;
+  row.extended.pdist_fixed = row.pdir_fixed_counter;
+  row.perfevtsel_defined &= ~evtsel::kAdaptive;
+  row.pebs_baseline = false;
+  row.pebs_counters_group = false;
+  row.full_buffer_sets_ovf = false;
+  row.record = &kArchitecturalRecord;
   return row;
 }
 

@@ -1,26 +1,36 @@
-// Lion Cove (Lunar Lake's P-core): architectural version 6 and PEBS record format 6.
+// Lion Cove (Lunar Lake's P-core): architectural version 6 and PEBS record format 6; and Cougar Cove (Panther Lake's), the same
+// counters with architectural PEBS.
 //
 // Sources: Intel's event lists; Intel SDM Vol. 3 (325384-089), 21.2.6 (version 6), 21.2.9 (CPUID leaf 23H), 21.3.11.1 with
 // Tables 21-57 and 21-58 (what differs from Golden Cove), 21.9.2.3 (MSR_PEBS_DATA_CFG in format 6), Table 21-107 (data
 // sources); Vol. 4 (335592-089), Table 2-2; Linux 6.16 arch/x86/events/intel/core.c and ds.c, intel_lnc_… and lnc_latency_data.
+// Of Cougar Cove: what Lion Cove has, as Linux takes it for the same (core.c, the models behind Lunar Lake's); Linux, as posted in
+// "arch-PEBS enabling for Intel platforms" v9. Which counters have PEBS CPUID leaf 23H says; here all have, and PDist those of the
+// event list.
 #include <array>
 
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/msr.h"
 #include "pebs/arch/perfmon/lunar_lake_p.h"
+#include "pebs/arch/perfmon/panther_lake_p.h"
 
 namespace skidproof::arch {
 
 namespace {
 
-// The list says where PEBS takes each event.
+// The lists say where PEBS takes each event.
 constexpr uint16_t kNowhereElse = 0;
 constexpr std::array<Event, 0> kNoEventsOfItsOwn = {};
 constexpr auto kLunarLakePTable =
     perfmon::events_of<perfmon::kLunarLakeP, kNoEventsOfItsOwn, kNowhereElse>();
+constexpr auto kPantherLakePTable =
+    perfmon::events_of<perfmon::kPantherLakeP, kNoEventsOfItsOwn, kNowhereElse>();
 
 // [SDM Vol. 4 (335592-089), Table 2-1]
 constexpr std::array<CpuModel, 1> kLunarLakeModels = {{{.model = 0xBD}}};
+// [intel/perfmon, mapfile.csv: Panther Lake, and Wildcat Lake with it]
+constexpr std::array<CpuModel, 3> kPantherLakeModels = {
+    {{.model = 0xCC}, {.model = 0xD5}, {.model = 0xE5}}};
 
 constexpr Microarch lunar_lake_p() {
   return {
@@ -33,7 +43,7 @@ constexpr Microarch lunar_lake_p() {
                          "Ars Technica, \"Intel announces first batch of second-gen Lunar Lake "
                          "Core Ultra laptop CPUs\""},
       .hybrid = true,
-      .hyper_threading = false,  // Wikipedia, "Lunar Lake"
+      .hyper_threading = false,  // Wikipedia, "Lunar Lake", "Panther Lake"
       .perfmon_version = 6,
       // CPUID.0AH has what both types of core have, and eight counters at the most; leaf 23H has the rest.
       .gp_counters = 8,
@@ -104,8 +114,24 @@ constexpr Microarch lunar_lake_p() {
   };
 }
 
+constexpr Microarch panther_lake_p() {
+  constexpr uint32_t kMetrics = cfg_c::kMetrics >> cfg_c::kGroupsShift;
+  Microarch row =
+      internal::with_architectural_pebs(lunar_lake_p(), internal::kPebsGroups | kMetrics);
+  row.name = "panther-lake-p";
+  row.title = "Panther Lake (P-core)";
+  row.models = kPantherLakeModels;
+  row.introduced = {
+      .year = 2026,
+      .month = 1,
+      .source = "worldnl.com, \"Intel's roadmaps examined\" (unveiled at CES in January 2026)"};
+  row.events = kPantherLakePTable;
+  return row;
+}
+
 }  // namespace
 
 SKIDPROOF_MICROARCH(kLunarLakeP) = lunar_lake_p();
+SKIDPROOF_MICROARCH(kPantherLakeP) = panther_lake_p();
 
 }  // namespace skidproof::arch

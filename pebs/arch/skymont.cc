@@ -1,13 +1,19 @@
-// Skymont (Lunar Lake's E-core): architectural version 6, PEBS record format 6, auto counter reload.
+// Skymont (Lunar Lake's E-core): architectural version 6, PEBS record format 6, auto counter reload; and Darkmont (Panther Lake's,
+// and Clearwater Forest), the same counters with architectural PEBS.
 //
 // Sources: Intel's event list; Intel SDM Vol. 3 (325384-089), 21.3.11.2 with Table 21-59, 21.3.10.2 "E-core Performance
 // Monitoring Unit", 21.9, 21.10 "Auto Counter Reload"; Vol. 4 (335592-089), Tables 2-2 and 2-60; Linux 6.16
 // arch/x86/events/intel/core.c intel_skt_…, and ds.c for the word of an access.
+// Of Darkmont: what Skymont has, as Linux takes it for the same (core.c, the models behind Lunar Lake's); Linux, as posted in
+// "arch-PEBS enabling for Intel platforms" v9. Which counters have PEBS CPUID leaf 23H says; here all have, and PDist those of the
+// event lists.
 #include <array>
 
 #include "pebs/arch/event_table.h"
 #include "pebs/arch/msr.h"
+#include "pebs/arch/perfmon/clearwater_forest.h"
 #include "pebs/arch/perfmon/lunar_lake_e.h"
+#include "pebs/arch/perfmon/panther_lake_e.h"
 
 namespace skidproof::arch {
 
@@ -17,9 +23,17 @@ constexpr std::array<Event, 0> kNoOtherEvents = {};
 constexpr uint16_t kAsListed = 0;  // where PEBS takes each event
 constexpr auto kLunarLakeETable =
     perfmon::events_of<perfmon::kLunarLakeE, kNoOtherEvents, kAsListed>();
+constexpr auto kPantherLakeETable =
+    perfmon::events_of<perfmon::kPantherLakeE, kNoOtherEvents, kAsListed>();
+constexpr auto kClearwaterForestTable =
+    perfmon::events_of<perfmon::kClearwaterForest, kNoOtherEvents, kAsListed>();
 
 // [SDM Vol. 4 (335592-089), Table 2-1]
 constexpr std::array<CpuModel, 1> kLunarLakeEModels = {{{.model = 0xBD}}};
+// [intel/perfmon, mapfile.csv: Panther Lake, and Wildcat Lake with it; Clearwater Forest]
+constexpr std::array<CpuModel, 3> kPantherLakeEModels = {
+    {{.model = 0xCC}, {.model = 0xD5}, {.model = 0xE5}}};
+constexpr std::array<CpuModel, 1> kClearwaterForestModels = {{{.model = 0xDD}}};
 
 constexpr Microarch lunar_lake_e() {
   return {
@@ -109,8 +123,39 @@ constexpr Microarch lunar_lake_e() {
   };
 }
 
+constexpr Microarch panther_lake_e() {
+  Microarch row = internal::with_architectural_pebs(lunar_lake_e(), internal::kPebsGroups);
+  row.name = "panther-lake-e";
+  row.title = "Panther Lake (E-core)";
+  row.models = kPantherLakeEModels;
+  row.introduced = {
+      .year = 2026,
+      .month = 1,
+      .source = "worldnl.com, \"Intel's roadmaps examined\" (unveiled at CES in January 2026)"};
+  row.load_latency_counters = 0xFF;
+  row.events = kPantherLakeETable;
+  return row;
+}
+
+// A server part, without cores of another type beside.
+constexpr Microarch clearwater_forest() {
+  Microarch row = panther_lake_e();
+  row.name = "clearwater-forest";
+  row.title = "Clearwater Forest";
+  row.models = kClearwaterForestModels;
+  row.introduced = {
+      .year = 2026,
+      .month = 3,
+      .source = "worldnl.com, \"Intel's roadmaps examined\" (introduced at MWC 2026)"};
+  row.hybrid = false;
+  row.events = kClearwaterForestTable;
+  return row;
+}
+
 }  // namespace
 
 SKIDPROOF_MICROARCH(kLunarLakeE) = lunar_lake_e();
+SKIDPROOF_MICROARCH(kPantherLakeE) = panther_lake_e();
+SKIDPROOF_MICROARCH(kClearwaterForest) = clearwater_forest();
 
 }  // namespace skidproof::arch

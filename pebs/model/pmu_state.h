@@ -1,7 +1,8 @@
 // The state behind Pmu, shared by the files that together are the model: pmu.cc (what the registers
 // mean, counting, interrupts), pmu_registers.cc (MSRs), pmu_sampling.cc (arming, assist, reload),
-// pmu_adaptive.cc (fixed counters that sample, adaptive records), pmu_arch_pebs.cc, pmu_version6.cc, pmu_auto_reload.cc, pmu_branches.cc (branch trace
-// store), pmu_modes.cc (SMM, machine check, INIT, RESET), pmu_rough.cc (what nothing promises).
+// pmu_adaptive.cc (fixed counters that sample, adaptive records), pmu_arch_pebs.cc, pmu_version6.cc,
+// pmu_auto_reload.cc, pmu_branches.cc (branch trace store), pmu_modes.cc (SMM, machine check, INIT,
+// RESET), pmu_rough.cc (what nothing promises).
 // Nobody else includes it.
 #ifndef SKIDPROOF_PEBS_MODEL_PMU_STATE_H_
 #define SKIDPROOF_PEBS_MODEL_PMU_STATE_H_
