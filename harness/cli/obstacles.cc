@@ -96,8 +96,6 @@ std::optional<Obstacle> against_perfmon(const Identity& who, const Cpuid& cpuid)
         "metal"};
   }
   if (version < 2) return obstacle_of(direct::words_of(SKIDPROOF_NO_PERFMON, perfmon));
-  // Above 5 perf has registers of its own. [pebs/direct/driver/cpu.c]
-  if (version > 5) return obstacle_of(direct::words_of(SKIDPROOF_NEW_PERFMON, version));
   return std::nullopt;
 }
 

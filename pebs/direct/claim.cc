@@ -74,12 +74,6 @@ Error plain_words(const skidproof_claim& claim, int error) {
     case SKIDPROOF_NO_MSR:
       return not_available(fmt::format("MSR {:#x} does not answer", claim.detail),
                            "run on bare metal, or on a hypervisor that offers PEBS to its guests");
-    case SKIDPROOF_NEW_PERFMON:
-      return not_available(
-          fmt::format("performance monitoring is of version {}, and Linux' perf uses registers of "
-                      "it that the driver cannot reserve",
-                      claim.detail),
-          "use a processor with version 5 or below");
     case SKIDPROOF_TRACES:
       return not_available(
           fmt::format("Intel PT traces on CPU {} and shares its interrupt with the counters",

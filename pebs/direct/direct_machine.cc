@@ -23,7 +23,7 @@ namespace {
 
 using namespace arch;
 
-constexpr uint32_t kMaxDeadline = 10'000;  // ms; the driver takes no longer one
+constexpr int64_t kMaxDeadline = 60'000;  // ms; the driver takes no longer one
 constexpr unsigned kPageFault = 14;
 
 std::string hex(uint64_t value) { return fmt::format("{:#x}", value); }
@@ -40,8 +40,9 @@ tl::unexpected<Error> failed(const char* what, int error) {
     case EBUSY:
       return fail(
           ErrorCode::kIo,
-          fmt::format("cannot {}: Intel PT or a hypervisor has begun to use the claimed CPU", what),
-          "end what records intel_pt events and the guests, then start again");
+          fmt::format("cannot {}: perf, Intel PT or a hypervisor has begun to use the claimed CPU",
+                      what),
+          "end what uses perf and the guests, then start again");
     case ENOMEM:
     case ENOSPC:
       return fail(ErrorCode::kNoMemory, fmt::format("cannot {}: {}", what, std::strerror(error)),
@@ -178,6 +179,9 @@ class DirectMachine final : public Machine {
     if (claim.ppin != 0) identity_.capabilities.push_back("ppin=" + hex(claim.ppin));
     identity_.capabilities.push_back("pebs");
     identity_.name = "direct";
+    constexpr int64_t kGhz = 1'000'000;  // kHz
+    if (claim.tsc_khz > 0 && claim.tsc_khz < kGhz)
+      slower_than_1_ghz_ = kGhz / static_cast<int64_t>(claim.tsc_khz);
     if (identity_.hypervisor == kVirtualLab) {
       identity_.provenance = Provenance::kVirtualLab;
       identity_.name = fmt::format(
@@ -216,6 +220,8 @@ class DirectMachine final : public Machine {
   const DirectOptions options_;
   const std::shared_ptr<Blocks> blocks_ = std::make_shared<Blocks>();
   Identity identity_;
+  // An emulated PC's second has fewer cycles, and programs take so many.
+  int64_t slower_than_1_ghz_ = 1;
 };
 
 Expected<void> DirectMachine::access(skidproof_msr& one, const char* what) {
@@ -262,15 +268,10 @@ Expected<Memory> DirectMachine::allocate(const MemoryRequest& request) {
                 "GiB for others",
                 "run the program in Mode::kLong");
   }
-  if (request.physical) {
-    return fail(
-        ErrorCode::kNotAvailable,
-        "the driver hands out no memory by its physical address, which architectural PEBS needs",
-        "use --machine model:panther-lake-p, or leave the PEBS suites out with --filter");
-  }
   skidproof_alloc block{};
   block.bytes = request.bytes;
-  block.use = request.use == MemoryUse::kCode         ? SKIDPROOF_CODE
+  block.use = request.physical                        ? SKIDPROOF_PEBS_BUFFER
+              : request.use == MemoryUse::kCode       ? SKIDPROOF_CODE
               : request.use == MemoryUse::kDebugStore ? SKIDPROOF_DEBUG_STORE
                                                       : SKIDPROOF_DATA;
   const std::string what = fmt::format("allocate {} bytes", request.bytes);
@@ -287,6 +288,7 @@ Expected<Memory> DirectMachine::allocate(const MemoryRequest& request) {
   Memory memory;
   memory.host = {view, block.bytes};
   memory.address = block.address;
+  memory.physical = block.physical;
   memory.keep = std::shared_ptr<void>(
       nullptr, [blocks = blocks_, address = block.address](void*) { blocks->remove(address); });
   blocks_->all.push_back({block.address, memory.host, request.use});
@@ -299,11 +301,6 @@ Expected<void> DirectMachine::check(const Program& program, const RunPlan& plan)
                 fmt::format("the direct machine runs programs in 64-bit mode, not in {}",
                             name_of(plan.mode == Mode::kLong ? program.mode : plan.mode)),
                 "run the program in Mode::kLong");
-  }
-  if (plan.pebs_buffer_address != 0) {
-    return fail(ErrorCode::kNotAvailable,
-                "the driver's interrupt handler does not read IA32_PEBS_INDEX",
-                "use --machine model:panther-lake-p");
   }
   if (!plan.disturbances.empty()) {
     return fail(ErrorCode::kNotAvailable,
@@ -380,14 +377,15 @@ Expected<RunLog> DirectMachine::run_once(const Program& program, const RunPlan& 
   run.field_bytes = plan.pebs_field_bytes;
   run.pebs_index_address = plan.pebs_index_address;
   run.pebs_base_address = plan.pebs_base_address;
+  run.pebs_buffer = plan.pebs_buffer_address;
   run.bts_index_address = plan.bts_index_address;
   run.bts_base_address = plan.bts_base_address;
   const uint64_t fixed =
       identity_.microarch == nullptr ? 0 : identity_.microarch->pebs_fixed_counters;
   const uint64_t counters = identity_.microarch == nullptr ? 0 : identity_.microarch->pebs_counters;
   run.keep_status = 0xFF | counters | fixed << pebs_enable::kFixedShift;
-  run.deadline_ms =
-      static_cast<uint32_t>(std::clamp<int64_t>(plan.deadline.count(), 1, kMaxDeadline));
+  run.deadline_ms = static_cast<uint32_t>(
+      std::clamp<int64_t>(plan.deadline.count() * slower_than_1_ghz_, 1, kMaxDeadline));
 
   std::optional<SiblingLoad> sibling;
   if (plan.keep_sibling_busy && options_.sibling_cpu >= 0) sibling.emplace(options_.sibling_cpu);

@@ -57,6 +57,7 @@ class FakeDevice final : public Device {
         wanted.bytes = (wanted.bytes + 4095) / 4096 * 4096;
         wanted.address = next_address;
         wanted.offset = next_address & 0xFFFFFF;
+        wanted.physical = wanted.use == SKIDPROOF_PEBS_BUFFER ? 0x1234000 : 0;
         next_address += wanted.bytes + 4096;
         blocks[wanted.offset] = {std::vector<std::byte>(wanted.bytes), wanted.address, wanted.use};
         return 0;
@@ -300,6 +301,20 @@ TEST_F(DirectMachineTest, MemoryThatCannotBeHadLeavesNothingBehind) {
   EXPECT_TRUE(device_->blocks.empty());
   device_->alloc_error = ENOSPC;
   EXPECT_EQ(direct->allocate({.bytes = 64}).error().code, ErrorCode::kNoMemory);
+}
+
+TEST_F(DirectMachineTest, APebsBufferStandsWhereTheDriverSays) {
+  const auto direct = machine();
+  const Memory buffer =
+      direct->allocate({.bytes = 4096, .use = MemoryUse::kDebugStore, .physical = true}).value();
+  EXPECT_EQ(buffer.physical, 0x1234000u);
+  EXPECT_EQ(device_->blocks.begin()->second.use, uint32_t{SKIDPROOF_PEBS_BUFFER});
+  EXPECT_EQ(direct->allocate({.bytes = 64, .use = MemoryUse::kDebugStore}).value().physical, 0u);
+  const Program code = program(*direct);
+  RunPlan plan;
+  plan.pebs_buffer_address = buffer.address;
+  ASSERT_TRUE(direct->run(code, plan));
+  EXPECT_EQ(device_->last_run.pebs_buffer, buffer.address);
 }
 
 TEST_F(DirectMachineTest, ARunIsHandedOverWhole) {

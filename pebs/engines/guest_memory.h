@@ -28,6 +28,7 @@ class GuestMemory : public model::Bus {
   static constexpr uint64_t kBytes = uint64_t{2} << 30;
   // The core model tells lines apart by address bits 36:6: all of an arena lies in one aligned window.
   static constexpr uint64_t kWindow = uint64_t{128} << 30;
+  static constexpr uint64_t kAbovePhysical = ~uint64_t{0} << 52;
 
   // Reserves (does not commit) `bytes` of host memory, rounded up to 2 MiB, to stand at guest address
   // `base` (2 MiB-aligned). kNoMemory when the host refuses the mapping; kInvalidArgument.
@@ -45,6 +46,16 @@ class GuestMemory : public model::Bus {
   // model::Bus: false when a byte of the range is not mapped; nothing is transferred then.
   bool read(uint64_t address, std::span<std::byte> into) override;
   bool write(uint64_t address, std::span<const std::byte> from) override;
+  bool write_physical(uint64_t address, std::span<const std::byte> from) override {
+    return write(linear_of(address), from);
+  }
+
+  // Where a block stands in physical memory: at its linear address, of the upper half without the bits that no physical
+  // address has.
+  static constexpr uint64_t physical_of(uint64_t linear) { return linear & ~kAbovePhysical; }
+  static constexpr uint64_t linear_of(uint64_t physical) {
+    return physical >> 47 == 0 ? physical : physical | kAbovePhysical;
+  }
 
   // Is every byte of [address, address + bytes) in an allocated page? In one that programs may write
   // (code pages may not be written: the engine caches what it decoded)? In a code page?

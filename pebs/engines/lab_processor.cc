@@ -73,6 +73,9 @@ bool is_storage(uint32_t msr) {
          in_range(msr, MSR_LBR_SELECT, MSR_LASTBRANCH_TOS) || msr == 0x14CF;
 }
 
+// Whether a record may have registers of vectors.
+bool records_vectors(const Microarch& m) { return m.pebs_baseline || m.architectural_pebs(); }
+
 // Fast strings are enabled, as firmware leaves them: Linux picks its copy routines by it.
 constexpr uint64_t kFastStrings = bit(0);
 
@@ -224,7 +227,7 @@ void Processor::after(uint64_t next_ip, bool repeats) {
 // One instruction that the PMU sees by itself.
 void Processor::step() {
   host_.registers(registers_);
-  if (configuration_.microarch->pebs_baseline) host_.vectors(vectors_);
+  if (records_vectors(*configuration_.microarch)) host_.vectors(vectors_);
   observer_.retire(executed_, registers_, step_);
   step_.tsc += tsc_offset_;
   step_.vectors = &vectors_;

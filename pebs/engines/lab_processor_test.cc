@@ -43,6 +43,9 @@ class TestHost final : public Host {
   bool write(uint64_t address, std::span<const std::byte> from) override {
     return memory_.write(address, from);
   }
+  bool write_physical(uint64_t address, std::span<const std::byte> from) override {
+    return memory_.write_physical(address, from);
+  }
   size_t code(uint64_t address, std::span<std::byte> into) override {
     size_t readable = 0;
     while (readable < into.size() && memory_.mapped(address + readable, 1)) ++readable;
@@ -106,7 +109,10 @@ class LabMachine final : public Machine {
     return {};
   }
   Expected<Memory> allocate(const MemoryRequest& request) override {
-    return memory_->allocate(request.bytes, request.use, request.huge_pages);
+    Memory memory =
+        SKIDPROOF_TRY(memory_->allocate(request.bytes, request.use, request.huge_pages));
+    if (request.physical) memory.physical = GuestMemory::physical_of(memory.address);
+    return memory;
   }
   Expected<RunLog> run(const Program& program, const RunPlan& plan) override {
     SKIDPROOF_CHECK(interpreter_.load(program));
@@ -571,8 +577,7 @@ TEST(LabProcessor, AnswersForNoRegisterThatTheMicroarchLacks) {
 std::vector<const Microarch*> rows() {
   std::vector<const Microarch*> out;
   for (const Microarch* row : microarchs()) {
-    // The driver, and with it the lab, has no memory for architectural PEBS yet.
-    if (row->architectural_perfmon() && !row->architectural_pebs()) out.push_back(row);
+    if (row->architectural_perfmon()) out.push_back(row);
   }
   return out;
 }

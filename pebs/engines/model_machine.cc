@@ -106,14 +106,6 @@ struct Below4G {
   Interpreter interpreter;
 };
 
-// Where a block of the upper half stands in physical memory: at its linear address without the bits that no physical one has. No
-// linear address looks so.
-constexpr uint64_t kAbovePhysical = ~pebs_base::kAddress & ~uint64_t{0xFFF};
-constexpr uint64_t physical_of(uint64_t linear) { return linear & ~kAbovePhysical; }
-constexpr uint64_t linear_of(uint64_t address) {
-  return address >> 47 == 0 || arch::canonical(address) ? address : address | kAbovePhysical;
-}
-
 // The linear addresses of all of them, and the physical ones.
 class LinearMemory final : public model::Bus {
  public:
@@ -123,14 +115,15 @@ class LinearMemory final : public model::Bus {
   // Where another machine has its debug store elsewhere than its programs.
   void add_debug_store(GuestMemory& store) { store_ = &store; }
   bool read(uint64_t address, std::span<std::byte> into) override {
-    address = linear_of(address);
     model::Bus* from = at(address);
     return from != nullptr && from->read(address, into);
   }
   bool write(uint64_t address, std::span<const std::byte> from) override {
-    address = linear_of(address);
     model::Bus* into = at(address);
     return into != nullptr && into->write(address, from);
+  }
+  bool write_physical(uint64_t address, std::span<const std::byte> from) override {
+    return write(GuestMemory::linear_of(address), from);
   }
 
  private:
@@ -175,10 +168,10 @@ class ModelMachine final : public Machine {
     return pmu_.rdpmc(read.index, read.ring == Ring::kUser, read.cr4_pce);
   }
   Expected<Memory> allocate(const MemoryRequest& request) override {
-    if (circumstances_ != nullptr) return allocate_there(request);
-    Memory memory = SKIDPROOF_TRY(allocate_here(request));
-    if (request.physical) memory.physical = physical_of(memory.address);
-    if (request.use == MemoryUse::kDebugStore && may_be_disturbed())
+    const bool there = circumstances_ != nullptr;
+    Memory memory = SKIDPROOF_TRY(there ? allocate_there(request) : allocate_here(request));
+    if (request.physical) memory.physical = GuestMemory::physical_of(memory.address);
+    if (!there && request.use == MemoryUse::kDebugStore && may_be_disturbed())
       debug_stores_.push_back({memory.address, std::vector<std::byte>(memory.host.size())});
     return memory;
   }

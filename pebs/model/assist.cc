@@ -137,8 +137,9 @@ bool DebugStore::store(const RecordData& data, const Registers& registers) {
 
 bool DebugStore::store(std::span<const std::byte> record) {
   const uint64_t address = index_ - index_ % behaviour_.record_alignment;
-  // A physical address does not end at 4 GiB.
-  if (!write_linear(bus_, address, record, ia32e_ || registers_ != nullptr)) return false;
+  const bool stored = registers_ != nullptr ? bus_.write_physical(address, record)
+                                            : write_linear(bus_, address, record, ia32e_);
+  if (!stored) return false;
   previous_index_ = index_;
   if (behaviour_.index_updates) {
     size_t step = behaviour_.adaptive.index_by_size ? record.size() : uarch_.record->bytes;

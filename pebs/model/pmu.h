@@ -22,6 +22,10 @@ class Bus {
   virtual ~Bus() = default;
   virtual bool read(uint64_t address, std::span<std::byte> into) = 0;
   virtual bool write(uint64_t address, std::span<const std::byte> from) = 0;
+  // To physical memory, whatever the page tables say; without any both are one.
+  virtual bool write_physical(uint64_t address, std::span<const std::byte> from) {
+    return write(address, from);
+  }
 };
 
 // Who shares the core: decides between 4 and 8 counters (R37).

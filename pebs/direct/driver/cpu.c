@@ -171,10 +171,12 @@ static const struct msr_range ranges[] = {
 	{ 0x60, 0x67, 1 },	/* MSR_LASTBRANCH_x_TO_IP of Core 2 */
 	{ 0x8b, 0x8b, 0 },	/* IA32_BIOS_SIGN_ID */
 	{ 0xc1, 0xc8, 1 },	/* IA32_PMCx */
+	{ 0xc9, 0xcc, 0 },	/* … that there are not: counters above have no such address */
 	{ 0xce, 0xce, 0 },	/* MSR_PLATFORM_INFO */
 	{ 0xe7, 0xe8, 0 },	/* IA32_MPERF, IA32_APERF */
 	{ 0x179, 0x17a, 0 },	/* IA32_MCG_CAP, IA32_MCG_STATUS */
 	{ 0x186, 0x18d, 1 },	/* IA32_PERFEVTSELx */
+	{ 0x18e, 0x191, 0 },	/* … that there are not */
 	{ 0x1a0, 0x1a0, 1 },	/* IA32_MISC_ENABLE: only what is read-only */
 	{ 0x1a6, 0x1a7, 1 },	/* MSR_OFFCORE_RSP_x */
 	{ 0x1c8, 0x1c9, 1 },	/* MSR_LBR_SELECT, MSR_LASTBRANCH_TOS */
@@ -185,9 +187,11 @@ static const struct msr_range ranges[] = {
 	{ 0x38d, 0x392, 1 },	/* the global registers */
 	{ 0x39c, 0x39c, 1 },	/* MSR_PEBS_NUM_ALT */
 	{ 0x3f1, 0x3f2, 1 },	/* IA32_PEBS_ENABLE, MSR_PEBS_DATA_CFG */
+	{ PEBS_BASE, PEBS_INDEX, 1 },
 	{ 0x3f6, 0x3f7, 1 },	/* MSR_PEBS_LD_LAT_THRESHOLD, MSR_PEBS_FRONTEND */
 	{ 0x400, 0x47f, 0 },	/* IA32_MCi_… */
 	{ 0x4c1, 0x4c8, 1 },	/* IA32_A_PMCx */
+	{ 0x4c9, 0x4cc, 0 },	/* … that there are not */
 	{ 0x600, 0x600, 1 },	/* IA32_DS_AREA */
 	{ 0x680, 0x69f, 1 },	/* MSR_LASTBRANCH_x_FROM_IP */
 	{ 0x6c0, 0x6df, 1 },	/* MSR_LASTBRANCH_x_TO_IP */
@@ -197,6 +201,8 @@ static const struct msr_range ranges[] = {
 	{ 0x14ce, 0x14cf, 1 },	/* MSR_ARCH_LBR_CTL, MSR_ARCH_LBR_DEPTH */
 	{ 0x1500, 0x151f, 1 },	/* MSR_ARCH_LBR_FROM_x */
 	{ 0x1600, 0x161f, 1 },	/* MSR_ARCH_LBR_TO_x */
+	{ GP_BANK, GP_BANK + 0x7f, 1 },	/* IA32_PMC_GPn_CTR and its likes */
+	{ FIXED_BANK, FIXED_BANK + 0x7f, 1 },	/* IA32_PMC_FXm_CTR … */
 };
 
 /* What a register holds once a value is written to `written`. */
@@ -205,16 +211,49 @@ static u64 after(u32 msr, u32 written, u64 value)
 	return msr == written ? value : skidproof_read(msr);
 }
 
+/* Counters with PEBS, or their bits in IA32_PEBS_ENABLE, once a value is written to `written`. */
+static u64 sampling_after(const struct skidproof_file *file, u32 written, u64 value)
+{
+	u64 sampling = 0;
+	u32 n;
+
+	if (!file->pebs_counters)
+		return after(PEBS_ENABLE, written, value);
+	for (n = 0; n < BITS_PER_LONG; n++) {
+		if (file->pebs_counters & BIT_ULL(n) &&
+		    after(skidproof_bank_msr(n, BANK_CFG_C), written, value) & CFG_C_PEBS)
+			sampling |= BIT_ULL(n);
+	}
+	return sampling;
+}
+
+u64 skidproof_sampling(const struct skidproof_file *file)
+{
+	return sampling_after(file, 0, 0);
+}
+
 /* Called on the CPU. Nothing may record to memory that is not the file's. */
 static bool records_elsewhere(struct skidproof_file *file, u32 msr, u64 value)
 {
-	u64 pebs = after(PEBS_ENABLE, msr, value);
 	u64 ctrl = after(MSR_CORE_PERF_GLOBAL_CTRL, msr, value);
 	u64 trace = after(MSR_IA32_DEBUGCTLMSR, msr, value) & DEBUGCTL_TR_BTS;
-	u64 area = after(MSR_IA32_DS_AREA, msr, value);
-	bool sampling = pebs && ctrl, tracing = trace == DEBUGCTL_TR_BTS;
+	u64 area = after(MSR_IA32_DS_AREA, msr, value), base = 0;
+	bool sampling = ctrl && sampling_after(file, msr, value), tracing = trace == DEBUGCTL_TR_BTS;
 
-	return (sampling || tracing) && !skidproof_ds_inside(file, area, sampling, tracing);
+	if (sampling && file->pebs_counters)
+		base = after(PEBS_BASE, msr, value);
+	return (sampling || tracing) &&
+	       !skidproof_stores_inside(file, area, base, sampling, tracing);
+}
+
+/* Whether a register of version 6 is the one with a counter's architectural PEBS. */
+static bool configures_pebs(const struct skidproof_file *file, u32 msr)
+{
+	u32 at = msr & 0x7f;
+	u32 position = at / BANK_STRIDE + (msr < FIXED_BANK ? 0 : FIXED_POSITION);
+
+	return (msr & ~0xffU) == GP_BANK && at % BANK_STRIDE == BANK_CFG_C &&
+	       file->pebs_counters & BIT_ULL(position);
 }
 
 /* Whether the list lets an access through; 0 or -EPERM. */
@@ -242,25 +281,48 @@ static bool value_allowed(struct skidproof_file *file, u32 msr, u64 value)
 		return (value & APIC_LVT_MASKED) || value == file->lvt ||
 		       (value & APIC_MODE_MASK) == APIC_DM_NMI;
 	case PEBS_ENABLE:
+	case PEBS_BASE:
 	case MSR_CORE_PERF_GLOBAL_CTRL:
 	case MSR_IA32_DEBUGCTLMSR:
 	case MSR_IA32_DS_AREA:
 		return !records_elsewhere(file, msr, value);
 	default:
-		return true;
+		return !configures_pebs(file, msr) || !records_elsewhere(file, msr, value);
 	}
 }
 
+/* Whether a buffer of architectural PEBS lies in one of the file's. */
+static bool buffer_inside(struct skidproof_file *file, u64 base)
+{
+	u64 at = base & PAGE_MASK, bytes = PAGE_SIZE << (base & PEBS_BASE_SIZE);
+	const struct skidproof_block *block;
+
+	list_for_each_entry(block, &file->blocks, list) {
+		u64 size = (u64)block->count * PAGE_SIZE;
+
+		if (block->use == SKIDPROOF_PEBS_BUFFER && at >= block->physical &&
+		    at - block->physical < size && bytes <= size - (at - block->physical))
+			return true;
+	}
+	return false;
+}
+
 /*
- * Whether a DS area and the buffers that it speaks of lie in memory of the
- * file's for that. This keeps mistakes from other memory; whoever may use this
+ * Whether a DS area and the buffers that it speaks of, or that of architectural
+ * PEBS, lie in memory of the file's for that. This keeps mistakes from other memory; whoever may use this
  * device executes code in ring 0, so it can be no more than that.
  */
-bool skidproof_ds_inside(struct skidproof_file *file, u64 ds_area, bool pebs, bool bts)
+bool skidproof_stores_inside(struct skidproof_file *file, u64 ds_area, u64 pebs_base, bool pebs,
+			     bool bts)
 {
 	struct skidproof_block *area = skidproof_block_at(file, ds_area, DS_BYTES);
 	unsigned int which;
 
+	if (pebs && file->pebs_counters) {
+		if (!bts || !buffer_inside(file, pebs_base))
+			return !bts && buffer_inside(file, pebs_base);
+		pebs = false;
+	}
 	if (!area || area->use != SKIDPROOF_DEBUG_STORE)
 		return false;
 	for (which = 0; which < 2; which++) {
@@ -317,9 +379,9 @@ int skidproof_msr_save(struct skidproof_file *file, u32 msr)
 /* Counters change although nobody writes to them; and what makes them count and record is written in many places. */
 static void save_first(struct skidproof_file *file)
 {
-	static const u32 control[] = { MSR_IA32_DEBUGCTLMSR, PEBS_ENABLE, MSR_IA32_DS_AREA,
-				       MSR_CORE_PERF_FIXED_CTR_CTRL };
-	u32 n;
+	static const u32 control[] = { MSR_IA32_DEBUGCTLMSR, PEBS_ENABLE, PEBS_BASE, PEBS_INDEX,
+				       MSR_IA32_DS_AREA, MSR_CORE_PERF_FIXED_CTR_CTRL };
+	u32 n, which;
 
 	for (n = 0; n < ARRAY_SIZE(control); n++)
 		skidproof_msr_save(file, control[n]);
@@ -327,9 +389,18 @@ static void save_first(struct skidproof_file *file)
 		skidproof_msr_save(file, MSR_ARCH_PERFMON_PERFCTR0 + n);
 	for (n = 0; n < file->fixed_counters; n++)
 		skidproof_msr_save(file, MSR_CORE_PERF_FIXED_CTR0 + n);
+	for (n = 0; n < BITS_PER_LONG && file->bank; n++) {
+		for (which = BANK_CTR; which < BANK_STRIDE; which++) {
+			if (file->counters & BIT_ULL(n))
+				skidproof_msr_save(file, skidproof_bank_msr(n, which));
+		}
+	}
 }
 
-/* What is written where a value is given: with dry_run nothing that counts, records or traces. */
+/*
+ * What is written where a value is given: with dry_run nothing that counts,
+ * records or traces. Without GLOBAL_CTRL no architectural PEBS records.
+ */
 u64 skidproof_harmless(u32 msr, u64 value)
 {
 	if (!skidproof_dry_run)
@@ -378,12 +449,49 @@ int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *acce
 
 /* As in traps.c: what handlers get here by. */
 NOKPROBE_SYMBOL(after);
+NOKPROBE_SYMBOL(sampling_after);
+NOKPROBE_SYMBOL(skidproof_sampling);
+NOKPROBE_SYMBOL(configures_pebs);
+NOKPROBE_SYMBOL(buffer_inside);
 NOKPROBE_SYMBOL(records_elsewhere);
 NOKPROBE_SYMBOL(value_allowed);
 
 static void forget_parked(struct skidproof_file *file)
 {
 	file->parked_ctrl = file->parked_records = 0;
+}
+
+/* What the counters of version 6 count, which no reservation keeps from others. */
+static void remember_selects(struct skidproof_file *file)
+{
+	u32 n;
+
+	if (!file->bank)
+		return;
+	for (n = 0; n < FIXED_POSITION; n++) {
+		if (file->counters & BIT_ULL(n))
+			file->selects[n] = skidproof_read(skidproof_bank_msr(n, BANK_CFG_A));
+	}
+	file->fixed_select = skidproof_read(MSR_CORE_PERF_FIXED_CTR_CTRL);
+}
+
+/* The register by which another one counts since; 0: none does. */
+static u32 changed_select(const struct skidproof_file *file)
+{
+	u64 value;
+	u32 n;
+
+	if (!file->bank)
+		return 0;
+	for (n = 0; n < FIXED_POSITION; n++) {
+		if (!(file->counters & BIT_ULL(n)))
+			continue;
+		value = skidproof_read(skidproof_bank_msr(n, BANK_CFG_A));
+		if (value & ARCH_PERFMON_EVENTSEL_ENABLE && value != file->selects[n])
+			return skidproof_bank_msr(n, BANK_CFG_A);
+	}
+	value = skidproof_read(MSR_CORE_PERF_FIXED_CTR_CTRL);
+	return value && value != file->fixed_select ? MSR_CORE_PERF_FIXED_CTR_CTRL : 0;
 }
 
 /*
@@ -402,10 +510,13 @@ void skidproof_park(struct skidproof_file *file)
 		skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
 	if (file->parked_records)
 		skidproof_wrmsr(MSR_IA32_DEBUGCTLMSR, debugctl & ~(u64)DEBUGCTL_RECORDS);
+	if (!file->intruder)
+		remember_selects(file);
 }
 
 void skidproof_unpark(struct skidproof_file *file)
 {
+	file->intruder = changed_select(file);
 	if (file->parked_records)
 		skidproof_wrmsr(MSR_IA32_DEBUGCTLMSR,
 				skidproof_read(MSR_IA32_DEBUGCTLMSR) | file->parked_records);
@@ -416,13 +527,48 @@ void skidproof_unpark(struct skidproof_file *file)
 
 /* --- Claiming */
 
-/* Whatever counts, records or traces here. */
-void skidproof_stop(void)
+/* No counter records any more; `armed` has room for a word of each position. */
+void skidproof_disarm(const struct skidproof_file *file, u64 *armed)
 {
-	u64 debugctl = skidproof_read(MSR_IA32_DEBUGCTLMSR);
+	u32 n;
+
+	if (!file->pebs_counters) {
+		*armed = skidproof_read(PEBS_ENABLE);
+		skidproof_wrmsr(PEBS_ENABLE, 0);
+		return;
+	}
+	for (n = 0; n < BITS_PER_LONG; n++) {
+		if (!(file->pebs_counters & BIT_ULL(n)))
+			continue;
+		armed[n] = skidproof_read(skidproof_bank_msr(n, BANK_CFG_C));
+		if (armed[n] & CFG_C_PEBS)
+			skidproof_wrmsr(skidproof_bank_msr(n, BANK_CFG_C), armed[n] & ~CFG_C_PEBS);
+	}
+}
+
+/* As before that. */
+void skidproof_rearm(const struct skidproof_file *file, const u64 *armed)
+{
+	u32 n;
+
+	if (!file->pebs_counters) {
+		if (*armed)
+			skidproof_wrmsr(PEBS_ENABLE, *armed);
+		return;
+	}
+	for (n = 0; n < BITS_PER_LONG; n++) {
+		if (file->pebs_counters & BIT_ULL(n) && armed[n] & CFG_C_PEBS)
+			skidproof_wrmsr(skidproof_bank_msr(n, BANK_CFG_C), armed[n]);
+	}
+}
+
+/* Whatever counts, records or traces here. */
+void skidproof_stop(const struct skidproof_file *file)
+{
+	u64 debugctl = skidproof_read(MSR_IA32_DEBUGCTLMSR), armed[BITS_PER_LONG];
 
 	skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
-	skidproof_wrmsr(PEBS_ENABLE, 0);
+	skidproof_disarm(file, armed);
 	if (debugctl & DEBUGCTL_RECORDS)
 		skidproof_wrmsr(MSR_IA32_DEBUGCTLMSR, debugctl & ~(u64)DEBUGCTL_RECORDS);
 }
@@ -432,7 +578,7 @@ static void restore(struct skidproof_file *file)
 {
 	u64 status;
 
-	skidproof_stop();
+	skidproof_stop(file);
 	forget_parked(file);
 	file->lvt_open = false;
 	skidproof_lvt_write(file, file->lvt | APIC_LVT_MASKED);
@@ -448,7 +594,7 @@ static void restore(struct skidproof_file *file)
 	skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, file->global_ctrl);
 }
 
-/* What IA32_DS_AREA points into goes away: nothing records there any more. */
+/* What IA32_DS_AREA or IA32_PEBS_BASE points into goes away: nothing records there any more. */
 struct forget {
 	struct skidproof_file *file;
 	struct skidproof_block *block;
@@ -457,17 +603,23 @@ struct forget {
 static void forget_here(void *data)
 {
 	struct forget *forget = data;
-	u64 area = skidproof_read(MSR_IA32_DS_AREA), begin = forget->block->address;
+	u64 at, begin = forget->block->address;
 	u64 size = (u64)forget->block->count * PAGE_SIZE;
-	u32 i;
+	bool buffer = forget->block->use == SKIDPROOF_PEBS_BUFFER;
+	u32 i, msr = MSR_IA32_DS_AREA;
 
-	skidproof_stop();
+	skidproof_stop(forget->file);
 	forget_parked(forget->file);
-	if (area < begin || area - begin >= size)
+	if (buffer) {
+		msr = PEBS_BASE;
+		begin = forget->block->physical;
+	}
+	at = skidproof_read(msr);
+	if (at < begin || at - begin >= size)
 		return;
 	for (i = 0; i < forget->file->saved_count; i++) {
-		if (forget->file->saved[i].msr == MSR_IA32_DS_AREA)
-			skidproof_wrmsr(MSR_IA32_DS_AREA, forget->file->saved[i].value);
+		if (forget->file->saved[i].msr == msr)
+			skidproof_wrmsr(msr, forget->file->saved[i].value);
 	}
 }
 
@@ -476,7 +628,7 @@ void skidproof_forget_ds(struct skidproof_file *file, struct skidproof_block *bl
 	struct forget forget = { file, block };
 
 	/* Of a CPU that is gone all registers went back. */
-	if (block->use == SKIDPROOF_DEBUG_STORE)
+	if (block->use == SKIDPROOF_DEBUG_STORE || block->use == SKIDPROOF_PEBS_BUFFER)
 		skidproof_on_claimed_cpu(file, forget_here, &forget);
 }
 
@@ -488,6 +640,9 @@ struct probe {
 /* Who shares the LVT entry and a bit of the status, and whose guests' counters go into the same registers. */
 static u32 somebody_else(const struct skidproof_file *file, u64 *detail)
 {
+	*detail = file->intruder;
+	if (*detail)
+		return SKIDPROOF_COUNTERS_HELD;
 	*detail = native_read_cr4();
 	if (*detail & X86_CR4_VMXE)
 		return SKIDPROOF_VIRTUALIZES;
@@ -508,6 +663,45 @@ static bool refuse(struct skidproof_claim *claim, u32 refusal, u64 detail)
 	claim->refusal = refusal;
 	claim->detail = detail;
 	return false;
+}
+
+/* CPUID.07H.01H:EAX[8]: leaf 23H. [Intel SDM Vol. 3, "Scalable Enumeration Architecture"] */
+static void enumerate_bank(struct skidproof_file *file)
+{
+	const u32 leaf = 0x23, counters_leaf = BIT(1), pebs_leaf = BIT(5);
+	u32 eax, ebx, ecx, edx, subleaves;
+
+	file->counters = file->pebs_counters = 0;
+	file->bank = false;
+	file->intruder = 0;
+	cpuid(0, &eax, &ebx, &ecx, &edx);
+	if (eax < leaf)
+		return;
+	cpuid_count(7, 1, &eax, &ebx, &ecx, &edx);
+	if (!(eax & BIT(8)))
+		return;
+	cpuid_count(leaf, 0, &subleaves, &ebx, &ecx, &edx);
+	if (!(subleaves & counters_leaf))
+		return;
+	cpuid_count(leaf, 1, &eax, &ebx, &ecx, &edx);
+	file->counters = eax | (u64)ebx << FIXED_POSITION;
+	file->bank = file->perfmon_version >= 6;
+	if (!(subleaves & pebs_leaf) || !file->bank)
+		return;
+	cpuid_count(leaf, 5, &eax, &ebx, &ecx, &edx);
+	file->pebs_counters = eax | (u64)ecx << FIXED_POSITION;
+}
+
+/* The select of a counter of version 6 that counts for somebody; 0: none does. */
+static u32 counting_select(const struct skidproof_file *file)
+{
+	u32 n;
+
+	for (n = 0; n < FIXED_POSITION && file->bank; n++) {
+		if (file->counters & BIT_ULL(n) && file->selects[n] & ARCH_PERFMON_EVENTSEL_ENABLE)
+			return skidproof_bank_msr(n, BANK_CFG_A);
+	}
+	return file->bank && file->fixed_select ? MSR_CORE_PERF_FIXED_CTR_CTRL : 0;
 }
 
 /* Writes what a counter can hold and reads it back: a hypervisor may only pretend. */
@@ -570,9 +764,12 @@ static void probe_here(void *data)
 		refuse(claim, SKIDPROOF_NO_PERFMON, eax);
 		return;
 	}
-	/* perf keeps counters of its own in registers that nobody can reserve. */
-	if (file->perfmon_version > 5) {
-		refuse(claim, SKIDPROOF_NEW_PERFMON, file->perfmon_version);
+	enumerate_bank(file);
+	/* perf reserves nothing of those: what it counts must be seen. */
+	remember_selects(file);
+	value = counting_select(file);
+	if (value) {
+		refuse(claim, SKIDPROOF_COUNTERS_HELD, value);
 		return;
 	}
 	file->traces = !skidproof_rdmsr(MSR_IA32_RTIT_CTL, &value);
@@ -905,7 +1102,7 @@ static struct notifier_block reboot_block = { .notifier_call = reboots };
 static int panics(struct notifier_block *block, unsigned long event, void *data)
 {
 	if (raw_cpu_read(owner))
-		skidproof_stop();
+		skidproof_stop(raw_cpu_read(owner));
 	return NOTIFY_DONE;
 }
 

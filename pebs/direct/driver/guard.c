@@ -207,6 +207,25 @@ void skidproof_guard_try(struct skidproof_file *file)
 	skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR0 + 2, fixed);
 }
 
+/* Counters whose values go into records, whether they count or not. */
+static u64 recorded(const struct skidproof_file *file)
+{
+	u64 counters = 0, data_cfg;
+	u32 n;
+
+	/* MSR_PEBS_DATA_CFG: bits 47:32 general counters, 55:48 fixed ones. */
+	if (!file->pebs_counters) {
+		data_cfg = skidproof_read(PEBS_DATA_CFG);
+		return (data_cfg >> 32 & 0xffff) | (data_cfg >> 48 & 0xff) << FIXED_POSITION;
+	}
+	for (n = 0; n < BITS_PER_LONG; n++) {
+		if (file->counters & BIT_ULL(n) &&
+		    skidproof_read(skidproof_bank_msr(n, BANK_CFG_C)) & CFG_C_ALLOW)
+			counters |= BIT_ULL(n);
+	}
+	return counters;
+}
+
 /*
  * A counter of cycles that the plan leaves alone: a fixed one, else a general
  * one. -EDEADLK: nothing bounds the run.
@@ -215,7 +234,7 @@ int skidproof_guard_begin(struct running *run)
 {
 	const struct skidproof_file *file = run->file;
 	const u64 in_limit[] = { 0, file->core_cycles, file->reference_cycles };
-	u64 select;
+	u64 select, taken;
 	int i;
 
 	run->guard = NO_GUARD;
@@ -225,9 +244,10 @@ int skidproof_guard_begin(struct running *run)
 	if (!run->lvt_open || skidproof_dry_run)
 		return unbounded();
 	run->fixed_ctrl = skidproof_read(MSR_CORE_PERF_FIXED_CTR_CTRL);
+	taken = run->ctrl | recorded(file);
 	for (i = ARRAY_SIZE(in_limit) - 1; i > 0 && run->guard == NO_GUARD; i--) {
 		if (i >= file->fixed_counters || !in_limit[i] || run->fixed_ctrl >> (4 * i) & 0xf ||
-		    run->ctrl & BIT_ULL(32 + i))
+		    taken & BIT_ULL(32 + i))
 			continue;
 		run->guard = FIXED_INDEX | i;
 		run->guard_bit = BIT_ULL(32 + i);
@@ -236,7 +256,7 @@ int skidproof_guard_begin(struct running *run)
 		skidproof_wrmsr(MSR_CORE_PERF_FIXED_CTR_CTRL, run->fixed_ctrl | FIXED_GUARD << (4 * i));
 	}
 	for (i = file->gp_counters - 1; i >= 0 && run->guard == NO_GUARD && file->core_cycles; i--) {
-		if (run->ctrl & BIT_ULL(i) ||
+		if (taken & BIT_ULL(i) ||
 		    skidproof_rdmsr(MSR_ARCH_PERFMON_EVENTSEL0 + i, &select) || select)
 			continue;
 		run->guard = i;

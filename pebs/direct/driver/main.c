@@ -82,7 +82,9 @@ static void batch_here(void *data)
 	struct batch *batch = data;
 
 	skidproof_unpark(batch->file);
-	while (batch->done < batch->count) {
+	if (batch->file->intruder)
+		batch->error = -EBUSY;
+	while (!batch->error && batch->done < batch->count) {
 		struct skidproof_msr *access = &batch->list[batch->done];
 
 		batch->error = skidproof_msr_access(batch->file, access);
@@ -141,7 +143,7 @@ static long do_alloc(struct skidproof_file *file, void __user *user)
 
 	if (copy_from_user(&alloc, user, sizeof(alloc)))
 		return -EFAULT;
-	if (alloc.reserved || alloc.address || alloc.offset)
+	if (alloc.reserved || alloc.address || alloc.offset || alloc.physical)
 		return -EINVAL;
 	block = skidproof_block_new(file, alloc.bytes, alloc.use);
 	if (IS_ERR(block))
@@ -149,6 +151,7 @@ static long do_alloc(struct skidproof_file *file, void __user *user)
 	alloc.bytes = (u64)block->count * PAGE_SIZE;
 	alloc.address = block->address;
 	alloc.offset = block->offset;
+	alloc.physical = block->physical;
 	if (copy_to_user(user, &alloc, sizeof(alloc))) {
 		skidproof_block_free(file, block);
 		return -EFAULT;

@@ -2,7 +2,8 @@
 /*
  * Blocks of memory that user space sees as well: a program's code and data, in
  * the lower half of memory, where only the page tables under which programs run
- * have them, and the DS area and its buffers, in the vmalloc area. An unmapped
+ * have them, and the DS area and its buffers, in the vmalloc area. Of a buffer of
+ * architectural PEBS only physical memory knows. An unmapped
  * page stands behind every one, so that no two touch and code shares no page
  * with anything.
  */
@@ -21,6 +22,9 @@ module_param(memory_mib, uint, 0644);
 MODULE_PARM_DESC(memory_mib, "most memory of one open file, in MiB (default 1024)");
 
 #define MAX_BLOCKS 4096
+#ifndef MAX_PAGE_ORDER /* before Linux 6.8 it was called otherwise, and one more before 6.4 */
+#define MAX_PAGE_ORDER (MAX_ORDER - 1)
+#endif
 /*
  * Where programs find what is not the debug store: as far above as in the file.
  * Linux has no process' memory there unless it is asked to.
@@ -48,6 +52,22 @@ static void put_pages(struct skidproof_block *block)
 	kfree(block);
 }
 
+/* Pages behind one another; each is freed by itself. */
+static bool take_one_piece(struct skidproof_block *block)
+{
+	size_t bytes = block->count * PAGE_SIZE;
+	char *piece = NULL;
+	unsigned long i;
+
+	if (get_order(bytes) <= MAX_PAGE_ORDER)
+		piece = alloc_pages_exact(bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN |
+						 __GFP_RETRY_MAYFAIL);
+	for (i = 0; i < block->count && piece; i++)
+		block->pages[i] = virt_to_page(piece + i * PAGE_SIZE);
+	block->physical = piece ? __pa(piece) : 0;
+	return piece;
+}
+
 struct skidproof_block *skidproof_block_new(struct skidproof_file *file, u64 bytes, u32 use)
 {
 	unsigned long pages_limit = (unsigned long)memory_mib << (20 - PAGE_SHIFT);
@@ -55,7 +75,7 @@ struct skidproof_block *skidproof_block_new(struct skidproof_file *file, u64 byt
 	unsigned long i, count, blocks = 0;
 	int error;
 
-	if (!bytes || bytes > SKIDPROOF_MAX_BLOCK_BYTES || use > SKIDPROOF_DEBUG_STORE)
+	if (!bytes || bytes > SKIDPROOF_MAX_BLOCK_BYTES || use > SKIDPROOF_PEBS_BUFFER)
 		return ERR_PTR(-EINVAL);
 	count = DIV_ROUND_UP(bytes, PAGE_SIZE);
 	list_for_each_entry(each, &file->blocks, list)
@@ -74,7 +94,9 @@ struct skidproof_block *skidproof_block_new(struct skidproof_file *file, u64 byt
 		return ERR_PTR(-ENOMEM);
 	}
 	error = -ENOMEM;
-	for (i = 0; i < count; i++) {
+	if (use == SKIDPROOF_PEBS_BUFFER && !take_one_piece(block))
+		goto fail;
+	for (i = 0; i < count && !block->physical; i++) {
 		/* Rather no memory than the OOM killer's attention. */
 		block->pages[i] = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN |
 					     __GFP_RETRY_MAYFAIL);

@@ -28,7 +28,7 @@
 #define U_CET 0x6a0
 #define CR4_CET BIT_ULL(23)
 #define BUFFER_OVERFLOW BIT_ULL(62)
-#define MAX_DEADLINE_MS 10000
+#define MAX_DEADLINE_MS 60000
 /* The scheduler is served at least as often. */
 #define TURN_MS 100U
 /* How long a PMI may be on its way after the program, in TSC ticks and in looks. */
@@ -67,6 +67,15 @@ static u64 interrupting(const struct skidproof_file *file)
 {
 	u64 fixed = skidproof_read(MSR_CORE_PERF_FIXED_CTR_CTRL), bits = BUFFER_OVERFLOW;
 	u32 i;
+
+	if (file->pebs_counters)
+		bits |= PEBS_THRESHOLD;
+	/* Those that have no register of before version 6. */
+	for (i = file->gp_counters; i < FIXED_POSITION && file->bank; i++) {
+		if (file->counters & BIT_ULL(i) &&
+		    skidproof_read(skidproof_bank_msr(i, BANK_CFG_A)) & ARCH_PERFMON_EVENTSEL_INT)
+			bits |= BIT_ULL(i);
+	}
 
 	for (i = 0; i < file->gp_counters; i++) {
 		if (skidproof_read(MSR_ARCH_PERFMON_EVENTSEL0 + i) & ARCH_PERFMON_EVENTSEL_INT)
@@ -373,9 +382,9 @@ static void execute(struct running *run, u64 turn_end)
 			skidproof_enter(&run->entry);
 		WRITE_ONCE(run->inside, false);
 		skidproof_space_leave(&run->space);
-		if (run->pebs)
-			skidproof_wrmsr(PEBS_ENABLE, run->pebs);
-		run->pebs = 0;
+		if (run->disarmed)
+			skidproof_rearm(run->file, run->armed);
+		run->disarmed = false;
 		if (run->ending == SLICED || run->ending == PASSED_ON)
 			run->begun = true;
 		else if (run->ending != AGAIN)
@@ -467,10 +476,12 @@ static int prepare(struct running *run)
 	run->left_ctrl = run->ctrl;
 	debugctl = run->entry.traced ? run->entry.debugctl : skidproof_read(MSR_IA32_DEBUGCTLMSR);
 	if (run->ctrl)
-		pebs = skidproof_read(PEBS_ENABLE);
+		pebs = skidproof_sampling(file);
+	run->sampling = file->pebs_counters ? pebs : 0;
 	if ((pebs || (debugctl & DEBUGCTL_TR_BTS) == DEBUGCTL_TR_BTS) &&
-	    !skidproof_ds_inside(file, skidproof_read(MSR_IA32_DS_AREA), pebs,
-				 (debugctl & DEBUGCTL_TR_BTS) == DEBUGCTL_TR_BTS))
+	    !skidproof_stores_inside(file, skidproof_read(MSR_IA32_DS_AREA),
+				     run->sampling ? skidproof_read(PEBS_BASE) : 0, pebs,
+				     (debugctl & DEBUGCTL_TR_BTS) == DEBUGCTL_TR_BTS))
 		return -EPERM;
 	/* Whatever counts already stops while the rest is prepared. */
 	skidproof_wrmsr(MSR_CORE_PERF_GLOBAL_CTRL, 0);
@@ -528,7 +539,7 @@ static void finish(struct running *run)
 
 	plan->guard = run->guard;
 	if (run->error) {
-		skidproof_stop();
+		skidproof_stop(file);
 	} else {
 		/* With the counters off: what waits need not wait for the lists. */
 		local_irq_enable();

@@ -57,7 +57,9 @@ struct running {
 	u64 guard_limit;	/* what it counts in the limit */
 	u64 fixed_ctrl, guard_counter;	/* as found */
 	u64 begin, deadline;	/* TSC */
-	u64 pebs;		/* IA32_PEBS_ENABLE, off while the kernel handles an NMI */
+	bool disarmed;		/* PEBS is off while the kernel handles an NMI … */
+	u64 armed[BITS_PER_LONG];	/* … and goes back to this */
+	u64 sampling;		/* counters with architectural PEBS, as the plan has them */
 	u64 smis, machine_checks;	/* before */
 	int error;
 	u64 breakpoints[5];	/* DB0 to DB3, DB7, as found */

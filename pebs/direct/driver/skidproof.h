@@ -27,9 +27,24 @@
 #include "skidproof_uapi.h"
 
 #define PEBS_ENABLE 0x3f1
+#define PEBS_DATA_CFG 0x3f2
+/* Architectural PEBS. */
+#define PEBS_BASE 0x3f4
+#define PEBS_BASE_SIZE 0x1fULL		/* 4 KiB << SIZE */
+#define PEBS_INDEX 0x3f5
+#define PEBS_INDEX_WR (0x7fffffULL << 4)
+#define PEBS_THRESHOLD BIT_ULL(54)	/* of the status */
+#define CFG_C_PEBS BIT_ULL(63)
+#define CFG_C_ALLOW BIT_ULL(35)		/* other counters' records may have it */
+/* Registers of counters, from performance monitoring version 6 on: four for each. */
+#define GP_BANK 0x1900
+#define FIXED_BANK 0x1980
+#define BANK_STRIDE 4
+enum { BANK_CTR, BANK_CFG_A, BANK_CFG_B, BANK_CFG_C };
+#define FIXED_POSITION 32		/* of the first fixed counter, in all words with a bit for each */
 #define DEBUGCTL_TR_BTS (BIT_ULL(6) | BIT_ULL(7))
 
-#define SAVED_MSRS 192
+#define SAVED_MSRS 320
 
 /* What a program finds when it is entered, and what it leaves. */
 struct skidproof_entry {
@@ -75,6 +90,7 @@ struct skidproof_block {
 	struct page **pages;
 	u64 address;		/* of programs; of the debug store the kernel's */
 	void *view;		/* the kernel's, of the debug store */
+	u64 physical;		/* of a PEBS buffer */
 	unsigned long count;	/* pages */
 	u64 offset;
 	u32 use;
@@ -100,7 +116,10 @@ struct skidproof_file {
 
 	/* Facts of the CPU. */
 	u64 capabilities;
-	u32 gp_counters, fixed_counters, perfmon_version;
+	u32 gp_counters, fixed_counters, perfmon_version; /* with registers of before version 6 */
+	u64 counters;			/* all there are */
+	u64 pebs_counters;		/* those with architectural PEBS */
+	bool bank;			/* they have registers of version 6 */
 	u32 gp_width, fixed_width;
 	u32 mc_banks;
 	bool smi_count;
@@ -116,6 +135,9 @@ struct skidproof_file {
 	u64 global_ctrl;		/* as found */
 	u32 lvt;			/* as found */
 	u64 parked_ctrl, parked_records;	/* GLOBAL_CTRL and bits of DEBUGCTL, between calls */
+	/* What the counters of version 6 count, as the last call left it; of the fixed ones in one word. */
+	u64 selects[FIXED_POSITION], fixed_select;
+	u32 intruder;			/* by which register somebody else counts since; 0: nobody does */
 
 	struct skidproof_block *stack;
 	struct skidproof_block *landing;	/* where programs at ring 3 return to */
@@ -151,12 +173,15 @@ int skidproof_msr_listed(const struct skidproof_file *file, const struct skidpro
 int skidproof_msr_save(struct skidproof_file *file, u32 msr);
 int skidproof_msr_execute(struct skidproof_file *file, struct skidproof_msr *access);
 int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *access);
-bool skidproof_ds_inside(struct skidproof_file *file, u64 ds_area, bool pebs, bool bts);
+bool skidproof_stores_inside(struct skidproof_file *file, u64 ds_area, u64 pebs_base, bool pebs, bool bts);
 u32 skidproof_full_width_alias(const struct skidproof_file *file, u32 msr);
+u64 skidproof_sampling(const struct skidproof_file *file);
 int skidproof_cpu_init(void);
 void skidproof_cpu_exit(void);
 bool skidproof_alone(const struct skidproof_file *file);
-void skidproof_stop(void);
+void skidproof_stop(const struct skidproof_file *file);
+void skidproof_disarm(const struct skidproof_file *file, u64 *armed);
+void skidproof_rearm(const struct skidproof_file *file, const u64 *armed);
 void skidproof_park(struct skidproof_file *file);
 void skidproof_unpark(struct skidproof_file *file);
 void skidproof_forget_ds(struct skidproof_file *file, struct skidproof_block *block);
@@ -207,6 +232,13 @@ extern char skidproof_left[], skidproof_left_end[], skidproof_nmi_entry[];
 extern char skidproof_fault_entries[], skidproof_stubs_end[];
 int skidproof_rdmsr(u32 msr, u64 *value);
 int skidproof_wrmsr(u32 msr, u64 value);
+
+/* By a counter's position in words that have a bit for each: one of its registers of version 6. */
+static inline u32 skidproof_bank_msr(u32 position, u32 which)
+{
+	return which + (position < FIXED_POSITION ? GP_BANK + BANK_STRIDE * position :
+			FIXED_BANK + BANK_STRIDE * (position - FIXED_POSITION));
+}
 
 /* 0 where it raises #GP. */
 static inline u64 skidproof_read(u32 msr)

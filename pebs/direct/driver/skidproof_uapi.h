@@ -5,7 +5,8 @@
  *
  * An open file owns at most one logical processor, and a processor has at most
  * one owner. Code and data stand where programs find them, at ring 0 and ring 3
- * alike; the DS area and its buffers stand in the kernel's half of memory.
+ * alike; the DS area and its buffers stand in the kernel's half of memory, and a
+ * buffer of architectural PEBS in physical memory alone.
  */
 #ifndef SKIDPROOF_PEBS_DIRECT_DRIVER_SKIDPROOF_UAPI_H_
 #define SKIDPROOF_PEBS_DIRECT_DRIVER_SKIDPROOF_UAPI_H_
@@ -14,7 +15,7 @@
 #include <linux/types.h>
 
 #define SKIDPROOF_DEVICE "/dev/skidproof"
-#define SKIDPROOF_ABI 3
+#define SKIDPROOF_ABI 4
 
 #define SKIDPROOF_MAX_MSRS 512
 #define SKIDPROOF_MAX_PMIS 65536
@@ -39,9 +40,8 @@ enum skidproof_refusal {
 	SKIDPROOF_NO_RAW_IO = 14,
 	SKIDPROOF_SUSPENDING = 15,
 	SKIDPROOF_NO_MSR = 16,		/* detail: MSR that does not answer */
-	SKIDPROOF_NEW_PERFMON = 17,	/* detail: its version */
-	SKIDPROOF_TRACES = 18,		/* Intel PT; detail: IA32_RTIT_CTL */
-	SKIDPROOF_VIRTUALIZES = 19,	/* KVM or its like; detail: CR4 */
+	SKIDPROOF_TRACES = 17,		/* Intel PT; detail: IA32_RTIT_CTL */
+	SKIDPROOF_VIRTUALIZES = 18,	/* KVM or its like; detail: CR4 */
 };
 
 /* Of a claim. The driver was loaded with dry_run=1: what would start a counter or a trace is left out. */
@@ -81,12 +81,14 @@ enum skidproof_use {
 	SKIDPROOF_DATA = 0,
 	SKIDPROOF_CODE = 1,		/* executable and read-only for programs */
 	SKIDPROOF_DEBUG_STORE = 2,	/* DS area and its buffers */
+	SKIDPROOF_PEBS_BUFFER = 3,	/* of architectural PEBS: one piece of physical memory */
 };
 
 struct skidproof_alloc {
 	__u64 bytes;		/* in; out: whole pages */
 	__u64 address;		/* out */
 	__u64 offset;		/* out: for mmap */
+	__u64 physical;		/* out: where a PEBS buffer stands; else 0 */
 	__u32 use;
 	__u32 reserved;
 };
@@ -141,7 +143,9 @@ struct skidproof_run {
 	__u64 pebs_base_address;
 	__u64 bts_index_address;
 	__u64 bts_base_address;
-	__u64 keep_status;	/* bits of IA32_PEBS_ENABLE whose status stays */
+	/* Architectural PEBS: what the log adds to IA32_PEBS_INDEX's WR; 0: the field above. */
+	__u64 pebs_buffer;
+	__u64 keep_status;	/* bits of the status that stay where the counter samples */
 	__u32 deadline_ms;
 	__u32 ring;		/* 0 or 3 */
 

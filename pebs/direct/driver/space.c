@@ -97,7 +97,7 @@ int skidproof_space_build(struct skidproof_file *file)
 	if (!file->root)
 		return -ENOMEM;
 	list_for_each_entry(block, &file->blocks, list) {
-		if (!error && block->use != SKIDPROOF_DEBUG_STORE)
+		if (!error && block->use < SKIDPROOF_DEBUG_STORE)
 			error = add(file, block);
 	}
 	if (error)

@@ -140,7 +140,9 @@ static void log_pmi(struct running *run, u64 tsc, u64 ip, u64 status, u64 ctrl)
 	pmi->ip = ip;
 	pmi->global_status = status & ~run->guard_bit;
 	pmi->global_ctrl = ctrl & ~run->guard_bit;
-	pmi->pebs_index = field_at(plan->pebs_index_address, plan->field_bytes);
+	pmi->pebs_index = plan->pebs_buffer ?
+		plan->pebs_buffer + (skidproof_read(PEBS_INDEX) & PEBS_INDEX_WR) :
+		field_at(plan->pebs_index_address, plan->field_bytes);
 	pmi->bts_index = field_at(plan->bts_index_address, plan->field_bytes);
 }
 
@@ -170,12 +172,12 @@ static bool take_pmi(struct running *run, u64 tsc, u64 ip, u32 lvt, u64 status, 
 	if (!guard_only) {
 		log_pmi(run, tsc, ip, status, *ctrl);
 		if (plan->pmi_flags & SKIDPROOF_PMI_CLEAR_STATUS) {
-			u64 keep = 0;
+			u64 keep = run->sampling;
 
 			/* Clearing the bits of armed PEBS counters races with the record. */
-			if (!skidproof_rdmsr(PEBS_ENABLE, &keep))
-				keep &= plan->keep_status;
-			clear = status & ~keep;
+			if (!run->file->pebs_counters)
+				keep = skidproof_read(PEBS_ENABLE);
+			clear = status & ~(keep & plan->keep_status);
 		}
 		if (plan->pmi_flags & SKIDPROOF_PMI_REWIND_PEBS)
 			rewind_field(plan->pebs_index_address, plan->pebs_base_address,
@@ -213,8 +215,8 @@ static bool take_pmi(struct running *run, u64 tsc, u64 ip, u32 lvt, u64 status, 
 static void pass_on(struct running *run, struct skidproof_frame *frame, enum place place)
 {
 	if (oops_in_progress) {
-		run->pebs = skidproof_read(PEBS_ENABLE);
-		skidproof_wrmsr(PEBS_ENABLE, 0);
+		skidproof_disarm(run->file, run->armed);
+		run->disarmed = true;
 	}
 	if (!READ_ONCE(run->file->called))
 		run->plan->foreign_nmis++;
@@ -338,7 +340,8 @@ NOKPROBE_SYMBOL(skidproof_lvt_read);
 NOKPROBE_SYMBOL(skidproof_lvt_write);
 NOKPROBE_SYMBOL(skidproof_msr_execute);
 NOKPROBE_SYMBOL(skidproof_harmless);
-NOKPROBE_SYMBOL(skidproof_ds_inside);
+NOKPROBE_SYMBOL(skidproof_disarm);
+NOKPROBE_SYMBOL(skidproof_stores_inside);
 NOKPROBE_SYMBOL(skidproof_block_at);
 
 /* --- The IDT */

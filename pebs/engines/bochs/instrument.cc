@@ -277,6 +277,20 @@ class Cpu final : public Host {
       BX_MEM(0)->writePhysicalPage(&cpu_, at, bytes, copy.data() + begin);
     });
   }
+  bool write_physical(uint64_t address, std::span<const std::byte> from) override {
+    if (from.size() > BX_MEM(0)->get_memory_len() || !is_memory(address + from.size() - 1)) {
+      return false;
+    }
+    meter_.record();
+    std::vector<std::byte> copy(from.begin(), from.end());
+    for (size_t done = 0; done < copy.size();) {
+      const size_t part = std::min<size_t>(copy.size() - done, kPage - (address + done) % kPage);
+      BX_MEM(0)->writePhysicalPage(&cpu_, address + done, static_cast<unsigned>(part),
+                                   copy.data() + done);
+      done += part;
+    }
+    return true;
+  }
   size_t code(uint64_t address, std::span<std::byte> into) override {
     size_t done = 0;
     while (done < into.size()) {
@@ -376,6 +390,9 @@ class Enumeration final : public bx_cpuid_t {
         ia_extensions_bitmask[n / 32] &= ~(1u << (n % 32));
       }
     }
+    cpuid_function_t first{};
+    original->get_cpuid_leaf(0, 0, &first);
+    highest_ = first.eax;
   }
   const char* get_name() const override { return original_->get_name(); }
   void dump_cpuid() const override { original_->dump_cpuid(); }
@@ -414,9 +431,27 @@ class Enumeration final : public bx_cpuid_t {
       return;
     }
     if (function == kVirtualLabLeaves + arch::cpuid::kFeatures) {
-      const bool has = m.architectural_perfmon() && subfunction == 0;
-      const arch::Microarch part = model::row_of(m, processor_.configuration().behaviour.rough);
-      answer(*leaf, has ? arch::features_leaf(part) : arch::CpuidLeaf{});
+      const model::Behaviour& how = processor_.configuration().behaviour;
+      const arch::Microarch part = model::row_of(m, how.rough);
+      arch::CpuidLeaf features;
+      if (m.architectural_perfmon() && subfunction == 0) features = arch::features_leaf(part);
+      if (subfunction == 1 && how.extended.announced) features = arch::more_features_leaf(part);
+      answer(*leaf, features);
+      return;
+    }
+    // What only parts have that Bochs plays none of.
+    const Bit32u highest = std::max<Bit32u>(highest_, arch::highest_basic_leaf(m));
+    if (function == arch::cpuid::kCore) {
+      answer(*leaf, arch::core_leaf(m));
+      return;
+    }
+    if (function == arch::cpuid::kExtendedPerfmon) {
+      answer(*leaf,
+             model::extended_leaf(m, processor_.configuration().behaviour.extended, subfunction));
+      return;
+    }
+    if (function > highest_ && function <= highest) {
+      *leaf = {};
       return;
     }
     original_->get_cpuid_leaf(function, subfunction, leaf);
@@ -427,7 +462,17 @@ class Enumeration final : public bx_cpuid_t {
     };
     switch (function) {
       case 0x0:
-        leaf->eax = std::max<Bit32u>(leaf->eax, m.architectural_perfmon() ? 0xA : 0x5);
+        leaf->eax = highest;
+        break;
+      case arch::cpuid::kFeatures:
+        // Software looks there for leaf 23H and for several types of core; all else is of the CPU that Bochs plays.
+        if (subfunction == 0) {
+          if (m.extended.leaf) leaf->eax = std::max<Bit32u>(leaf->eax, 1);
+          leaf->edx |= m.hybrid ? arch::cpuid::kHybrid : 0;
+        } else if (subfunction == 1 && m.extended.leaf) {
+          const bool announced = processor_.configuration().behaviour.extended.announced;
+          *leaf = {announced ? arch::more_features_leaf(m).eax : 0, 0, 0, 0};
+        }
         break;
       case 0x1:
         if (!m.models.empty()) leaf->eax = signature(m.models.front());
@@ -513,6 +558,7 @@ class Enumeration final : public bx_cpuid_t {
   }
 
   bx_cpuid_t* original_;
+  Bit32u highest_ = 0;  // of its basic leaves
   Processor& processor_;
   OverheadMeter& meter_;
 };
@@ -575,7 +621,7 @@ arch::CpuidLeaf state_of(unsigned cpu) {
   }
   uint32_t state = is_of_linux(unit.cpu.bochs().idtr.base) ? 0 : 1;
   if (counts) state |= 2;
-  if (read(arch::IA32_PEBS_ENABLE) != 0) state |= 4;
+  if (arch::sampling_counters(*unit.processor.configuration().microarch, read) != 0) state |= 4;
   if ((read(arch::IA32_DEBUGCTL) & kRecordsBranches) != 0) state |= 8;
   return {state, unit.cpu.lvt(), 0, 0};
 }

@@ -121,7 +121,8 @@ static unsigned int msr(unsigned long long *state)
 	static const unsigned int known[] = {
 		0xc1, 0xc2, 0xc4, 0x186, 0x187, 0x1a0, 0x1d9, 0x309, 0x30a, 0x30b, 0x345, 0x38d,
 		0x38e, 0x38f, 0x390, 0x3f1, 0x3f6, 0x4c1, 0x600, 0x834,
-		/* From here on they are absent, read-only or not on the list. */
+		/* From here on they are absent on some parts, read-only or not on the list. */
+		0x3f4, 0x3f5, 0x1900, 0x1901, 0x1903, 0x1983,
 		0x34, 0x8b, 0xc5, 0x18a, 0x391, 0x3f2, 0x10, 0x1b, 0x79, 0x174, 0xc0000080,
 		0xc0000082, 0x277,
 	};
@@ -258,7 +259,7 @@ static void random_memory(unsigned long long *state, int file)
 		}
 		return;
 	}
-	block->use = spoil ? below(state, 4) : below(state, 3);
+	block->use = below(state, spoil ? 5 : 4);
 	block->bytes = spoiled(state, 4) ? value(state, file) : 8 + below(state, 65536);
 	block->reserved = spoiled(state, 16);
 	if (call(file, SKIDPROOF_IOC_ALLOC, block, ALLOC) != 0) {

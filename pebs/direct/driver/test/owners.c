@@ -140,8 +140,6 @@ int main(void)
 	claim_is(EBUSY, SKIDPROOF_TRACES, 1, "Intel PT tracing");
 	pretend("msr 570 0");
 	claim_is(0, SKIDPROOF_CLAIMED, 0, "it there, not tracing");
-	pretend("perfmon 6");
-	claim_is(EOPNOTSUPP, SKIDPROOF_NEW_PERFMON, 6, "performance monitoring of version 6");
 	pretend("perfmon 1");
 	claim_is(EOPNOTSUPP, SKIDPROOF_NO_PERFMON, 0, "version 1");
 	pretend("none");
