@@ -340,7 +340,7 @@ SKIDPROOF_KERNEL(fused_branch){
          {.name = "spacing",
           .brief = "no-operations before each pair, and as many behind it: of one pair's jump and "
                    "the loop's each is as far from the other as the other from it",
-          .high = 64},
+          .high = 256},
          {.name = "nop_bytes",
           .brief = "how long those of the spacing are",
           .fallback = 1,

@@ -51,8 +51,8 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, LeavesNoRecordBehindOnceStopped,
   need(machine().run(code, with({})));
   VERIFY_EQ(sampled.session.index(), sampled.session.base()) << "with GLOBAL_CTRL clear";
 
-  need(machine().run(
-      code, with({pebs_switch(uarch(), counter, false), {IA32_PERF_GLOBAL_CTRL, bit(counter)}})));
+  need(machine().run(code, with({need(pebs_switch(machine(), counter, false)),
+                                 {IA32_PERF_GLOBAL_CTRL, bit(counter)}})));
   VERIFY_EQ(sampled.session.index(), sampled.session.base()) << "with PEBS_ENABLE clear";
   const uint64_t value = need(machine().rdmsr(arch::IA32_PMC0 + counter));
   VERIFY_EQ(value, code.total(50).stores) << "it counts on from its overflow";
@@ -132,8 +132,8 @@ SKIDPROOF_TEST_OVER(PebsReprogramming, KeepsTheBufferWhenACounterIsWrittenWhileI
       counter ? MsrWrite{arch::IA32_PMC0, minus_period(period / 2, uarch().gp_width)}
               : MsrWrite{arch::IA32_PERFEVTSEL0,
                          CounterSetup::of(0, *stores, period).select_msr() | adaptive};
-  need(machine().run(code,
-                     with({pebs_switch(uarch(), 0, true), {IA32_PERF_GLOBAL_CTRL, bit(0)}, late})));
+  need(machine().run(
+      code, with({need(pebs_switch(machine(), 0, true)), {IA32_PERF_GLOBAL_CTRL, bit(0)}, late})));
 
   const uint64_t moved = session.index() - session.base();
   evidence("records", moved / record_bytes(uarch()));

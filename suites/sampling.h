@@ -91,9 +91,13 @@ inline size_t record_bytes(const arch::Microarch& microarch) {
 inline constexpr char kNoDsPebs[] =
     "PEBS is architectural: no field of the DS area and no IA32_PEBS_ENABLE says that";
 // What switches PEBS of IA32_PMCn on and off, and nothing else of it.
-inline MsrWrite pebs_switch(const arch::Microarch& microarch, unsigned counter, bool on) {
-  if (microarch.pebs_in_ds_area()) return {arch::IA32_PEBS_ENABLE, on ? arch::bit(counter) : 0};
-  return {arch::IA32_PMC_GP0_CFG_C + arch::kBankStride * counter, on ? arch::cfg_c::kEnable : 0};
+inline Expected<MsrWrite> pebs_switch(Machine& machine, unsigned counter, bool on) {
+  if (machine.identity().microarch->pebs_in_ds_area()) {
+    return MsrWrite{arch::IA32_PEBS_ENABLE, on ? arch::bit(counter) : 0};
+  }
+  const uint32_t msr = arch::IA32_PMC_GP0_CFG_C + arch::kBankStride * counter;
+  const uint64_t rest = SKIDPROOF_TRY(machine.rdmsr(msr)) & ~arch::cfg_c::kEnable;
+  return MsrWrite{msr, rest | (on ? arch::cfg_c::kEnable : 0)};
 }
 // A period that no counter of a test comes near, eight of which a reset value can still say.
 inline uint64_t far_period(const arch::Microarch& microarch) {
