@@ -84,13 +84,13 @@ struct Pairs {
 Expected<Pairs> sample_pairs(Machine& machine, const Program& loop, const Case& c,
                              const arch::Event& event, const calibrate::Figure& arming) {
   LoopPath path = LoopPath::of(loop, c.taken);
+  const uint64_t events = events_of(path, event.signal, c.taken);
   Pairs pairs;
   uint64_t enough = 0;  // iterations that filled the buffer of the run before
   for (uint64_t run = 0; run < kRuns; ++run) {
     const uint64_t period = usable_period(*machine.identity().microarch, kPeriod) + run;
-    const uint64_t most = most_iterations(kRecordsARun, period, event.signal, path.size(), arming);
-    enough =
-        std::max(enough, usual_iterations(kRecordsARun, period, event.signal, path.size(), arming));
+    const uint64_t most = most_iterations(kRecordsARun, period, path.size(), events, arming);
+    enough = std::max(enough, usual_iterations(kRecordsARun, period, path.size(), events, arming));
     Sampled sampled = SKIDPROOF_TRY(
         sample_until_full(machine, one_counter(c.counter, event, period, kRecordsARun), loop,
                           kRecordsARun, enough, most));

@@ -44,35 +44,6 @@ std::vector<Param> over_counters(const std::vector<Param>& cases) {
   return over::product(over::counters({0, 1, 2, 3}), cases);
 }
 
-// Which instructions of a path cause an event.
-InstructionTest causes(Signal signal, const InstructionTest& taken) {
-  return [signal, taken](const Instruction& i) {
-    switch (signal) {
-      case Signal::kLoads:
-        return i.loads;
-      case Signal::kStores:
-        return i.stores;
-      case Signal::kBranches:
-        return i.flow != Flow::kNone;
-      case Signal::kConditional:
-        return i.flow == Flow::kConditional;
-      case Signal::kNearCalls:
-        return i.flow == Flow::kCall;
-      case Signal::kNearReturns:
-        return i.flow == Flow::kReturn;
-      case Signal::kNearTaken:
-        return i.flow != Flow::kNone && (i.flow != Flow::kConditional || taken(i));
-      case Signal::kSimd:
-        return i.text.find("xmm") != std::string::npos;
-      case Signal::kUops:
-      case Signal::kInstructions:
-        return true;
-      default:
-        return false;
-    }
-  };
-}
-
 // A test's parameter, understood.
 struct Case {
   explicit Case(const Param& p)
@@ -102,6 +73,7 @@ Expected<Placing> place_samples(Machine& machine, const Program& program, const 
                                 Ring ring = Ring::kKernel) {
   const calibrate::Figure arming = arming_by(*machine.identity().microarch, event, measured);
   LoopPath path = LoopPath::of(program, c.taken);
+  const uint64_t events = events_of(path, c.signal, c.taken);
   Placing all;
   const size_t records = safe_records(*machine.identity().microarch, kRecordsARun);
   const uint64_t runs = (kRuns * kRecordsARun + records - 1) / records;
@@ -110,8 +82,8 @@ Expected<Placing> place_samples(Machine& machine, const Program& program, const 
     uint64_t period = usable_period(*machine.identity().microarch, c.counter, event, kPeriod) + i;
     SessionPlan plan = one_counter(c.counter, event, period, records);
     plan.ring = ring;
-    const uint64_t most = most_iterations(records, period, event.signal, path.size(), arming);
-    enough = std::max(enough, usual_iterations(records, period, event.signal, path.size(), arming));
+    const uint64_t most = most_iterations(records, period, path.size(), events, arming);
+    enough = std::max(enough, usual_iterations(records, period, path.size(), events, arming));
     Sampled sampled =
         SKIDPROOF_TRY(sample_until_full(machine, plan, program, records, enough, most));
     all += place(program, path, sampled.records(), c.cause);

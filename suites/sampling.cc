@@ -38,14 +38,6 @@ uint64_t passing_events(const calibrate::Figure& arming, uint64_t events, uint64
       std::ceil(passing * static_cast<double>(events) / static_cast<double>(instructions)));
 }
 
-uint64_t loop_iterations(size_t records, uint64_t period, arch::Signal signal,
-                         uint64_t instructions, uint64_t passing) {
-  const bool dense = signal == arch::Signal::kUops || signal == arch::Signal::kInstructions;
-  const uint64_t events = dense ? std::max<uint64_t>(instructions / 2, 1) : 1;
-  return iterations_for(records, period + period / 4, events,
-                        dense ? passing : (passing + instructions - 1) / instructions);
-}
-
 uint64_t loads_for(size_t records, uint64_t period, const calibrate::Figure& tagging) {
   constexpr double kLeast = 8;
   const double loads = std::max(tagging.known() ? 2 * tagging.value : kLeast, kLeast);
@@ -147,6 +139,42 @@ std::optional<size_t> LoopPath::skid(uint64_t ip, const InstructionTest& causes)
     if (causes(before(*at, distance))) return distance;
   }
   return std::nullopt;
+}
+
+InstructionTest causes(arch::Signal signal, const InstructionTest& taken) {
+  return [signal, taken](const Instruction& i) {
+    switch (signal) {
+      case arch::Signal::kLoads:
+        return i.loads;
+      case arch::Signal::kStores:
+        return i.stores;
+      case arch::Signal::kBranches:
+        return i.flow != Flow::kNone;
+      case arch::Signal::kConditional:
+        return i.flow == Flow::kConditional;
+      case arch::Signal::kNearCalls:
+        return i.flow == Flow::kCall;
+      case arch::Signal::kNearReturns:
+        return i.flow == Flow::kReturn;
+      case arch::Signal::kNearTaken:
+        return i.flow != Flow::kNone && (i.flow != Flow::kConditional || taken(i));
+      case arch::Signal::kSimd:
+        return i.text.find("xmm") != std::string::npos;
+      case arch::Signal::kUops:
+      case arch::Signal::kInstructions:
+        return true;
+      default:
+        return false;
+    }
+  };
+}
+
+uint64_t events_of(const LoopPath& path, arch::Signal signal, const InstructionTest& taken) {
+  const InstructionTest causing = causes(signal, taken);
+  const bool uops = signal == arch::Signal::kUops;
+  const size_t events = path.count(
+      [&](const Instruction& i) { return causing(i) && !(uops && i.flow == Flow::kConditional); });
+  return std::max<uint64_t>(events, 1);
 }
 
 bool first_of_fused_pair(const arch::Microarch& microarch, const Program& program,

@@ -142,19 +142,23 @@ inline uint64_t iterations_for(size_t records, uint64_t period, uint64_t events_
   return (records * (period + 2 + passing) * 9 / 8) / events_per_iteration + period + 16;
 }
 
-// The same for a loop of so many instructions: uops and instructions come several a cycle, of other events
-// an iteration has one at least. `passing`: events while PEBS is being armed, where every instruction is one.
-uint64_t loop_iterations(size_t records, uint64_t period, arch::Signal signal,
-                         uint64_t instructions, uint64_t passing);
-// As many as suffice mostly, at two instructions a cycle; and in any case. Where arming could not be
-// measured, two periods may pass.
-inline uint64_t usual_iterations(size_t records, uint64_t period, arch::Signal signal,
-                                 uint64_t instructions, const calibrate::Figure& arming) {
-  return loop_iterations(records, period, signal, instructions, passing_events(arming, 1, 1, 2));
+// The same for a loop of so many instructions, of which so many are events. `passing`: events while PEBS is being armed,
+// where every instruction is one.
+inline uint64_t loop_iterations(size_t records, uint64_t period, uint64_t instructions,
+                                uint64_t events, uint64_t passing) {
+  return iterations_for(records, period, events,
+                        (passing * events + instructions - 1) / instructions);
 }
-inline uint64_t most_iterations(size_t records, uint64_t period, arch::Signal signal,
-                                uint64_t instructions, const calibrate::Figure& arming) {
-  return loop_iterations(records, period, signal, instructions,
+// As many as suffice mostly, at two instructions a cycle.
+inline uint64_t usual_iterations(size_t records, uint64_t period, uint64_t instructions,
+                                 uint64_t events, const calibrate::Figure& arming) {
+  return loop_iterations(records, period, instructions, events, passing_events(arming, 1, 1, 2));
+}
+// In any case, if no more than half of the events come. Where arming could not be measured, two periods may pass.
+inline uint64_t most_iterations(size_t records, uint64_t period, uint64_t instructions,
+                                uint64_t events, const calibrate::Figure& arming) {
+  return loop_iterations(records, period + period / 4, instructions,
+                         std::max<uint64_t>(events / 2, 1),
                          arming.known() ? passing_events(arming) : 2 * period);
 }
 
@@ -235,6 +239,11 @@ class LoopPath {
 
   size_t size() const { return steps_.size(); }
   bool empty() const { return steps_.empty(); }
+  // How many of these instructions there are.
+  size_t count(const InstructionTest& which) const {
+    return static_cast<size_t>(std::count_if(
+        steps_.begin(), steps_.end(), [&](const Instruction* step) { return which(*step); }));
+  }
   // Cyclic: step(size()) is step(0).
   const Instruction& step(size_t i) const { return *steps_[i % steps_.size()]; }
   // Where an address stands on the path.
@@ -252,6 +261,11 @@ class LoopPath {
   std::vector<const Instruction*> steps_;
   std::unordered_map<uint64_t, size_t> position_;
 };
+
+// Which instructions of a path cause an event.
+InstructionTest causes(arch::Signal signal, const InstructionTest& taken);
+// How many events an iteration has at least, and one: a conditional jump may be one uop with the instruction before it.
+uint64_t events_of(const LoopPath& path, arch::Signal signal, const InstructionTest& taken);
 
 // Whether a microarch fuses an instruction with the conditional jump behind it, by its own rules
 // (R64 to R69). The static list knows Sandy Bridge's, which no row exceeds; where no source gives rules it may.

@@ -22,8 +22,9 @@ namespace {
 
 using results::Status;
 
-// Of an erratum's defect on a part that it is listed for kItsOwn are the tests that it spoils or drags along.
-enum class Which : uint8_t { kAll, kCiting, kOthers, kItsOwn };
+// Of an erratum's defect on a part that it is listed for kItsOwn are the tests that it spoils or drags along. Those that
+// do not cite the defect's clause come one of each parameterised test first: the others of it do much the same.
+enum class Which : uint8_t { kAll, kCiting, kOneOfEach, kTheRest, kItsOwn };
 
 // One process: a model and the tests that it meets.
 struct Run {
@@ -56,6 +57,20 @@ bool cites(const check::TestInfo& info, const Clause* clause) {
   return std::find(info.clauses.begin(), info.clauses.end(), clause) != info.clauses.end();
 }
 
+// Whether no test before it differs from it by its parameter alone.
+bool is_first(const check::TestInfo& info) {
+  static const std::set<const check::TestInfo*> firsts = [] {
+    std::set<std::string> known;
+    std::set<const check::TestInfo*> found;
+    for (const check::TestInfo& test : check::tests()) {
+      const std::string id = test.id();
+      if (known.insert(id.substr(0, id.find('/'))).second) found.insert(&test);
+    }
+    return found;
+  }();
+  return firsts.contains(&info);
+}
+
 // Ids of tests that accuse a conforming model, by microarch.
 using Accusers = std::map<const arch::Microarch*, std::set<std::string>>;
 
@@ -71,7 +86,8 @@ bool picks(const Run& run, const Accusers& accusers, const check::TestInfo& info
            (!erratum.consequences.empty() &&
             check::matches_filter(erratum.consequences, info.id()));
   }
-  return cites(info, run.defect->clause) == (run.which == Which::kCiting);
+  if (cites(info, run.defect->clause)) return run.which == Which::kCiting;
+  return run.which == (is_first(info) ? Which::kOneOfEach : Which::kTheRest);
 }
 
 std::string machine_of(const Run& run) {
@@ -302,7 +318,7 @@ void Qualifier::plan_verdict(Run run, bool own) {
   const bool whole = plan_.all || (run.listed && !run.rough);
   run.until_caught = !whole;
   std::deque<Run> attempts;
-  for (Which which : {Which::kCiting, Which::kOthers}) {
+  for (Which which : {Which::kCiting, Which::kOneOfEach, Which::kTheRest}) {
     for (const bool sibling : topologies(*run.microarch)) {
       run.which = plan_.all ? Which::kAll : whole ? Which::kItsOwn : which;
       run.sibling = sibling;

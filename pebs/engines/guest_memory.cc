@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/zeroed_memory.h"
+
 namespace skidproof::engines {
 namespace {
 
@@ -14,19 +16,25 @@ uint64_t round_up(uint64_t value, uint64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
+// From here on the host's own huge pages are worth what clearing them costs.
+constexpr uint64_t kLarge = uint64_t{4} << 20;
+
 }  // namespace
 
 // Shared with every handle, so that a Memory may outlive the GuestMemory that made it.
 struct GuestMemory::Arena {
-  std::byte* host = nullptr;
-  uint64_t base = 0, bytes = 0;
+  Arena(void* at, uint64_t address, uint64_t size)
+      : host(static_cast<std::byte*>(at)), base(address), bytes(size), pages(size / kPageBytes) {}
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  std::byte* host;
+  uint64_t base, bytes;
   uint64_t generation = 0;
-  std::vector<uint8_t> pages;          // PageBits
+  ZeroedMemory<uint8_t> pages;         // PageBits
   std::map<uint64_t, uint64_t> taken;  // offset of a block → its bytes, in whole pages
 
-  ~Arena() {
-    if (host != nullptr) munmap(host, bytes);
-  }
+  ~Arena() { munmap(host, bytes); }
 
   // The lowest offset where `size` bytes fit with a free page before and after; `bytes` when none.
   uint64_t find(uint64_t size, uint64_t alignment) const {
@@ -39,8 +47,7 @@ struct GuestMemory::Arena {
   }
 
   void mark(uint64_t offset, uint64_t size, uint8_t bits) {
-    std::fill_n(pages.begin() + static_cast<ptrdiff_t>(offset / kPageBytes), size / kPageBytes,
-                bits);
+    std::fill_n(&pages[offset / kPageBytes], size / kPageBytes, bits);
     ++generation;
   }
 
@@ -51,13 +58,15 @@ struct GuestMemory::Arena {
     if (madvise(host + offset, block->second, MADV_DONTNEED) != 0) {
       std::memset(host + offset, 0, block->second);
     }
+    if (block->second >= kLarge) madvise(host + offset, block->second, MADV_NOHUGEPAGE);
     taken.erase(block);
   }
 };
 
 GuestMemory::GuestMemory(std::shared_ptr<Arena> arena)
     : arena_(std::move(arena)),
-      pages_(arena_->pages.data()),
+      pages_(&arena_->pages[0]),
+      generation_(&arena_->generation),
       base_(arena_->base),
       bytes_(arena_->bytes),
       host_delta_(reinterpret_cast<uint64_t>(arena_->host) - arena_->base) {}
@@ -83,11 +92,7 @@ Expected<std::unique_ptr<GuestMemory>> GuestMemory::create(uint64_t base, uint64
                             bytes >> 20, std::strerror(errno)),
                 "raise the limit of virtual memory (ulimit -v) or close other programs");
   }
-  auto arena = std::make_shared<Arena>();
-  arena->host = static_cast<std::byte*>(host);
-  arena->base = base;
-  arena->bytes = bytes;
-  arena->pages.resize(bytes / kPageBytes);
+  auto arena = std::make_shared<Arena>(host, base, bytes);
   return std::unique_ptr<GuestMemory>(new GuestMemory(std::move(arena)));
 }
 
@@ -126,6 +131,8 @@ Expected<Memory> GuestMemory::allocate_at(uint64_t address, size_t bytes, Memory
 Memory GuestMemory::take(uint64_t offset, size_t bytes, MemoryUse use) {
   const uint64_t size = round_up(bytes, kPageBytes);
   arena_->taken.emplace(offset, size);
+  // A wish: without them a chase through it takes longer, no more.
+  if (size >= kLarge) madvise(arena_->host + offset, size, MADV_HUGEPAGE);
   arena_->mark(offset, size,
                use == MemoryUse::kCode ? uint8_t{kMapped | kCode} : uint8_t{kMapped | kWritable});
   Memory memory;
@@ -152,7 +159,5 @@ unsigned GuestMemory::rights_across_pages(uint64_t address, unsigned bytes) cons
   return unsigned{mapped(address, bytes)} * kMapped |
          unsigned{writable(address, bytes)} * kWritable;
 }
-
-uint64_t GuestMemory::generation() const { return arena_->generation; }
 
 }  // namespace skidproof::engines

@@ -82,7 +82,7 @@ class GuestMemory : public model::Bus {
   uint64_t base() const { return base_; }
   uint64_t bytes() const { return bytes_; }
   // Changes whenever a block is freed or allocated: cached translations and decoded code are stale.
-  uint64_t generation() const;
+  uint64_t generation() const { return *generation_; }
 
  private:
   struct Arena;
@@ -101,6 +101,7 @@ class GuestMemory : public model::Bus {
 
   std::shared_ptr<Arena> arena_;
   const uint8_t* pages_ = nullptr;  // PageBits of each page of the arena
+  const uint64_t* generation_ = nullptr;
   uint64_t base_ = 0, bytes_ = 0, host_delta_ = 0;
 };
 

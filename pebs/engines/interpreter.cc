@@ -17,6 +17,38 @@ namespace {
 
 constexpr auto kRsp = static_cast<size_t>(arch::Gpr::kRsp);
 
+// The most that a block executed once adds to each signal; of what its instructions do not decide, nothing.
+arch::SignalCounts most_of(const Block& block) {
+  using arch::Signal;
+  arch::SignalCounts most{};
+  auto at = [&](Signal s) -> uint64_t& { return most[arch::index(s)]; };
+  for (const auto& [signal, count] : block.counts) most[arch::index(signal)] = count;
+  at(Signal::kNearTaken) += at(Signal::kConditional);
+  for (Signal s : {Signal::kConditionalTaken, Signal::kConditionalNotTaken})
+    at(s) = at(Signal::kConditional);
+  for (Signal s :
+       {Signal::kMispredicts, Signal::kMispredictsConditional, Signal::kMispredictsNearCall,
+        Signal::kMispredictsTaken, Signal::kMispredictsNotTaken})
+    at(s) = at(Signal::kBranches);
+  for (Signal s :
+       {Signal::kSplitLoads, Signal::kStlbMissLoads, Signal::kLoadsL1Hit, Signal::kLoadsFillBuffer,
+        Signal::kLoadsL2Hit, Signal::kLoadsL3Hit, Signal::kLoadsL3Miss})
+    at(s) = at(Signal::kLoads);
+  for (Signal s : {Signal::kSplitStores, Signal::kStlbMissStores}) at(s) = at(Signal::kStores);
+  return most;
+}
+
+// Of no code at all: no event, but nothing is known of those that instructions alone do not decide.
+model::CodeBounds bounds_of_nothing() {
+  using arch::Signal;
+  model::CodeBounds bounds;
+  bounds.fill({.once = 0, .apart = UINT64_MAX});
+  for (Signal s : {Signal::kCycles, Signal::kReferenceCycles, Signal::kBusCycles, Signal::kSlots,
+                   Signal::kLlcReferences, Signal::kLlcMisses})
+    bounds[arch::index(s)] = {};
+  return bounds;
+}
+
 }  // namespace
 
 // Where execution stands is a block and the index of an instruction in it: what an instruction costs
@@ -38,11 +70,13 @@ struct Interpreter::Machinery {
     sentinel.instructions = UINT64_MAX;  // fits no budget, so execution stops in front of it
     sentinel.ip = sentinel.end = return_address;
     generation = guest.generation();
+    bounds = nothing = behaviour.rep_counts_iterations ? model::CodeBounds{} : bounds_of_nothing();
   }
 
   Expected<Block*> find(uint64_t ip);
   Expected<void> resolve();
   void forget_blocks();
+  void widen_bounds(const Block& block);
   void take_up_changes();
   void publish();
   void move_on(Block& from);
@@ -70,8 +104,11 @@ struct Interpreter::Machinery {
   Block** link = nullptr;  // to be filled once `ip` is looked up
   uint64_t published_flags = 0;
   uint64_t generation = 0;
-  uint64_t most_uops = 1;         // of one instruction, in all code decoded so far
-  bool raised_most_uops = false;  // by a block that was not yet executed
+  uint64_t most_uops = 1;             // of one instruction, in all code decoded so far
+  model::CodeBounds bounds, nothing;  // of all code decoded so far, and of none
+  bool raised_most = false;           // by a block that was not yet executed: uops, or also bounds
+  bool by_bounds = false;
+  arch::SignalCounts gained{};  // by the last run()
 };
 
 Expected<Block*> Interpreter::Machinery::find(uint64_t target) {
@@ -87,8 +124,9 @@ Expected<Block*> Interpreter::Machinery::find(uint64_t target) {
     for (const model::InstructionFacts& facts : found->facts) {
       if (facts.slots <= most_uops) continue;
       most_uops = facts.slots;
-      raised_most_uops = true;
+      raised_most = true;
     }
+    widen_bounds(*found);
     blocks.emplace(target, std::move(*built));
   }
   state.targets[State::slot_of(target)] = {target, found};
@@ -105,6 +143,19 @@ Expected<void> Interpreter::Machinery::resolve() {
   return {};
 }
 
+// A stretch of execution is the end of a block, whole ones, and the beginning of one.
+void Interpreter::Machinery::widen_bounds(const Block& block) {
+  const arch::SignalCounts most = most_of(block);
+  for (size_t n = 0; n < arch::kSignals; ++n) {
+    model::EventBound& bound = bounds[n];
+    if (most[n] == 0 || bound.apart == 0) continue;
+    const model::EventBound wider{.once = std::max(bound.once, 2 * most[n]),
+                                  .apart = std::min(bound.apart, block.instructions / most[n])};
+    raised_most |= by_bounds && (wider.once != bound.once || wider.apart != bound.apart);
+    bound = wider;
+  }
+}
+
 void Interpreter::Machinery::forget_blocks() {
   if (at != nullptr && at != &sentinel) {
     ip = at->facts[index].address;
@@ -112,6 +163,7 @@ void Interpreter::Machinery::forget_blocks() {
   }
   link = nullptr;
   blocks.clear();
+  bounds = nothing;
   state.touched = nullptr;
   state.targets.fill({});
 }
@@ -181,7 +233,7 @@ Expected<void> Interpreter::Machinery::execute_blocks(arch::SignalCounts& counts
                                                       uint64_t& remaining) {
   while (remaining > 0) {
     SKIDPROOF_CHECK(resolve());
-    if (at->instructions > remaining || raised_most_uops) break;
+    if (at->instructions > remaining || raised_most) break;
     at->entry->handler(state, at->entry, clock, remaining);
     clock = state.clock;
     if (state.fault != Fault::kNone) [[unlikely]]
@@ -279,18 +331,23 @@ void Interpreter::return_to(uint64_t address) {
   m.return_address = m.sentinel.ip = m.sentinel.end = address;
 }
 
+const model::CodeBounds& Interpreter::code_bounds() const { return machinery_->bounds; }
+
+const arch::SignalCounts& Interpreter::gained() const { return machinery_->gained; }
+
 uint64_t Interpreter::most_uops() const { return machinery_->most_uops; }
 
 bool Interpreter::finished() const {
   return machinery_->state.registers.ip == machinery_->return_address;
 }
 
-Expected<uint64_t> Interpreter::run(uint64_t budget) {
+Expected<uint64_t> Interpreter::run(uint64_t budget, bool by_bounds) {
   Machinery& m = *machinery_;
   m.take_up_changes();
-  arch::SignalCounts counts{};
+  arch::SignalCounts& counts = m.gained = {};
   uint64_t clock = m.core.clock(), remaining = budget;
-  m.raised_most_uops = false;
+  m.raised_most = false;
+  m.by_bounds = by_bounds;
   Expected<void> outcome;
   // What is left of a block that was entered, then whole blocks, then the part that still fits.
   while (remaining > 0 && outcome && m.at != nullptr && m.index > 0) {
@@ -298,7 +355,7 @@ Expected<uint64_t> Interpreter::run(uint64_t budget) {
     --remaining;
   }
   if (remaining > 0 && outcome) outcome = m.execute_blocks(counts, clock, remaining);
-  while (remaining > 0 && outcome && m.at != &m.sentinel && !m.raised_most_uops) {
+  while (remaining > 0 && outcome && m.at != &m.sentinel && !m.raised_most) {
     outcome = m.execute_one(counts, clock);
     if (--remaining > 0 && outcome) outcome = m.resolve();
   }
@@ -318,9 +375,13 @@ Expected<void> Interpreter::step(model::Retired& retired) {
   }
   SKIDPROOF_CHECK(m.resolve());
   const model::InstructionFacts& facts = m.at->facts[m.index];
-  const uint64_t load = load_address(facts, m.state.registers);
-  const uint64_t store = store_address(facts, m.state.registers);
-  if (m.accounting == Accounting::kCore) m.core.arm_probe(store);
+  const bool accesses = (facts.loads | facts.stores) != 0;
+  uint64_t load = 0, store = 0;
+  if (accesses) {
+    load = load_address(facts, m.state.registers);
+    store = store_address(facts, m.state.registers);
+    if (m.accounting == Accounting::kCore) m.core.arm_probe(store);
+  }
   retired.ip = facts.address;
   retired.length = facts.length;
   retired.fused_with_next = facts.fused_with_next;
@@ -333,7 +394,11 @@ Expected<void> Interpreter::step(model::Retired& retired) {
   m.settle(retired.counts, clock);
   m.publish();
   SKIDPROOF_CHECK(std::move(outcome));
-  note_accesses(facts, m.core, load, store, retired);
+  if (accesses) {
+    note_accesses(facts, m.core, load, store, retired);
+  } else {
+    retired.load = retired.store = {};
+  }
   retired.cycle = m.core.cycle();
   retired.tsc = m.core.tsc();
   retired.after = &m.state.registers;

@@ -11,6 +11,7 @@
 #include "base/mode.h"
 #include "kernels/program.h"
 #include "pebs/arch/microarch.h"
+#include "pebs/arch/signal.h"
 #include "pebs/engines/guest_memory.h"
 #include "pebs/model/core.h"
 #include "pebs/model/core_behaviour.h"
@@ -60,13 +61,20 @@ class Interpreter {
 
   // Executes at most `budget` instructions; returns how many. It stops early when the program has
   // finished, and in front of code with an instruction of more uops than most_uops() said before the call
-  // (which then says more), so that a caller who planned with that number can plan again.
+  // (which then says more), so that a caller who planned with that number can plan again; `by_bounds`: also in front of
+  // code with more events than code_bounds() said.
   // After an error the registers are those of some instruction at or before the faulting one.
   // Errors: kExecution (left its code or data, #DE, misaligned), kUnsupported (unknown instruction).
-  Expected<uint64_t> run(uint64_t budget);
+  Expected<uint64_t> run(uint64_t budget, bool by_bounds = false);
+
+  // What the last run() added to core.totals().
+  const arch::SignalCounts& gained() const;
 
   // The most fused-domain uops of one instruction in the code met so far.
   uint64_t most_uops() const;
+  // How many events the code met so far brings. Nothing is known of events that caches, the clock or another thread
+  // decide.
+  const model::CodeBounds& code_bounds() const;
 
   // Executes exactly one instruction and fills every field of `retired`; retired.after points into this
   // interpreter and is valid until the next call. kInvalidArgument when finished.

@@ -275,6 +275,48 @@ TEST(Interpreter, RunStopsInFrontOfMoreUopsThanItSaid) {
   EXPECT_TRUE(guest.interpreter.finished());
 }
 
+// Of any stretch, however it begins and ends.
+TEST(Interpreter, NoStretchHasMoreEventsThanItsBounds) {
+  // add rax,rcx; mov rdx,[rsp]; test cl,1; jz +3; mov [rsp-8],rax (5); dec rcx; jnz; ret
+  const Bytes code = {0x48, 0x01, 0xC8, 0x48, 0x8B, 0x14, 0x24, 0xF6, 0xC1, 0x01, 0x74, 0x05,
+                      0x48, 0x89, 0x44, 0x24, 0xF8, 0x48, 0xFF, 0xC9, 0x75, 0xEA, 0xC3};
+  for (uint64_t length : {1u, 2u, 3u, 5u, 8u, 13u, 100u}) {
+    Guest guest;
+    guest.start(code);
+    guest.gpr(arch::Gpr::kRcx) = 1000;
+    while (!guest.interpreter.finished()) {
+      const arch::SignalCounts before = guest.core.totals();
+      uint64_t executed = 0;
+      while (executed < length && !guest.interpreter.finished()) {
+        executed += guest.interpreter.run(length - executed, true).value();
+      }
+      for (size_t n = 0; n < arch::kSignals; ++n) {
+        const model::EventBound& bound = guest.interpreter.code_bounds()[n];
+        if (bound.apart == 0) continue;
+        EXPECT_LE(guest.core.totals()[n] - before[n], bound.once + executed / bound.apart)
+            << name_of(static_cast<Signal>(n)) << " in " << executed;
+      }
+    }
+    const model::CodeBounds& bounds = guest.interpreter.code_bounds();
+    EXPECT_EQ(bounds[arch::index(Signal::kStores)].once, 2u);
+    EXPECT_EQ(bounds[arch::index(Signal::kLoads)].once, 2u);
+    EXPECT_EQ(bounds[arch::index(Signal::kNearCalls)].apart, UINT64_MAX);
+    EXPECT_EQ(bounds[arch::index(Signal::kCycles)].apart, 0u);
+  }
+}
+
+TEST(Interpreter, RunStopsInFrontOfMoreEventsThanItSaid) {
+  Guest guest;
+  guest.start({0xFF, 0xC0, 0xEB, 0x00, 0x48, 0x8B, 0x04, 0x24,
+               0xC3});  // inc eax; jmp +0; mov rax,[rsp]; ret
+  EXPECT_EQ(guest.interpreter.run(100, true).value(), 0u) << "nothing was known";
+  EXPECT_EQ(guest.interpreter.run(100, true).value(), 2u);
+  EXPECT_EQ(guest.interpreter.code_bounds()[arch::index(Signal::kLoads)].apart, 1u);
+  EXPECT_EQ(guest.interpreter.run(100, true).value(), 2u);
+  EXPECT_EQ(guest.interpreter.gained()[arch::index(Signal::kLoads)], 2u);
+  EXPECT_TRUE(guest.interpreter.finished());
+}
+
 TEST(Interpreter, RunExecutesExactlyItsBudget) {
   Guest guest;
   guest.start(

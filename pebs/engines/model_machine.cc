@@ -34,6 +34,9 @@ constexpr size_t kStackBytes = 64 << 10;
 constexpr uint64_t kSlice = 4'000'000;
 // Below this many quiet instructions stepping costs no more than a block run.
 constexpr uint64_t kWorthARun = 4;
+// So many instructions are stepped before the PMU is asked again whether that is still necessary. It does no harm where
+// it is not.
+constexpr uint64_t kTogether = 8;
 // Where the interrupt handler stands: in no program. It executes nothing that is counted.
 constexpr uint64_t kHandler = 0xffff'ffff'8100'0000;
 
@@ -443,16 +446,22 @@ Expected<void> ModelMachine::execute(const RunPlan& plan, RunLog& log) {
       if (log.abandoned) return {};
       continue;
     }
-    uint64_t quiet = pmu_.active() ? pmu_.quiet_instructions(interpreter.most_uops()) : UINT64_MAX;
-    uint64_t count = std::min({quiet, until_look, std::max<uint64_t>(calm, 1)});
+    const uint64_t quiet =
+        pmu_.active() ? pmu_.quiet_instructions(interpreter.most_uops(), &interpreter.code_bounds())
+                      : UINT64_MAX;
+    uint64_t count = std::min(until_look, std::max<uint64_t>(calm, 1));
     if (quiet >= kWorthARun) {
-      count = SKIDPROOF_TRY(execute_quietly(count));
+      count = SKIDPROOF_TRY(execute_quietly(std::min(count, quiet)));
     } else {
-      count = 1;
-      SKIDPROOF_CHECK(interpreter.step(retired));
-      if (driver_) retired.tsc += driver_->clock_offset();
-      pmu_.retire(retired);
-      core_.stall(pmu_.take_stall());
+      const uint64_t most = std::min(count, kTogether);
+      count = 0;
+      do {
+        SKIDPROOF_CHECK(interpreter.step(retired));
+        if (driver_) retired.tsc += driver_->clock_offset();
+        pmu_.retire(retired);
+        core_.stall(pmu_.take_stall());
+        ++count;
+      } while (count < most && !interpreter.finished() && !pmu_.interrupt_pending());
     }
     if (pmu_.between_instructions() && pmu_.take_interrupt()) {
       SKIDPROOF_CHECK(handle_interrupt(plan, log, interpreter.registers().ip));
@@ -483,11 +492,8 @@ Expected<void> ModelMachine::execute(const RunPlan& plan, RunLog& log) {
 // Returns how many really ran.
 Expected<uint64_t> ModelMachine::execute_quietly(uint64_t instructions) {
   if (!pmu_.active()) return running_->run(instructions);
-  SignalCounts before = core_.totals();
-  uint64_t executed = SKIDPROOF_TRY(running_->run(instructions));
-  SignalCounts gained;
-  for (size_t i = 0; i < kSignals; ++i) gained[i] = core_.totals()[i] - before[i];
-  pmu_.advance(gained, executed);
+  const uint64_t executed = SKIDPROOF_TRY(running_->run(instructions, true));
+  pmu_.advance(running_->gained(), executed);
   return executed;
 }
 

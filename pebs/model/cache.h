@@ -7,7 +7,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <memory>
+
+#include "base/zeroed_memory.h"
 
 namespace skidproof::model {
 
@@ -23,7 +24,8 @@ struct Tag {
 // eviction is a shift. Four ways make a vector; the first vectors of all sets lie together, then the
 // second ones, so that a small working set keeps few host cache lines busy. kUsualWays makes arrays of
 // that many ways the fastest; others work as well. Where a tag lies, and whether at all, the host cannot
-// predict: what follows from it is done by masks, not by branches.
+// predict: what follows from it is done by masks, not by branches. Memory holds the complements of tags, so that one of
+// zeros is empty: a large array costs what is used of it.
 template <unsigned kUsualWays, bool kMarks = false>
 class TagArray {
  public:
@@ -35,27 +37,22 @@ class TagArray {
   TagArray(uint32_t entries, uint32_t ways)
       : ways_(std::clamp(ways, 1u, kMaximumWays)),
         mask_(std::bit_floor(std::max(1u, entries / ways_)) - 1),
-        vectors_(std::make_unique<Vector[]>(size_t{sets()} * kVectors)) {
-    clear();
-  }
+        vectors_(size_t{sets()} * kVectors) {}
 
-  void clear() {
-    for (size_t n = 0; n < size_t{sets()} * kVectors; ++n)
-      std::fill(std::begin(vectors_[n].tags), std::end(vectors_[n].tags), Tag::kEmpty);
-  }
+  void clear() { vectors_.clear(); }
 
   uint32_t sets() const { return mask_ + 1; }
   // The most recent tag of the set that `number` belongs to.
-  uint32_t most_recent(uint32_t number) const { return vectors_[number & mask_].tags[0]; }
+  uint32_t most_recent(uint32_t number) const { return ~vectors_[number & mask_].complements[0]; }
   uint32_t tag(uint32_t number, unsigned way) const {
-    return place(number, way / 4)->tags[way % 4];
+    return ~place(number, way / 4)->complements[way % 4];
   }
   // Brings the set's most recent tags closer, ahead of their use.
   void prefetch(uint32_t number) const { __builtin_prefetch(place(number, 0)); }
 
   // The way that holds `number`, or kAbsent.
   unsigned find(uint32_t number) const {
-    const __m128i key = _mm_set1_epi32(static_cast<int>(number));
+    const __m128i key = key_of(number);
     if (unsigned lanes = matches(number, 0, key); lanes != 0) {
       return static_cast<unsigned>(std::countr_zero(lanes));
     }
@@ -92,7 +89,7 @@ class TagArray {
   // Whether open(), close() and close_absent() may be used.
   bool usual() const { return ways_ == kUsualWays; }
   Set open(uint32_t number) const {
-    const __m128i key = _mm_set1_epi32(static_cast<int>(number));
+    const __m128i key = key_of(number);
     Set set;
     set.first = load_from(number, 0);
     set.stride = sets();
@@ -100,7 +97,7 @@ class TagArray {
     for (unsigned v = 0; v < kUsualWays / 4; ++v) {
       set.vectors[v] = _mm_load_si128(set.first + v * set.stride);
       set.matching |= lanes_of(equal(set.vectors[v], key)) << (4 * v);
-      if constexpr (kMarks) set.marked |= lanes_of(set.vectors[v]) << (4 * v);
+      if constexpr (kMarks) set.marked |= (lanes_of(set.vectors[v]) ^ 0xF) << (4 * v);
     }
     return set;
   }
@@ -139,7 +136,7 @@ class TagArray {
   [[gnu::always_inline]] bool touch_front(uint32_t number, bool skip) {
     __m128i* front = load_from(number, 0);
     __m128i x = _mm_load_si128(front);
-    unsigned lanes = lanes_of(equal(x, _mm_set1_epi32(static_cast<int>(number))));
+    unsigned lanes = lanes_of(equal(x, key_of(number)));
     unsigned allowed = skip - 1u;
     asm("" : "+r"(allowed));  // or the compiler makes the branch that this avoids
     _mm_store_si128(front, moved(x, lowest(number), kMovesAlone[lanes & allowed]));
@@ -160,15 +157,15 @@ class TagArray {
     unsigned way = find(number);
     if (way == kAbsent) return;
     for (; way + 1 < ways_; ++way) {
-      place(number, way / 4)->tags[way % 4] = tag(number, way + 1);
+      place(number, way / 4)->complements[way % 4] = ~tag(number, way + 1);
     }
-    place(number, way / 4)->tags[way % 4] = Tag::kEmpty;
+    place(number, way / 4)->complements[way % 4] = ~Tag::kEmpty;
   }
 
  private:
   static constexpr unsigned kVectors = kMaximumWays / 4;
   struct alignas(16) Vector {
-    uint32_t tags[4];
+    uint32_t complements[4];
   };
 
   [[gnu::noinline]] bool touch_unusual(uint32_t number) {
@@ -182,15 +179,19 @@ class TagArray {
   __m128i* load_from(uint32_t number, unsigned v) const {
     return reinterpret_cast<__m128i*>(place(number, v));
   }
-  static __m128i lowest(uint32_t tag) { return _mm_cvtsi32_si128(static_cast<int>(tag)); }
+  static __m128i lowest(uint32_t tag) { return _mm_cvtsi32_si128(static_cast<int>(~tag)); }
+  // What equal() compares the complements of tags with.
+  static __m128i key_of(uint32_t number) {
+    return _mm_set1_epi32(static_cast<int>(kMarks ? ~number & Tag::kNumber : ~number));
+  }
   static unsigned lanes_of(__m128i x) {
     return static_cast<unsigned>(_mm_movemask_ps(_mm_castsi128_ps(x)));
   }
-  static __m128i equal(__m128i tags, __m128i key) {
+  static __m128i equal(__m128i complements, __m128i key) {
     if constexpr (kMarks) {
-      tags = _mm_and_si128(tags, _mm_set1_epi32(static_cast<int>(Tag::kNumber)));
+      complements = _mm_and_si128(complements, _mm_set1_epi32(static_cast<int>(Tag::kNumber)));
     }
-    return _mm_cmpeq_epi32(tags, key);
+    return _mm_cmpeq_epi32(complements, key);
   }
   unsigned matches(uint32_t number, unsigned v, __m128i key) const {
     return lanes_of(equal(_mm_load_si128(load_from(number, v)), key));
@@ -236,7 +237,7 @@ class TagArray {
 
   uint32_t ways_;
   uint32_t mask_;  // sets - 1
-  std::unique_ptr<Vector[]> vectors_;
+  ZeroedMemory<Vector> vectors_;
 };
 
 }  // namespace skidproof::model

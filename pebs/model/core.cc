@@ -22,6 +22,7 @@ Core::Core(const arch::CacheGeometry& geometry, uint64_t seed, const CoreBehavio
       dtlb_(geometry.dtlb_entries, geometry.dtlb_ways),
       recent_page_(dtlb_.sets(), kNoPage),
       recent_mask_(dtlb_.sets() - 1),
+      predictor_(seed),
       l2_(geometry.l2_bytes >> kLineShift, geometry.l2_ways),
       l3_(geometry.l3_bytes >> kLineShift, geometry.l3_ways),
       stlb_(geometry.stlb_entries, geometry.stlb_ways),
@@ -42,7 +43,7 @@ Core::Core(const arch::CacheGeometry& geometry, uint64_t seed, const CoreBehavio
     watching_ = kDeviation;
     deviation_ = behaviour;
   }
-  reset();
+  pending_line_.fill(kNoLine);
 }
 
 void Core::reset() {
@@ -372,12 +373,12 @@ void Core::arm_probe(uint64_t store_address) {
                         (recent == (number | Tag::kMark) && pending(number, clock_).source == kL1);
 }
 
-void Core::settle(arch::SignalCounts& counts, uint64_t clock) {
+// What accesses and branches did. Most single instructions do nothing of it, and then it is all zero already.
+[[gnu::noinline]] void Core::count_dynamic(arch::SignalCounts& counts) {
   auto at = [&](Signal s) -> uint64_t& { return counts[arch::index(s)]; };
-  const auto& d = dynamic_;
-  spend(clock, counts);
+  const auto d = dynamic_;
   at(Signal::kConditionalTaken) = d[kTaken];
-  at(Signal::kConditionalNotTaken) = at(Signal::kConditional) - d[kTaken];
+  at(Signal::kConditionalNotTaken) -= d[kTaken];
   at(Signal::kNearTaken) += d[kTaken];
   uint64_t conditional = d[kWrongTaken] + d[kWrongNotTaken];
   at(Signal::kMispredicts) = conditional + d[kWrongCall] + d[kWrongOther];
@@ -397,8 +398,41 @@ void Core::settle(arch::SignalCounts& counts, uint64_t clock) {
   at(Signal::kSplitStores) = d[kSplitStore];
   at(Signal::kStlbMissLoads) = d[kWalkLoad];
   at(Signal::kStlbMissStores) = d[kWalkStore];
-  total(counts);
   dynamic_.fill(0);
+}
+
+inline bool Core::has_dynamic() const {
+  // By hand, as in total().
+  using Two [[gnu::vector_size(16), gnu::aligned(8), gnu::may_alias]] = uint64_t;
+  Two any{};
+  for (size_t n = 0; n + 1 < kDynamics; n += 2) any |= *reinterpret_cast<const Two*>(&dynamic_[n]);
+  return (any[0] | any[1] | dynamic_[kDynamics - 1]) != 0;
+}
+
+void Core::settle(arch::SignalCounts& counts, uint64_t clock) {
+  auto at = [&](Signal s) -> uint64_t& { return counts[arch::index(s)]; };
+  spend(clock, counts);
+  at(Signal::kConditionalNotTaken) = at(Signal::kConditional);
+  at(Signal::kLoadsL1Hit) = at(Signal::kLoads);
+  if (has_dynamic()) {
+    count_dynamic(counts);
+    total(counts);
+  } else {
+    // All that is not zero: what add_static_counts() counts, what follows from it, and time.
+    constexpr Signal kCounted[] = {Signal::kInstructions, Signal::kUops,
+                                   Signal::kMacroFused,   Signal::kNops,
+                                   Signal::kSimd,         Signal::kLoads,
+                                   Signal::kStores,       Signal::kLockedLoads,
+                                   Signal::kBranches,     Signal::kConditional,
+                                   Signal::kNearCalls,    Signal::kNearReturns,
+                                   Signal::kNearTaken,    Signal::kConditionalNotTaken,
+                                   Signal::kLoadsL1Hit,   Signal::kCycles,
+                                   Signal::kSlots,        Signal::kReferenceCycles,
+                                   Signal::kBusCycles};
+#pragma GCC unroll 32
+    for (const Signal signal : kCounted)
+      totals_[arch::index(signal)] += counts[arch::index(signal)];
+  }
   watching_ &= kDeviation;
 }
 

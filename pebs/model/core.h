@@ -109,8 +109,8 @@ class Core {
     return predictor_.give_back(target) ? wrong(kWrongOther) : 0;
   }
 
-  // Closes a stretch of execution that began at clock(): completes its static `counts` with time and
-  // everything dynamic, adds them to the totals, and sets the clock.
+  // Closes a stretch of execution that began at clock(): completes its static `counts`, the rest of which is zero, with
+  // time and everything dynamic, adds them to the totals, and sets the clock.
   void settle(arch::SignalCounts& counts, uint64_t clock);
 
   // Pages were mapped or unmapped: both TLBs are emptied.
@@ -183,6 +183,8 @@ class Core {
   void stand_still(uint64_t cycles);
   void spend(uint64_t clock, arch::SignalCounts& counts);
   void total(const arch::SignalCounts& counts);
+  bool has_dynamic() const;
+  void count_dynamic(arch::SignalCounts& counts);
   Line fetch(uint32_t number, uint64_t now);
   void prefetch_behind(uint32_t number);
   Level look_far(uint32_t number);

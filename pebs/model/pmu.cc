@@ -634,7 +634,7 @@ bool Pmu::active() const {
          s.pending.instructions > 0;
 }
 
-uint64_t Pmu::quiet_instructions(uint64_t most_uops) const {
+uint64_t Pmu::quiet_instructions(uint64_t most_uops, const CodeBounds* code) const {
   if (netburst_) [[unlikely]]
     return netburst_->quiet_instructions(most_uops);
   const State& s = *state_;
@@ -643,20 +643,32 @@ uint64_t Pmu::quiet_instructions(uint64_t most_uops) const {
     return 0;
   if (s.level_change_left > 0 || s.mistakes) [[unlikely]]
     return 0;
+  // A defect that shows what was before an event sees it only where it is stepped to.
+  if (s.keeps_history || s.behaviour.precise_store_lag != 0) [[unlikely]]
+    code = nullptr;
   uint64_t quiet = s.pmi_pending ? s.pmi_countdown : UINT64_MAX;
   for (uint32_t rest = s.counting; rest != 0; rest &= rest - 1) {
     const Counter& c = s.counters[static_cast<unsigned>(__builtin_ctz(rest))];
     uint64_t most = c.signal == Signal::kUops ? most_uops : max_per_instruction(c.signal);
     if (c.any_thread) most += Sibling::most(kMaxCyclesPerInstruction);
     if (s.behaviour.counting.extra_events != 0) most *= 2;
-    quiet = std::min(quiet, c.count.quiet(most));
+    uint64_t its = c.count.quiet(most);
+    if (code != nullptr && !c.any_thread && s.behaviour.counting.extra_events == 0) {
+      its = std::max(its, (*code)[index(c.signal)].within(c.count.mask - c.count.value));
+    }
+    quiet = std::min(quiet, its);
   }
   for (uint32_t rest = s.fixed_counting; rest != 0; rest &= rest - 1) {
     unsigned i = static_cast<unsigned>(__builtin_ctz(rest));
     uint64_t most = max_per_instruction(s.fixed_signal(i));
     if ((s.fixed_sharing >> i) & 1) most += Sibling::most(kMaxCyclesPerInstruction);
     if (s.behaviour.counting.reference_clock_percent > 100) most *= 2;
-    quiet = std::min(quiet, s.fixed[i].quiet(most));
+    uint64_t its = s.fixed[i].quiet(most);
+    if (code != nullptr && ((s.fixed_sharing >> i) & 1) == 0) {
+      its = std::max(its,
+                     (*code)[index(s.fixed_signal(i))].within(s.fixed[i].mask - s.fixed[i].value));
+    }
+    quiet = std::min(quiet, its);
   }
   return quiet;
 }

@@ -70,8 +70,9 @@ class Pmu {
   // quiet_instructions() of them. `counts` is what they added together.
   void advance(const arch::SignalCounts& counts, uint64_t instructions);
   // How many instructions can retire before anything can overflow, record or be delivered, when none of
-  // them has more than `most_uops` uops.
-  uint64_t quiet_instructions(uint64_t most_uops = max_per_instruction(arch::Signal::kUops)) const;
+  // them has more than `most_uops` uops, and of the code that they belong to the bounds hold, where there are any.
+  uint64_t quiet_instructions(uint64_t most_uops = max_per_instruction(arch::Signal::kUops),
+                              const CodeBounds* code = nullptr) const;
   // True when a PMI is to be delivered at this instruction boundary; the LVT is masked by the call
   // (R51).
   bool take_interrupt();

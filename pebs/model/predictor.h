@@ -17,7 +17,7 @@ class Predictor {
   static constexpr unsigned kReturns = 16;
   static constexpr unsigned kTargets = 512;
 
-  Predictor() { clear(0); }
+  explicit Predictor(uint64_t seed = 0) { clear(seed); }
   // Whatever ran before left its counters somewhere: weakly one way or the other, by the seed.
   void clear(uint64_t seed) {
     Random random(seed);

@@ -112,6 +112,49 @@ TEST_F(QuietTest, AFixedCounterIsQuietForAsLongAsItCannotOverflow) {
   EXPECT_EQ(quiet(), kLeft / (kMaxCyclesPerInstruction * kMaxSlotsPerCycle));
 }
 
+// What the engine knows of its code counts where it allows more than an instruction's most does.
+TEST_F(QuietTest, GoesByHowFarEventsAreApart) {
+  CodeBounds code{};
+  auto quiet_in = [&] { return pmu_->quiet_instructions(64, &code); };
+  auto bound = [&](Signal signal) -> EventBound& { return code[index(signal)]; };
+  count(2, 0x82D0);
+  EXPECT_EQ(quiet_in(), kLeft / 2) << "nothing is known";
+  bound(Signal::kStores) = {.once = 6, .apart = 10};
+  EXPECT_EQ(quiet_in(), (kLeft - 6) * 10);
+  bound(Signal::kStores) = {.once = 0, .apart = UINT64_MAX};
+  EXPECT_EQ(quiet_in(), UINT64_MAX) << "there is no store";
+  bound(Signal::kStores) = {.once = kLeft + 1, .apart = 10};
+  EXPECT_EQ(quiet_in(), kLeft / 2) << "one block may have them all";
+  bound(Signal::kStores) = {.once = 6, .apart = 10};
+  count_fixed(0);
+  EXPECT_EQ(quiet_in(), kLeft);
+  bound(Signal::kInstructions) = {.once = 20, .apart = 1};
+  EXPECT_EQ(quiet_in(), kLeft) << "of two bounds the better";
+  bound(Signal::kInstructions) = {.once = 0, .apart = 3};
+  EXPECT_EQ(quiet_in(), 3 * kLeft);
+}
+
+TEST_F(QuietTest, DoesNotGoByTheCodeWhereMoreThanTheCodeDecides) {
+  CodeBounds code;
+  code.fill({.once = 0, .apart = UINT64_MAX});
+  auto quiet_in = [&] { return pmu_->quiet_instructions(64, &code); };
+  make("sandy-bridge", true);
+  count(2, 0x82D0, kLeft, evtsel::kAnyThread);
+  EXPECT_EQ(quiet_in(), quiet());
+  make("sandy-bridge", true);
+  count_fixed(0, kLeft, fixed_ctrl::kAnyThread);
+  EXPECT_EQ(quiet_in(), quiet());
+  void (*const defects[])(Behaviour&) = {[](Behaviour& b) { b.counting.extra_events = 7; },
+                                         [](Behaviour& b) { b.registers_after = false; },
+                                         [](Behaviour& b) { b.precise_store_lag = -1; }};
+  for (const auto defect : defects) {
+    make("sandy-bridge", false, defect);
+    count(2, 0x82D0);
+    EXPECT_EQ(quiet_in(), quiet());
+    EXPECT_LT(quiet_in(), UINT64_MAX);
+  }
+}
+
 TEST_F(QuietTest, TheNearestOverflowDecides) {
   for (unsigned nearest = 0; nearest < 7; ++nearest) {
     make("sandy-bridge", false);

@@ -92,6 +92,22 @@ constexpr uint64_t max_per_instruction(arch::Signal signal) {
   }
 }
 
+// How many events a stretch of n instructions of some code brings at most, where its instructions decide that: `once` and
+// n / `apart`. `apart` is 0 where nothing is known.
+struct EventBound {
+  uint64_t once = 0;
+  uint64_t apart = 0;
+
+  // How many instructions surely bring no more than so many.
+  uint64_t within(uint64_t events) const {
+    uint64_t n = 0;
+    if (apart == 0 || events < once) return 0;
+    return __builtin_mul_overflow(events - once, apart, &n) ? UINT64_MAX : n;
+  }
+};
+// By signal.
+using CodeBounds = std::array<EventBound, arch::kSignals>;
+
 }  // namespace skidproof::model
 
 #endif  // SKIDPROOF_PEBS_MODEL_RETIRED_H_
