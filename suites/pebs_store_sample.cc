@@ -39,6 +39,9 @@ uint64_t iterations_of(const arch::Microarch& microarch) {
 struct Shares {
   uint64_t records = 0, known = 0, reserved = 0;
   double l1_hit = 0, stlb_miss = 0, locked = 0, slow = 0;
+
+  // How often a processor may not know the source no text says (E8): by less than half of the records nothing is judged.
+  bool tells_enough() const { return 2 * known >= records; }
 };
 Expected<Shares> shares_of(Machine& machine, const Program& program) {
   const arch::Microarch& microarch = *machine.identity().microarch;
@@ -132,9 +135,14 @@ SKIDPROOF_TEST(PebsStoreSample, SaysWhereStoresWent, clause::A18, clause::E6, cl
     observe("locked-of-locked-stores", locked.locked);
     return;
   }
-  VERIFY_GE(near.l1_hit, kNearlyAll) << "4 KiB fit";
+  VERIFY_GT(near.known + pages.known + locked.known, 0u) << "records that tell their source";
+  if (near.tells_enough() && pages.tells_enough()) {
+    VERIFY_GE(near.l1_hit, kNearlyAll) << "4 KiB fit";
+    VERIFY_LE(pages.l1_hit, kHardlyAny) << "4096 lines share the ways of one set";
+  } else {
+    observe("records that tell their source", near.known + pages.known);
+  }
   VERIFY_LE(near.slow, kHardlyAny);
-  VERIFY_LE(pages.l1_hit, kHardlyAny) << "4096 lines share the ways of one set";
   VERIFY_GE(pages.slow, kNearlyAll) << "they wait for memory";
   evidence("l1-hit-4K", near.l1_hit);
   evidence("l1-hit-pages", pages.l1_hit);

@@ -19,7 +19,8 @@ WAITING = 60  # times the CPU time that is allowed, on the clock
 UNLIMITED = 600.0
 NOTHING_RAN = 77  # every test of a suite skipped itself
 # Whose qualification is asked about a mutant that the suites do not notice, of those that execute it, and how many.
-QUALIFYING = ("sandy-bridge", "sapphire-rapids", "netburst", "skylake", "core2", "ice-lake", "haswell")
+QUALIFYING = ("sandy-bridge", "sapphire-rapids", "netburst", "skylake", "core2", "ice-lake", "haswell", "lunar-lake-p",
+              "panther-lake-e", "lunar-lake-e", "panther-lake-p", "goldmont")
 QUALIFICATIONS = 2
 
 

@@ -154,6 +154,50 @@ TEST_F(PmuAutoReloadTest, WithPebsBehindTheRecord) {
   EXPECT_EQ(get(IA32_PMC0 + 3), kLoaded);
 }
 
+// Two that overflow with the same instruction load what names either of them.
+TEST_F(PmuAutoReloadTest, TwoAtOnceLoadWhatNamesEither) {
+  make();
+  count(2, kJumpEvent, uint64_t{0} - 1);
+  count(6, kInstructionEvent, uint64_t{0} - 1);
+  count(3, kInstructionEvent, 0, bit(2));
+  count(4, kInstructionEvent, 0, bit(6));
+  set(IA32_PERF_GLOBAL_CTRL, 0x5C);
+  retire(Signal::kConditional);
+  EXPECT_EQ(get(IA32_PMC0 + 3), kLoaded);
+  EXPECT_EQ(get(IA32_PMC0 + 4), kLoaded);
+  EXPECT_EQ(get(IA32_PERF_GLOBAL_STATUS), 0x44u);
+}
+
+TEST_F(PmuAutoReloadTest, FixedCountersLoadOneAnotherAndThemselves) {
+  make();
+  set(IA32_FIXED_CTR_CTRL,
+      fixed_ctrl::field(0, fixed_ctrl::kOs) | fixed_ctrl::field(1, fixed_ctrl::kOs));
+  for (unsigned m : {0u, 1u}) set(IA32_PMC_FX0_CFG_C + reload(m), kValue + m);
+  set(IA32_PMC_FX0_CFG_B + reload(0), bit(33));
+  set(IA32_PMC_FX0_CFG_B + reload(1), bit(33));
+  set(IA32_FIXED_CTR0 + 1, low_bits(48));
+  set(IA32_PERF_GLOBAL_CTRL, bit(32) | bit(33));
+  retire(Signal::kNops);
+  EXPECT_EQ(get(IA32_FIXED_CTR0), kLoaded);
+  EXPECT_EQ(get(IA32_FIXED_CTR0 + 1), kLoaded + 1);
+  EXPECT_EQ(get(IA32_PERF_GLOBAL_STATUS), 0u) << "its own never shows";
+}
+
+// The interrupt of the overflow has frozen the counters: they stand as they were.
+TEST_F(PmuAutoReloadTest, NothingIsLoadedWhileCountersAreFrozen) {
+  for (const bool freezes : {false, true}) {
+    make();
+    set(IA32_X2APIC_LVT_PMI, lvt::kNmi);
+    set(IA32_DEBUGCTL, freezes ? debugctl::kFreezePerfmonOnPmi : 0);
+    count(2, kJumpEvent | evtsel::kInt, uint64_t{0} - 1);
+    count(3, kInstructionEvent, 0, bit(2));
+    set(IA32_PERF_GLOBAL_CTRL, 0xC);
+    retire(Signal::kConditional);
+    EXPECT_EQ((get(IA32_PERF_GLOBAL_STATUS) & status::kCountersFrozen) != 0, freezes);
+    EXPECT_EQ(get(IA32_PMC0 + 3), freezes ? 1u : kLoaded);
+  }
+}
+
 TEST_F(PmuAutoReloadTest, EachDecisionShows) {
   const auto two = [&](uint64_t causes) {
     count(2, kJumpEvent, uint64_t{0} - 1);

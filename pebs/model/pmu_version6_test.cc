@@ -1,6 +1,7 @@
 // Architectural version 6 in the model: its registers, its selects, its metrics, its records.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 
 #include "pebs/arch/enumeration.h"
@@ -51,11 +52,11 @@ class PmuVersion6Test : public testing::Test {
     pmu_->retire(r);
   }
   // Samples conditional jumps on PMCn until there are so many records of this size.
-  void sample(unsigned n, uint64_t config) {
+  void sample(unsigned n, uint64_t config, uint64_t adaptive_bit = evtsel::kAdaptive) {
     memory_.set_field(kLunarLakeP.ds.gp_reset(n), low_bits(48) - 999);
     set(MSR_PEBS_DATA_CFG, config);
     set(gp(n), low_bits(48) - 1);
-    set(select_of(n), 0x100'0000'11C4 | evtsel::kAdaptive | evtsel::kOs | evtsel::kEnable);
+    set(select_of(n), 0x100'0000'11C4 | adaptive_bit | evtsel::kOs | evtsel::kEnable);
     set(IA32_PEBS_ENABLE, bit(n));
     set(IA32_PERF_GLOBAL_CTRL, bit(n));
     for (int i = 0; i < 4; ++i) retire(Signal::kConditional);
@@ -236,6 +237,18 @@ TEST_F(PmuVersion6Test, ARecordOfTheMetricsClearsThem) {
   }
 }
 
+// A record of the basic group alone has no metrics, whatever the configuration selects.
+TEST_F(PmuVersion6Test, ARecordWithoutTheAdaptiveBitLeavesTheMetrics) {
+  make(kLunarLakeP);
+  set(MSR_PERF_METRICS, 0x1234);
+  set(fx(3), 77);
+  sample(2, adaptive::kMetrics | bit(adaptive::kIncludeFixedShift + 3), 0);
+  ASSERT_EQ(records().size(), 1u);
+  EXPECT_FALSE(records().front().snapshot().has_value());
+  EXPECT_EQ(get(MSR_PERF_METRICS), 0x1234u);
+  EXPECT_EQ(get(fx(3)), 77u);
+}
+
 // What CPUID says, of the row and of broken processors.
 TEST(ExtendedLeaf, SaysWhatTheRowSaysButForDecisions) {
   using namespace cpuid;
@@ -252,6 +265,23 @@ TEST(ExtendedLeaf, SaysWhatTheRowSaysButForDecisions) {
   EXPECT_EQ(extended_leaf(m, {.wrong_fixed = 2}, kExtendedCounters).ebx, 0xDu);
   EXPECT_EQ(extended_leaf(m, {.wrong_subleaves = 2}, kExtendedMain).eax, 0x9u);
   EXPECT_EQ(extended_leaf(m, {.slots_more = 2}, kExtendedMain).ecx, 10u);
+}
+
+// The counters of architectural PEBS: EAX, EBX of the general-purpose ones, ECX, EDX of the fixed ones.
+TEST(ExtendedLeaf, SaysWhichCountersHaveArchitecturalPebs) {
+  const auto leaf = [](const ExtendedLeafBehaviour& how) {
+    const CpuidLeaf l = extended_leaf(kPantherLakeP, how, cpuid::kExtendedPebsCounters);
+    return std::array{l.eax, l.ebx, l.ecx, l.edx};
+  };
+  using Four = std::array<uint32_t, 4>;
+  EXPECT_EQ(leaf({}), (Four{0x3FF, 0x003, 0x0F, 0x01}));
+  EXPECT_EQ(leaf({.wrong_pebs_gp = 8}), (Four{0x3F7, 0x003, 0x0F, 0x01}));
+  EXPECT_EQ(leaf({.wrong_pdist_gp = 8}), (Four{0x3FF, 0x00B, 0x0F, 0x01}));
+  EXPECT_EQ(leaf({.wrong_pebs_fixed = 8}), (Four{0x3FF, 0x003, 0x07, 0x01}));
+  EXPECT_EQ(leaf({.wrong_pdist_fixed = 8}), (Four{0x3FF, 0x003, 0x0F, 0x09}));
+  const CpuidLeaf none = extended_leaf(kLunarLakeP, {.wrong_pebs_gp = 8, .wrong_pdist_fixed = 8},
+                                       cpuid::kExtendedPebsCounters);
+  EXPECT_EQ(none.eax | none.ebx | none.ecx | none.edx, 0u);
 }
 
 // Every decision shows where it is taken.
