@@ -34,6 +34,7 @@ const std::vector<std::string> kConditions = {"o", "no", "b", "ae", "e", "ne", "
 constexpr x86::Gp kWork = x86::rax;  // the register that the first instruction works on
 constexpr x86::Gp kLeft = x86::r8;   // its value, fresh for every pair
 constexpr x86::Gp kRight = x86::r9;  // the other operand
+constexpr x86::Gp kChain = x86::r10;
 struct Operands {
   uint64_t left = 0, right = 0;
 };
@@ -227,6 +228,11 @@ void emit_spacing(Emitter& e, const Params& p) {
   for (uint64_t i = 2 * p["joined"]; i < p["spacing"]; ++i) e.nop_of(p["nop_bytes"]);
 }
 
+// Each waits for the one before it: three cycles and more, in few instructions.
+void emit_chain(Emitter& e, const Params& p) {
+  for (uint64_t i = 0; i < p["chain"]; ++i) e.imul(kChain, kChain);
+}
+
 // Both kinds of pair have the same instructions: the one that keeps `apart` apart stands before it
 // else.
 void emit_pair(Emitter& e, const Params& p, uint64_t i) {
@@ -281,7 +287,7 @@ Expectations expect(const Params& p) {
                    .branches_taken = taken ? 1u : 0u,
                    .branches_not_taken = taken ? 0u : 1u,
                    .fusible_pairs = fusible(p) ? 1u : 0u};
-  one.instructions += 2 * (p["spacing"] - p["joined"]);
+  one.instructions += 2 * (p["spacing"] - p["joined"] + p["chain"]);
   one = one * p["pairs"];
   one.instructions += padding(p);
   return one;
@@ -297,9 +303,15 @@ Expected<void> check(const Params& p) {
                 fmt::format("{} takes the carry of the pair before it", p.word("first")),
                 "pairs=1 has only the loop's before it, which is 0");
   }
-  if (p["line_end"] != 0 && (p["form"] != kRegReg || p["pairs"] != 1 || p["spacing"] != 0)) {
+  const bool alone = p["pairs"] == 1 && p["spacing"] == 0 && p["chain"] == 0;
+  if (p["line_end"] != 0 && (p["form"] != kRegReg || !alone)) {
     return fail(ErrorCode::kInvalidArgument, "line_end places one pair of the register form",
-                "use form=reg_reg,pairs=1,spacing=0");
+                "use form=reg_reg,pairs=1,spacing=0,chain=0");
+  }
+  if (takes_carry(p["first"]) && p["chain"] != 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} takes the carry of the multiplication before it", p.word("first")),
+                "chain=0 has none");
   }
   if (2 * p["joined"] > p["spacing"]) {
     return fail(ErrorCode::kInvalidArgument,
@@ -340,7 +352,7 @@ SKIDPROOF_KERNEL(fused_branch){
          {.name = "spacing",
           .brief = "no-operations before each pair, and as many behind it: of one pair's jump and "
                    "the loop's each is as far from the other as the other from it",
-          .high = 256},
+          .high = 64},
          {.name = "nop_bytes",
           .brief = "how long those of the spacing are",
           .fallback = 1,
@@ -350,7 +362,12 @@ SKIDPROOF_KERNEL(fused_branch){
           .brief =
               "on each side, so many times a no-operation of twice the length instead of two: as "
               "many bytes, fewer instructions",
-          .high = 32}},
+          .high = 32},
+         {.name = "chain",
+          .brief = "multiplications on each side, each of which waits for the one before it: where "
+                   "cycles "
+                   "between the jumps matter",
+          .high = 64}},
     .check = check,
     .data_bytes = [](const Params& p) -> size_t { return memory(p) ? 64 : 0; },
     .fill =
@@ -366,14 +383,17 @@ SKIDPROOF_KERNEL(fused_branch){
           Operands values = operands(p);
           e.mov(kLeft, values.left);
           e.mov(kRight, values.right);
+          if (p["chain"] != 0) e.mov(kChain, 3);
         },
     .body =
         [](Emitter& e, const Params& p) {
           emit_nops(e, padding(p));
           for (uint64_t i = 0; i < p["pairs"]; ++i) {
+            emit_chain(e, p);
             emit_spacing(e, p);
             emit_pair(e, p, i);
             emit_spacing(e, p);
+            emit_chain(e, p);
           }
         },
     .long_mode_only = true,

@@ -119,11 +119,14 @@ std::vector<int64_t> allowed_skids(bool two_allowed) {
 // records is of the one that the test is about. Where it is not, and the distances differ by a cycle, all may be of one.
 constexpr uint64_t kOfEachJump = kRecordsExpected / 10;
 
-// No-operations between two jumps, of which no processor allocates more than eight in a cycle.
-std::string spacing_beyond(const calibrate::Figure& arming) {
-  constexpr double kWidest = 8, kLeast = 16, kMost = 256;
-  const double wanted = arming.known() ? kWidest * arming.high : kLeast;
-  return fmt::format(",spacing={}", std::lround(std::clamp(wanted, kLeast, kMost)));
+// What stands between two jumps, so that arming is over: multiplications that wait for one another, of at least three
+// cycles each, or sparse_event's own chain, of as many cycles as instructions.
+std::string apart_by(const calibrate::Figure& arming, const std::string& kernel) {
+  constexpr uint64_t kLeast = 16, kMultiplication = 3, kMost = 64;
+  const auto cycles = arming.known() ? static_cast<uint64_t>(std::ceil(arming.high)) : 0;
+  if (kernel == "sparse_event") return fmt::format(",spacing={}", std::max(kLeast, cycles));
+  return fmt::format(",spacing={},chain={}", kLeast,
+                     std::min(kMost, (cycles + kMultiplication - 1) / kMultiplication));
 }
 
 // --- One instruction, whatever the event
@@ -254,7 +257,7 @@ SKIDPROOF_TEST_OVER(
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, absent(uarch(), c.signal));
   const calibrate::Figure& arming = calibrated(calibrate::Quantity::kArmingCycles);
   const Program& loop =
-      program(c.kernel, c.parameters + spacing_beyond(arming_by(uarch(), *event, arming)));
+      program(c.kernel, c.parameters + apart_by(arming_by(uarch(), *event, arming), c.kernel));
   Placing placing = need(place_samples(machine(), loop, c, *event, arming));
   verify_skid(placing, false);
   histogram("skid", "instructions", placing.skid, allowed_skids(false));
@@ -314,7 +317,7 @@ SKIDPROOF_TEST_OVER(
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, absent(uarch(), c.signal));
   const calibrate::Figure& arming = calibrated(calibrate::Quantity::kArmingCycles);
   const Program& loop =
-      program(c.kernel, c.parameters + spacing_beyond(arming_by(uarch(), *event, arming)));
+      program(c.kernel, c.parameters + apart_by(arming_by(uarch(), *event, arming), c.kernel));
   Placing placing = need(place_samples(machine(), loop, c, *event, arming));
   verify_skid(placing, false);
   histogram("skid", "instructions", placing.skid, allowed_skids(false));
