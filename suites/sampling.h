@@ -154,12 +154,13 @@ inline uint64_t usual_iterations(size_t records, uint64_t period, uint64_t instr
                                  uint64_t events, const calibrate::Figure& arming) {
   return loop_iterations(records, period, instructions, events, passing_events(arming, 1, 1, 2));
 }
-// In any case, if no more than half of the events come. Where arming could not be measured, two periods may pass.
+// In any case, if no more than half of the events come, and arming takes twice as long. Where that could not be measured, four
+// periods may pass.
 inline uint64_t most_iterations(size_t records, uint64_t period, uint64_t instructions,
                                 uint64_t events, const calibrate::Figure& arming) {
   return loop_iterations(records, period + period / 4, instructions,
                          std::max<uint64_t>(events / 2, 1),
-                         arming.known() ? passing_events(arming) : 2 * period);
+                         arming.known() ? 2 * passing_events(arming) : 4 * period);
 }
 
 // Loads that fill a buffer of load latency: the hardware tags them at random, at a rate that is not

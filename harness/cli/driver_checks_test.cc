@@ -241,7 +241,7 @@ TEST_F(DriverChecksTest, AFirstFailureStopsNothing) {
   EXPECT_EQ(found.findings.size(), before);
   EXPECT_EQ(std::count_if(found.findings.begin(), found.findings.end(),
                           [](const Finding& one) { return one.health == Health::kBad; }),
-            5);
+            4);
 }
 
 // --- The processor
