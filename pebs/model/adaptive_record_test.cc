@@ -275,7 +275,7 @@ class ArchitecturalRecordTest : public testing::Test {
   }
   // What stands behind header and basic group.
   Words group(uint64_t groups) {
-    const Words all = words(groups);
+    Words all = words(groups);
     return Words(all.begin() + 8, all.end());
   }
   static uint64_t header(uint64_t groups, size_t bytes) {
@@ -386,7 +386,7 @@ TEST_F(ArchitecturalRecordTest, EachDecisionShows) {
   const auto changed = [&](void (*change)(Behaviour&), uint64_t groups) {
     behaviour = {};
     change(behaviour);
-    const Words all = words(groups);
+    Words all = words(groups);
     behaviour = {};
     return all;
   };
