@@ -309,8 +309,9 @@ static bool buffer_inside(struct skidproof_file *file, u64 base)
 
 /*
  * Whether a DS area and the buffers that it speaks of, or that of architectural
- * PEBS, lie in memory of the file's for that. This keeps mistakes from other memory; whoever may use this
- * device executes code in ring 0, so it can be no more than that.
+ * PEBS, lie in memory of the file's for that. This keeps mistakes from other
+ * memory; whoever may use this device executes code in ring 0, so it can be no
+ * more than that.
  */
 bool skidproof_stores_inside(struct skidproof_file *file, u64 ds_area, u64 pebs_base, bool pebs,
 			     bool bts)
@@ -319,10 +320,12 @@ bool skidproof_stores_inside(struct skidproof_file *file, u64 ds_area, u64 pebs_
 	unsigned int which;
 
 	if (pebs && file->pebs_counters) {
-		if (!bts || !buffer_inside(file, pebs_base))
-			return !bts && buffer_inside(file, pebs_base);
+		if (!buffer_inside(file, pebs_base))
+			return false;
 		pebs = false;
 	}
+	if (!pebs && !bts)
+		return true;
 	if (!area || area->use != SKIDPROOF_DEBUG_STORE)
 		return false;
 	for (which = 0; which < 2; which++) {

@@ -173,7 +173,8 @@ int skidproof_msr_listed(const struct skidproof_file *file, const struct skidpro
 int skidproof_msr_save(struct skidproof_file *file, u32 msr);
 int skidproof_msr_execute(struct skidproof_file *file, struct skidproof_msr *access);
 int skidproof_msr_access(struct skidproof_file *file, struct skidproof_msr *access);
-bool skidproof_stores_inside(struct skidproof_file *file, u64 ds_area, u64 pebs_base, bool pebs, bool bts);
+bool skidproof_stores_inside(struct skidproof_file *file, u64 ds_area, u64 pebs_base, bool pebs,
+			     bool bts);
 u32 skidproof_full_width_alias(const struct skidproof_file *file, u32 msr);
 u64 skidproof_sampling(const struct skidproof_file *file);
 int skidproof_cpu_init(void);
