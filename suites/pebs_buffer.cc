@@ -168,9 +168,10 @@ SKIDPROOF_TEST(PebsBuffer, ReportsHowAFullBufferIsSignalled, clause::R45, clause
   VERIFY_EQ(beyond.records().size(), 4u);
 }
 
-// The buffer is full and has skipped an event when fixed counter 0 interrupts; the handler sets the
-// index back and enables nothing.
-SKIDPROOF_TEST(PebsBuffer, GoesOnWhenTheHandlerSetsTheIndexBack, clause::R49, clause::D11) {
+// The buffer is full and has skipped an event when fixed counter 0 interrupts, which nothing of PEBS did: the threshold
+// lies beyond. The handler sets the index back and enables nothing.
+SKIDPROOF_TEST(PebsBuffer, GoesOnWhenTheHandlerSetsTheIndexBack, clause::R49, clause::D11,
+               clause::D5, clause::R35) {
   SKIDPROOF_REQUIRE(uarch().pebs_in_ds_area(), SkipCategory::kNotOnThisMicroarch, kNoDsPebs);
   // Where an overflow arms nothing (R62), a skipped one leaves nothing behind to go on with.
   const unsigned counter = arming_counter(uarch());

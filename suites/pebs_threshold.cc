@@ -47,9 +47,10 @@ Expected<Sampled> sample_records(Machine& machine, const SessionPlan& plan, cons
 
 SKIDPROOF_SUITE(PebsThreshold, kInterrupt);
 
+// The last of them fills the buffer, too.
 SKIDPROOF_TEST_OVER(PebsThreshold, InterruptsWithTheThresholdRecordAndNotBefore,
                     over::numbers("threshold=", {1, 2, 5, kRoom}), clause::R44, clause::R21,
-                    clause::D5, clause::D6, clause::D13a) {
+                    clause::D5, clause::D6, clause::D12, clause::D13a) {
   const arch::Event* event = sparse_event(uarch(), "taken");
   SKIDPROOF_REQUIRE(event != nullptr, SkipCategory::kNotOnThisMicroarch, kNoEvent);
   const Program& code = program("sparse_event", sparse_parameters(uarch(), "taken"));

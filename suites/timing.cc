@@ -40,10 +40,6 @@ constexpr unsigned kTries = 5, kPatience = 3;
 constexpr uint64_t kLine = 64, kPage = 4096;
 constexpr uint64_t kUnroll = 16;
 constexpr uint64_t kLoads = 8192;  // of a run
-// A footprint in memory is no larger: the data of a test are compared after each run, for its tape.
-constexpr uint64_t kMostBytes = uint64_t{256} << 20;
-constexpr unsigned kFewTries = 2;  // there
-
 struct Run {
   double cost = 0;  // cycles or ticks
   uint64_t result = 0;
@@ -103,11 +99,11 @@ class Stopwatch {
 
 using Once = std::function<Expected<Run>()>;
 
-Expected<double> sample(const Once& once, unsigned tries = kTries) {
+Expected<double> sample(const Once& once) {
   constexpr double kNone = std::numeric_limits<double>::infinity();
   double quiet = kNone, any = kNone;
   unsigned counted = 0;
-  for (unsigned i = 0; i < kPatience * tries && counted < tries; ++i) {
+  for (unsigned i = 0; i < kPatience * kTries && counted < kTries; ++i) {
     const Run run = SKIDPROOF_TRY(once());
     if (spoiled(run.noise)) continue;
     double& least = interrupted(run.noise) ? any : quiet;
@@ -118,7 +114,7 @@ Expected<double> sample(const Once& once, unsigned tries = kTries) {
     throw SkipTest{SkipCategory::kNoise,
                    fmt::format("each of {} runs was interrupted by a switch, by stolen time or by "
                                "an SMI",
-                               kPatience * tries)};
+                               kPatience * kTries)};
   }
   return quiet != kNone ? quiet : any;
 }
@@ -126,7 +122,6 @@ Expected<double> sample(const Once& once, unsigned tries = kTries) {
 // One side of a comparison: what brings its data where they belong before each sample, and a run.
 struct Side {
   Once run;
-  unsigned tries = kTries;
   std::function<Expected<void>()> warm = {};
 };
 
@@ -138,7 +133,7 @@ Expected<Both> sample_by_turns(const Side& first, const Side& second) {
   Both both;
   const auto take = [](const Side& side, std::vector<double>& into) -> Expected<void> {
     if (side.warm) SKIDPROOF_CHECK(side.warm());
-    into.push_back(SKIDPROOF_TRY(sample(side.run, side.tries)));
+    into.push_back(SKIDPROOF_TRY(sample(side.run)));
     return {};
   };
   for (size_t i = 0; i < kSamples; ++i) {
@@ -167,16 +162,23 @@ class Walk {
     program_->data_bytes = sizeof(uint64_t);
     return run;
   }
-  // `all`: the loads of a whole round, by which a footprint that fits comes where it belongs; 0: none.
-  Side side(uint64_t all) const {
-    Side side{.run = [walk = *this] { return walk(kLoads); }};
-    if (all != 0) {
-      side.warm = [walk = *this, all]() -> Expected<void> {
-        SKIDPROOF_CHECK(walk(all));
-        return {};
-      };
-    }
-    return side;
+  // `all`: the loads of a whole round, by which a footprint that fits comes where it belongs.
+  Side side(uint64_t all, uint64_t loads = kLoads) const {
+    return {.run = [walk = *this, loads] { return walk(loads); },
+            .warm = [walk = *this, all]() -> Expected<void> {
+              SKIDPROOF_CHECK(walk(all));
+              return {};
+            }};
+  }
+  // The same lines from memory, whatever the caches hold: `flush`, a chase that flushes each line behind its load, goes
+  // the same way ahead of each run, of no more loads than there are lines.
+  Side flushed(const Program& flush, uint64_t loads) const {
+    return {.run = [walk = *this, ahead = Walk(*watch_, flush), loads]() -> Expected<Run> {
+      ahead.program_->data_address = walk.program_->data_address;
+      ahead.program_->data_bytes = walk.program_->data_bytes;
+      SKIDPROOF_CHECK(ahead(loads));
+      return walk(loads);
+    }};
   }
 
  private:
@@ -210,19 +212,6 @@ uint64_t footprint_in(const Machine& machine, unsigned level) {
     }
   }
   return bytes / kLine * kLine;
-}
-
-// Twice the last level, of which at most half can be in a cache when it was filled.
-uint64_t footprint_in_memory(const Machine& machine) {
-  uint64_t last = told(machine, 1).bytes;
-  for (unsigned level : {2u, 3u}) {
-    if (const auto cache = told_cache(machine, level)) last = std::max(last, cache->bytes);
-  }
-  const uint64_t bytes = 2 * last;
-  if (bytes <= kMostBytes) return bytes;
-  throw SkipTest{
-      SkipCategory::kNoResource,
-      fmt::format("twice the last level is {} MiB, more than a test looks after", bytes >> 20)};
 }
 
 // Where there is no third level, memory stands behind the second.
@@ -299,21 +288,29 @@ SKIDPROOF_TIMING_TEST_OVER(Timing, AnswersNoSoonerFromTheLevelBehind, neighbours
   const unsigned near = level_of(param().word(0)), far = level_of(param().word(1));
   const Stopwatch watch = need(Stopwatch::on(machine()));
   const auto footprint = [&](unsigned level) {
-    const uint64_t bytes =
-        level == kMemory ? footprint_in_memory(machine()) : footprint_in(machine(), level);
-    evidence(fmt::format("bytes in {}", param().word(level == near ? 0 : 1)), bytes);
+    const uint64_t bytes = footprint_in(machine(), level);
+    evidence(fmt::format("bytes in L{}", level), bytes);
     return bytes;
   };
+  const uint64_t lines = footprint(near) / kLine;
+  const auto judge = [&](const Side& nearer, const Side& further) {
+    const Both cost = need(sample_by_turns(nearer, further));
+    evidence(watch.unit(), json_of(cost, "nearer", "further"));
+    VERIFY_LE(minimum(cost.first), maximum(cost.second)) << watch.unit();
+  };
+  if (far == kMemory) {
+    // Every other line, so that none is brought in beside its neighbour.
+    const Walk walk(watch, program("pointer_chase", chase_parameters(lines, 2 * lines * kLine)));
+    const Program& flush = program("pointer_chase", fmt::format("flush=1,unroll={}", kUnroll));
+    const uint64_t loads = std::min(kLoads, lines / kUnroll * kUnroll);
+    judge(walk.side(lines, loads), walk.flushed(flush, loads));
+    return;
+  }
   // The lines of the nearer level lie as far apart as it takes to be on as many pages as those of the further one.
-  const uint64_t lines = footprint(near) / kLine, all = footprint(far);
+  const uint64_t all = footprint(far);
   const Program& dense = program("pointer_chase", chase_parameters(all / kLine, all));
   const Program& sparse = program("pointer_chase", chase_parameters(lines, all));
-  Side nearer = Walk(watch, sparse).side(lines);
-  Side further = Walk(watch, dense).side(far == kMemory ? 0 : all / kLine);
-  if (far == kMemory) nearer.tries = further.tries = kFewTries;
-  const Both cost = need(sample_by_turns(nearer, further));
-  evidence(watch.unit(), json_of(cost, "nearer", "further"));
-  VERIFY_LE(minimum(cost.first), maximum(cost.second)) << watch.unit();
+  judge(Walk(watch, sparse).side(lines), Walk(watch, dense).side(all / kLine));
 }
 
 // One line of each page against the same number of lines side by side; both fit the second level.

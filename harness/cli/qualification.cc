@@ -22,8 +22,9 @@ namespace {
 
 using results::Status;
 
-// Of an erratum's defect on a part that it is listed for kItsOwn are the tests that it spoils or drags along. Those that
-// do not cite the defect's clause come one of each parameterised test first: the others of it do much the same.
+// Those that do not cite the defect's clause come one of each parameterised test first: the others of it do much the
+// same. Of an erratum's defect on a part that it is listed for kItsOwn are the tests that it spoils, and one of each that
+// it drags along.
 enum class Which : uint8_t { kAll, kCiting, kOneOfEach, kTheRest, kItsOwn };
 
 // One process: a model and the tests that it meets.
@@ -57,18 +58,25 @@ bool cites(const check::TestInfo& info, const Clause* clause) {
   return std::find(info.clauses.begin(), info.clauses.end(), clause) != info.clauses.end();
 }
 
-// Whether no test before it differs from it by its parameter alone.
-bool is_first(const check::TestInfo& info) {
-  static const std::set<const check::TestInfo*> firsts = [] {
-    std::set<std::string> known;
-    std::set<const check::TestInfo*> found;
-    for (const check::TestInfo& test : check::tests()) {
-      const std::string id = test.id();
-      if (known.insert(id.substr(0, id.find('/'))).second) found.insert(&test);
-    }
-    return found;
-  }();
-  return firsts.contains(&info);
+// Of the tests that a filter takes those before which none differs by its parameter alone.
+std::set<const check::TestInfo*> firsts_of(std::string_view filter) {
+  std::set<std::string> known;
+  std::set<const check::TestInfo*> found;
+  for (const check::TestInfo& test : check::tests()) {
+    const std::string id = test.id();
+    if (check::matches_filter(filter, id) && known.insert(id.substr(0, id.find('/'))).second)
+      found.insert(&test);
+  }
+  return found;
+}
+
+bool is_first(const check::TestInfo& info, const std::string& filter = "*") {
+  static std::map<std::string, std::set<const check::TestInfo*>> firsts;
+  const auto known = firsts.find(filter);
+  const auto& found = known != firsts.end()
+                          ? known->second
+                          : firsts.emplace(filter, firsts_of(filter)).first->second;
+  return found.contains(&info);
 }
 
 // Ids of tests that accuse a conforming model, by microarch.
@@ -83,8 +91,7 @@ bool picks(const Run& run, const Accusers& accusers, const check::TestInfo& info
   if (run.which == Which::kItsOwn) {
     const arch::Reproducer& erratum = *arch::find_erratum(run.defect->id)->reproducer;
     return check::matches_filter(erratum.tests, info.id()) ||
-           (!erratum.consequences.empty() &&
-            check::matches_filter(erratum.consequences, info.id()));
+           (!erratum.consequences.empty() && is_first(info, erratum.consequences));
   }
   if (cites(info, run.defect->clause)) return run.which == Which::kCiting;
   return run.which == (is_first(info) ? Which::kOneOfEach : Which::kTheRest);
