@@ -81,10 +81,15 @@ class TagArray {
     size_t stride;  // from one vector to the next
     __m128i vectors[kUsualWays / 4];
     unsigned matching = 0;  // bit n: way n holds the number
-    unsigned marked = 0;    // bit n: way n has the mark
 
     bool hit() const { return matching != 0; }
-    bool hit_is_marked() const { return (matching & marked) != 0; }
+    // Of a hit: whether the way has the mark.
+    bool hit_is_marked() const {
+      unsigned unmarked = 0;
+#pragma GCC unroll 4
+      for (unsigned v = 0; v < kUsualWays / 4; ++v) unmarked |= lanes_of(vectors[v]) << (4 * v);
+      return (matching & ~unmarked) != 0;
+    }
   };
   // Whether open(), close() and close_absent() may be used.
   bool usual() const { return ways_ == kUsualWays; }
@@ -97,7 +102,6 @@ class TagArray {
     for (unsigned v = 0; v < kUsualWays / 4; ++v) {
       set.vectors[v] = _mm_load_si128(set.first + v * set.stride);
       set.matching |= lanes_of(equal(set.vectors[v], key)) << (4 * v);
-      if constexpr (kMarks) set.marked |= (lanes_of(set.vectors[v]) ^ 0xF) << (4 * v);
     }
     return set;
   }

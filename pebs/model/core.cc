@@ -163,11 +163,12 @@ Core::Line Core::reach_unusual(uint32_t number, uint64_t now) {
   return hit;
 }
 
-[[gnu::always_inline]] inline Core::Translation Core::translate(uint64_t address, bool checked) {
+// `anew`: the next access to this page is looked up, too.
+[[gnu::always_inline]] inline Core::Translation Core::translate(uint64_t address, bool anew) {
   uint64_t full = address >> kPageShift;
   uint64_t& recent = recent_page_[full & recent_mask_];
   if (recent == full) return {};
-  recent = checked | (watching_ & kDeviation) ? kNoPage : full;
+  recent = anew ? kNoPage : full;
   return look_up(page(address));
 }
 
@@ -222,17 +223,17 @@ void Core::note(Access& access, Line found, Translation translation) const {
   access.cache_latency = static_cast<uint16_t>(std::min<uint32_t>(found.latency, UINT16_MAX));
 }
 
-uint64_t Core::load(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase,
-                    bool checked) {
-  if (!within_line(address, bytes)) [[unlikely]] {
-    return load_split(address, bytes, now, pointer_chase, checked);
-  }
+// Within one line, as most are. What watches it costs nothing where nothing does.
+template <bool kWatched>
+[[gnu::always_inline]] inline uint64_t Core::load_whole(uint64_t address, unsigned bytes,
+                                                        uint64_t now, bool pointer_chase,
+                                                        bool checked) {
   l3_.prefetch(line(address));
-  Translation translation = translate(address, checked);
+  Translation translation = translate(address, kWatched ? looks_up_anew(checked) : checked);
   Line found = reach(line(address), now);
   count(found.source, 1);
   dynamic_[kWalkLoad] += translation.walked;
-  if (watching_ != 0) [[unlikely]] {
+  if constexpr (kWatched) {
     if (watching_ & kProbe) note(probe_.load, found, translation);
     if (watching_ & kDeviation) {
       return deviating_stall(address, bytes, found, translation.latency, pointer_chase);
@@ -241,12 +242,34 @@ uint64_t Core::load(uint64_t address, unsigned bytes, uint64_t now, bool pointer
   return stall_of(found, translation.latency, pointer_chase);
 }
 
+uint64_t Core::load(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase,
+                    bool checked) {
+  if (watching_ != 0 || !within_line(address, bytes)) [[unlikely]] {
+    return load_rare(address, bytes, now, pointer_chase, checked);
+  }
+  return load_whole<false>(address, bytes, now, pointer_chase, checked);
+}
+
+[[gnu::noinline]] uint64_t Core::load_rare(uint64_t address, unsigned bytes, uint64_t now,
+                                           bool pointer_chase, bool checked) {
+  if (within_line(address, bytes))
+    return load_whole<true>(address, bytes, now, pointer_chase, checked);
+  auto [found, translation] = reach_both(address, bytes, now, checked);
+  found.latency += l1_latency_;
+  count(found.source, 1);
+  ++dynamic_[kSplitLoad];
+  dynamic_[kWalkLoad] += translation.walked;
+  if (watching_ & kProbe) note(probe_.load, found, translation);
+  return stall_of(found, translation.latency, pointer_chase);
+}
+
 // An access from `address` to `last`: one page, or two in turn.
 [[gnu::noinline]] Core::Translation Core::translate_both(uint64_t address, uint64_t last,
                                                          bool checked) {
-  Translation translation = translate(address, checked);
+  const bool anew = looks_up_anew(checked);
+  Translation translation = translate(address, anew);
   if (page(last) != page(address)) {
-    Translation other = translate(last, checked);
+    Translation other = translate(last, anew);
     translation.latency += other.latency;
     translation.walked |= other.walked;
   }
@@ -268,32 +291,29 @@ uint64_t Core::load(uint64_t address, unsigned bytes, uint64_t now, bool pointer
   return {found, translation};
 }
 
-uint64_t Core::load_split(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase,
-                          bool checked) {
-  auto [found, translation] = reach_both(address, bytes, now, checked);
-  found.latency += l1_latency_;
-  count(found.source, 1);
-  ++dynamic_[kSplitLoad];
-  dynamic_[kWalkLoad] += translation.walked;
-  if (watching_ & kProbe) note(probe_.load, found, translation);
-  return stall_of(found, translation.latency, pointer_chase);
-}
-
-uint64_t Core::store(uint64_t address, unsigned bytes, uint64_t now, bool checked) {
-  if (!within_line(address, bytes)) [[unlikely]]
-    return store_split(address, bytes, now, checked);
+template <bool kWatched>
+[[gnu::always_inline]] inline uint64_t Core::store_whole(uint64_t address, unsigned bytes,
+                                                         uint64_t now, bool checked) {
   l3_.prefetch(line(address));
-  Translation translation = translate(address, checked);
+  Translation translation = translate(address, kWatched ? looks_up_anew(checked) : checked);
   Line found = reach(line(address), now);
   dynamic_[kWalkStore] += translation.walked;
-  if (watching_ != 0) [[unlikely]] {
+  if constexpr (kWatched) {
     if (watching_ & kProbe) note(probe_.store, found, translation);
     last_store_ = {address, bytes};
   }
   return bounded(found.wait + uint64_t{translation.latency} * width_ / kOverlap);
 }
 
-uint64_t Core::store_split(uint64_t address, unsigned bytes, uint64_t now, bool checked) {
+uint64_t Core::store(uint64_t address, unsigned bytes, uint64_t now, bool checked) {
+  if (watching_ != 0 || !within_line(address, bytes)) [[unlikely]]
+    return store_rare(address, bytes, now, checked);
+  return store_whole<false>(address, bytes, now, checked);
+}
+
+[[gnu::noinline]] uint64_t Core::store_rare(uint64_t address, unsigned bytes, uint64_t now,
+                                            bool checked) {
+  if (within_line(address, bytes)) return store_whole<true>(address, bytes, now, checked);
   auto [found, translation] = reach_both(address, bytes, now, checked);
   ++dynamic_[kSplitStore];
   dynamic_[kWalkStore] += translation.walked;

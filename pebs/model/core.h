@@ -190,15 +190,22 @@ class Core {
   Level look_far(uint32_t number);
   Line pending(uint32_t number, uint64_t now) const;
   uint64_t take_buffer(uint32_t number, uint64_t now, uint64_t busy);
-  Translation translate(uint64_t address, bool checked);
+  Translation translate(uint64_t address, bool anew);
   Translation translate_both(uint64_t address, uint64_t last, bool checked);
   std::pair<Line, Translation> reach_both(uint64_t address, unsigned bytes, uint64_t now,
                                           bool checked);
   Translation look_up(uint32_t number);
   Translation walk(uint32_t number);
-  uint64_t load_split(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase,
+  template <bool kWatched>
+  uint64_t load_whole(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase,
                       bool checked);
-  uint64_t store_split(uint64_t address, unsigned bytes, uint64_t now, bool checked);
+  template <bool kWatched>
+  uint64_t store_whole(uint64_t address, unsigned bytes, uint64_t now, bool checked);
+  // Watched, or of two lines.
+  uint64_t load_rare(uint64_t address, unsigned bytes, uint64_t now, bool pointer_chase,
+                     bool checked);
+  uint64_t store_rare(uint64_t address, unsigned bytes, uint64_t now, bool checked);
+  bool looks_up_anew(bool checked) const { return checked || (watching_ & kDeviation) != 0; }
   void count(uint32_t source, uint64_t times);
   uint64_t stall_of(Line found, uint32_t translation, bool pointer_chase) const;
   void note(Access& access, Line found, Translation translation) const;
