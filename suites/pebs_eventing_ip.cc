@@ -145,11 +145,13 @@ SKIDPROOF_TEST_OVER(
   VERIFY_GE(pairs.inside.size(), kRecordsExpected);
   VERIFY_LE(pairs.elsewhere, kRuns * (kForeignAllowed + 1));
   std::map<int64_t, uint64_t> distances;
+  bool fused = false;
   for (const Pair& pair : pairs.inside) {
     VERIFY_TRUE(pair.eventing != nullptr) << "B0H is no instruction of the program";
     if (pair.eventing == nullptr) return;
     VERIFY_TRUE(causes(c.signal, *pair.eventing)) << pair.eventing->text;
-    bool two = uarch().fused_pair_skid > 1 && first_of_fused_pair(uarch(), loop, *pair.eventing);
+    const bool two = first_of_fused_pair(uarch(), loop, *pair.eventing);
+    fused |= two;
     if (two) {
       VERIFY_THAT(pair.distance, ::testing::AnyOf(1u, 2u)) << "after " << pair.eventing->text;
     } else {
@@ -158,6 +160,7 @@ SKIDPROOF_TEST_OVER(
     ++distances[static_cast<int64_t>(pair.distance)];
   }
   histogram("distance", "instructions", distances, {1, 2});
+  if (fused && uarch().fused_pair_skid == 1) observe(kTwoBehindAPair, distances[2]);
 }
 
 // On a taken branch 08H is its target and B0H the branch itself.

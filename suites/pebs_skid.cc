@@ -295,8 +295,7 @@ SKIDPROOF_TEST_OVER(PebsSkid, IsTwoAtMostBehindAMicroAndMacroFusedPair, fused_pa
   verify_skid(placing, fuses);
   histogram("skid", "instructions", placing.skid, allowed_skids(fuses));
   evidence("fuses", fuses);
-  // Table 18-31 reads 1 for Westmere, whose pairs fuse as well: that it means 1 behind them, too, is a guess.
-  if (fuses && uarch().fused_pair_skid == 1) observe("two-behind-a-fused-pair", placing.skid[2]);
+  if (fuses && uarch().fused_pair_skid == 1) observe(kTwoBehindAPair, placing.skid[2]);
 }
 
 // A pair that is macro-fused only holds one event of its own, the jump, and is behind when that is: the IP is the

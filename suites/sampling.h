@@ -272,6 +272,9 @@ uint64_t events_of(const LoopPath& path, arch::Signal signal, const InstructionT
 // (R64 to R69). The static list knows Sandy Bridge's, which no row exceeds; where no source gives rules it may.
 bool first_of_fused_pair(const arch::Microarch& microarch, const Program& program,
                          const Instruction& first);
+// Records two behind a fused pair where a row reads 1. Table 18-31 reads 1 for Westmere, whose pairs fuse as well, and
+// no source says it of E-cores: that it means 1 behind a pair, too, is a guess, and what is seen is observed.
+inline constexpr char kTwoBehindAPair[] = "two-behind-a-fused-pair";
 
 // Where the records of one or more runs lie.
 struct Placing {
