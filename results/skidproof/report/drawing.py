@@ -11,6 +11,8 @@ import matplotlib
 matplotlib.use("Agg")
 warnings.filterwarnings("ignore", message="Glyph .* missing from current font")
 from matplotlib import ticker  # noqa: E402
+from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: E402
+from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.layout_engine import ConstrainedLayoutEngine  # noqa: E402
 from matplotlib.patches import Rectangle  # noqa: E402
@@ -39,6 +41,7 @@ BANNERS = {  # provenance: words, band, hatched
     "UNKNOWN": ("UNKNOWN MACHINE — provenance not recorded", GREY, True),
 }
 WIDTH = 9.0  # inches
+RESOLUTION = 130  # dots an inch, of a PNG
 BAND, HEAD = 0.30, 0.30
 MAX_PANELS = 12
 MAX_LINES = 60
@@ -134,9 +137,13 @@ def finish(figure, subject, name, title, caption, data=()):
                     bbox={"facecolor": colour, "edgecolor": "none", "pad": 2.5})
     figure.text(0.01, bottom - 0.55 * HEAD / height, title, ha="left", va="center", fontsize=11, fontweight="bold")
     png, svg = io.BytesIO(), io.StringIO()
-    figure.savefig(png, format="png", dpi=130, metadata={"Software": "skidproof report"})
+    # Laid out once, for both: savefig() would do it anew, and draw twice besides.
+    figure.set_dpi(RESOLUTION)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    FigureCanvasAgg(figure).print_png(png, metadata={"Software": "skidproof report"})
     with matplotlib.rc_context({"svg.hashsalt": f"{subject.origin()}/{subject.label()}/{name}"}):
-        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": "skidproof report", "Title": title})
+        FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None, "Creator": "skidproof report", "Title": title})
     return Plot(name, title, caption, svg.getvalue(), png.getvalue(), data)
 
 
