@@ -20,7 +20,7 @@ struct QualifyPlan {
   std::vector<const arch::Microarch*> microarchs;
   std::vector<const model::Defect*> defects;
   uint64_t seed = 1;   // the first; broken models run with this one
-  unsigned seeds = 1;  // of each conforming model and topology; 0: none runs
+  unsigned seeds = 1;  // of each conforming model and topology
   // Rough machines (pebs/model/rough.h) instead of noiseless ones: so many conforming ones of each
   // microarch, with and without a sibling in turn, and the first kRoughBroken of them with each defect.
   unsigned rough = 0;

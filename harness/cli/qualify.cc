@@ -274,10 +274,9 @@ void add_qualify(Command program, Invocation& invocation) {
       .named("NAME")
       .many();
   verb.option("--defect", options->defects, "only this one; may be given again").named("ID").many();
-  verb.option("--seeds", plan.seeds,
-              "runs of each conforming model, with as many seeds; 0: the broken ones alone")
+  verb.option("--seeds", plan.seeds, "runs of each conforming model, with as many seeds")
       .named("N")
-      .within(0u, 100'000u)
+      .within(1u, 100'000u)
       .shows_default();
   verb.option("--rough", plan.rough,
               fmt::format("rough machines instead of noiseless ones: N conforming ones of each "
