@@ -40,6 +40,7 @@ constexpr unsigned kTries = 5, kPatience = 3;
 constexpr uint64_t kLine = 64, kPage = 4096;
 constexpr uint64_t kUnroll = 16;
 constexpr uint64_t kLoads = 8192;  // of a run
+
 struct Run {
   double cost = 0;  // cycles or ticks
   uint64_t result = 0;
