@@ -134,10 +134,13 @@ function(skidproof_library name)
   endif()
 endfunction()
 
-# skidproof_program(NAME [MEASURED] SOURCES ... DEPENDS ...): an executable that is no test. MEASURED: its own time is,
-# so that a build with sanitizers has no use for it.
+# Every program that is no test: `cmake --build --preset release --target programs` leaves the tests out.
+add_custom_target(programs)
+
+# skidproof_program(NAME [MEASURED | OF_A_TEST] SOURCES ... DEPENDS ...): an executable that is no test. MEASURED: its own
+# time is, so that a build with sanitizers has no use for it. OF_A_TEST: what one runs, which depends on it.
 function(skidproof_program name)
-  cmake_parse_arguments(ARG "MEASURED" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "MEASURED;OF_A_TEST" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
   target_link_libraries(${name} PRIVATE skidproof_options ${ARG_DEPENDS})
@@ -146,9 +149,12 @@ function(skidproof_program name)
   else()
     target_compile_options(${name} PRIVATE ${skidproof_light})
   endif()
+  if(NOT ARG_OF_A_TEST)
+    add_dependencies(programs ${name})
+  endif()
 endfunction()
 
-# skidproof_test(NAME SOURCES ... DEPENDS ...): one GoogleTest program made of x_test.cc files.
+# skidproof_test(NAME SOURCES ... DEPENDS ...): one GoogleTest program made of x_test.cc files; ctest's label of it is "program".
 function(skidproof_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;ARGS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -156,6 +162,7 @@ function(skidproof_test name)
   target_compile_options(${name} PRIVATE ${skidproof_light})
   skidproof_use_headers(${name} skidproof_test_headers)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+  set_tests_properties(${name} PROPERTIES LABELS program)
 endfunction()
 
 # skidproof_benchmark(NAME SOURCES ... DEPENDS ...): a Google Benchmark program; CI builds it and

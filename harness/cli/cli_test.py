@@ -1589,6 +1589,23 @@ class Qualify(CliTest):
         summary = [row for row in rows if row["type"] == "qualification"][0]
         self.assertEqual((summary["defects"], summary["caught"], summary["conforming_runs"]), (1, 1, 2))
         self.assertEqual(done.exit == 0, summary["held"])
+        self.assertEqual([row for row in rows if row["type"] == "test"], [], "nothing is accused")
+
+    def test_passes_are_rows_that_traceability_reads(self):
+        done = self.skidproof("qualify", "--microarch", "nehalem", "--defect", "reset-never", "--passes", "--json", "rows.jsonl")
+        self.assertEqual(done.exit, 0, done.err)
+        rows = [json.loads(line) for line in (self.folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+        self.assert_valid(rows)
+        tests = [row for row in rows if row["type"] == "test"]
+        listed = [one["id"] for one in json.loads(self.skidproof("list", "tests", "--json", "-").out)]
+        self.assertEqual(sorted(row["id"] for row in tests), sorted(2 * listed), "with a sibling thread and without")
+        self.assertEqual({row["machine"] for row in tests}, {"model:nehalem"})
+        self.assertLessEqual({row["status"] for row in tests}, {"pass", "xpass", "skip", "observed"})
+        page = self.skidproof("traceability", "--from", "rows.jsonl")
+        self.assertEqual(page.exit, 0, page.err)
+        self.assertIn("Rows of 1 microarch: nehalem.", page.out)
+        self.assertIn("PebsReload.LoadsTheResetSlotAfterEveryRecord", page.out)
+        self.assertIn("reset-never", page.out)
 
     def test_the_matrix_does_not_depend_on_the_number_of_workers(self):
         defects = ("reset-never", "skid-none", "pmi-never", "status-not-set", "lvt-status-writable")
@@ -1670,7 +1687,7 @@ class Shards(CliTest):
     def test_merged_qualifications_are_the_whole_one_row_for_row(self):
         defects = ("reset-never", "skid-none", "pmi-never", "status-not-set")
         self.assert_merges_to_the_whole(
-            3, "qualify", "--microarch", "nehalem", "--seeds", "1", *(word for defect in defects for word in ("--defect", defect)))
+            3, "qualify", "--microarch", "nehalem", "--passes", *(word for defect in defects for word in ("--defect", defect)))
 
     def test_fuzz_shards_run_the_cases_of_the_whole(self):
         whole = self.skidproof("fuzz", "--machine", MODEL, "--cases", "1000", "--out", "whole")

@@ -37,6 +37,7 @@ struct Run {
   Which which = Which::kAll;
   bool listed = false;        // the defect is an erratum of the part that is played
   bool until_caught = false;  // stop at the first property that fails
+  bool whole_rows = false;    // what passes is written, too
   size_t verdict = 0;         // index in Qualification::defects
   size_t unit = 0;  // index in Qualification::conforming, or behind them in Qualification::verdicts
   std::string test = {};  // the only one, by its id; empty: all that `which` says
@@ -138,7 +139,7 @@ std::optional<arch::Part> part_for(const arch::Microarch& microarch, const model
   return erratum == nullptr ? std::nullopt : arch::part_with(microarch, *erratum);
 }
 
-// In the worker: runs the tests and sends their rows, those of passes without their evidence.
+// In the worker: runs the tests and sends their rows, those of passes without their evidence where nobody wants them whole.
 void work(const Run& run, const Accusers& accusers, int descriptor) {
   MachineOptions options{.name = fmt::format("model:{}", run.microarch->name),
                          .sibling_thread = run.sibling};
@@ -165,6 +166,7 @@ void work(const Run& run, const Accusers& accusers, int descriptor) {
       if (run.until_caught && settles(run, *test)) _exit(0);
       return written;
     }
+    if (run.whole_rows) return write_line(descriptor, results::json_of(row));
     results::TestRow slim = *test;
     slim.evidence = results::Json::object();
     slim.citations.clear();
@@ -242,6 +244,7 @@ void Qualifier::plan_conforming() {
 }
 
 void Qualifier::add_conforming(Run run) {
+  run.whole_rows = plan_.passes;
   run.unit = found_.conforming.size();
   const bool own = has(run.unit);
   found_.conforming.push_back({.name = in_words(run), .own = own});
@@ -416,6 +419,8 @@ void Qualifier::finished_conforming(const Run& run, const std::vector<results::T
       told.emplace_back(row);
     } else if (row.status == Status::kError) {
       found_.problems.push_back(fmt::format("{} on {}: {}", row.id, in_words(run), row.reason));
+    } else if (plan_.passes) {
+      told.emplace_back(row);
     }
   }
   close_unit(run.unit, std::move(told));

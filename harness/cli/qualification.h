@@ -26,6 +26,8 @@ struct QualifyPlan {
   unsigned rough = 0;
   unsigned jobs = 1;
   bool all = false;  // every test against every defect
+  // Also a row for each test that a conforming model passes, skips or observes.
+  bool passes = false;
   // nullopt: everything. Else a share of the conforming models, and of the defects, each on all of its microarchs: a
   // test that accuses a conforming model in another shard may catch defects here.
   std::optional<Shard> shard = {};
@@ -82,7 +84,8 @@ struct Qualification {
 // the machine before, then those that cite its clause and, where none of them fails, the others, with the errata of
 // the part that it plays in force: a failure that one of them explains catches nothing. A model of an erratum that
 // is listed for that part meets every test, and all that fail have to be explained. Writes a `defect` row for each
-// and a `test` row for each accusation, in the order of the plan whatever ends first: a row waits for those before it.
+// and a `test` row for each accusation (with `passes` for each test on a conforming model), in the order of the plan
+// whatever ends first: a row waits for those before it.
 Qualification run_qualification(const QualifyPlan& plan, const check::RowSink& sink);
 
 // The matrix as one document: {"microarchs", "defects": [{"id", "clause", "promise", "brief", "microarch",

@@ -292,6 +292,8 @@ void add_qualify(Command program, Invocation& invocation) {
   verb.flag("--all", plan.all,
             "every test against every defect, not only until one catches it; also names the tests "
             "that catch none");
+  verb.flag("--passes", plan.passes,
+            "rows of the tests that conforming models pass, too, for `skidproof traceability`");
   verb.option(
           "--out", options->destination.out,
           "folder for qualification.jsonl and matrix.json (default: skidproof-out/<run id>, unless "
