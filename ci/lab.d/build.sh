@@ -90,7 +90,7 @@ build_bochs() {
   archives=("$root"/build/release/pebs/libskidproof_{engines,model,arch}.a)
   if [ ! -f "$tree/compiled" ]; then
     place_glue
-    (cd "$tree" && slowly "lab: configuring Bochs, some ten seconds" "$cache/configure.log" ./configure "${configuration[@]}" CFLAGS=-O2 CXXFLAGS=-O2) ||
+    (cd "$tree" && slowly "lab: configuring Bochs, some ten seconds" "$cache/configure.log" ./configure "${configuration[@]}" CC="ccache gcc" CXX="ccache g++" CFLAGS=-O2 CXXFLAGS=-O2) ||
       cannot "Bochs' configure failed; see $cache/configure.log"
     # Everything but the program itself, so that a mistake of ours is not taken for one of Bochs.
     objects=$(make -C "$tree" -n "${parts[@]}" 2>/dev/null | grep -c ' -c ') || true
