@@ -56,6 +56,11 @@ Expected<Ready> make_ready(const Case& c, uint64_t seed = 1) {
   return ready;
 }
 
+// No trap comes behind MOV SS, and with some hypervisors none behind CPUID, which they execute for the guest.
+bool may_lack_trap(const Instruction& instruction) {
+  return instruction.text.starts_with("mov ss") || instruction.text.starts_with("cpuid");
+}
+
 // Counts what was executed, from each instruction's flags and the way that each jump really went.
 class Counter {
  public:
@@ -64,12 +69,12 @@ class Counter {
   void operator()(const Step& step) {
     // The trap comes after each repetition of a string instruction.
     if (last_ != nullptr && step.rip == last_->address && last_->text.starts_with("rep")) return;
-    if (last_ != nullptr) count_branch(step.rip);
-    // No trap comes behind MOV SS, so that the next instruction, which is no branch, went with it.
-    if (last_ != nullptr && last_->text.starts_with("mov ss") && step.rip != last_->end()) {
+    // The next instruction went with it.
+    while (last_ != nullptr && may_lack_trap(*last_) && step.rip != last_->end()) {
       last_ = program_.at(last_->end());
       if (last_ != nullptr) count();
     }
+    if (last_ != nullptr) count_branch(step.rip);
     last_ = program_.at(step.rip);
     if (last_ == nullptr) {
       unknown_ = step.rip;

@@ -246,6 +246,10 @@ struct TestRow {
   std::string erratum;                // the published id, with kXfail and kXpass, and only then
   Repetitions repetitions;            // `failures` and `evidence` are of the first that failed
 };
+// Whether or not an erratum explains it.
+inline bool has_failed(const TestRow& row) {
+  return row.status == Status::kFail || row.status == Status::kXfail;
+}
 
 // What disturbed a measurement.
 struct MeasurementNoise {

@@ -16,19 +16,19 @@ constexpr int kReadings = 64;  // one after another
 constexpr int kReadingTries = 40;
 
 uint64_t ticks_of_rdtsc() {
-  const uint64_t before = tsc_begin();
+  const uint64_t before = fenced_tsc();
   asm volatile(".rept 64\n\trdtsc\n\t.endr" : : : "eax", "edx");
-  return tsc_end() - before;
+  return fenced_tsc() - before;
 }
 uint64_t ticks_of_rdtscp() {
-  const uint64_t before = tsc_begin();
+  const uint64_t before = fenced_tsc();
   asm volatile(".rept 64\n\trdtscp\n\t.endr" : : : "eax", "ecx", "edx");
-  return tsc_end() - before;
+  return fenced_tsc() - before;
 }
 uint64_t ticks_of_nothing() {
-  const uint64_t before = tsc_begin();
+  const uint64_t before = fenced_tsc();
   asm volatile("");
-  return tsc_end() - before;
+  return fenced_tsc() - before;
 }
 uint64_t least_of(uint64_t (*ticks)()) {
   uint64_t least = UINT64_MAX;
@@ -53,6 +53,7 @@ Expected<void> characterize_clock(Workbench& bench) {
     core.push_back(ratio * hertz / 1e9);
     const auto nothing = static_cast<double>(least_of(ticks_of_nothing));
     rdtsc.push_back((static_cast<double>(least_of(ticks_of_rdtsc)) - nothing) * ratio / kReadings);
+    if (!has_rdtscp()) continue;
     rdtscp.push_back((static_cast<double>(least_of(ticks_of_rdtscp)) - nothing) * ratio /
                      kReadings);
   }
@@ -60,6 +61,7 @@ Expected<void> characterize_clock(Workbench& bench) {
   bench.emit(median_measurement("clock.tsc", "GHz", tsc, {}, {}));
   bench.emit(median_measurement("clock.core", "GHz", core, {}, {}));
   bench.emit(median_measurement("clock.rdtsc", "cycles", rdtsc, {}, {}));
+  if (rdtscp.empty()) return {};
   bench.emit(median_measurement("clock.rdtscp", "cycles", rdtscp, {}, {}));
   return {};
 }

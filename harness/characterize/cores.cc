@@ -59,12 +59,12 @@ class PingPong {
       uint64_t value = 0;
       // The first batch waits for the other to come.
       for (unsigned batch = 0; batch <= kBatches; ++batch) {
-        const uint64_t begin = tsc_begin();
+        const uint64_t begin = fenced_tsc();
         for (unsigned trip = 0; trip < kTripsOfBatch; ++trip, value += 2) {
           line(i).store(value + 1, std::memory_order_release);
           if (!await(i, value + 2, stop)) return -1;
         }
-        const auto ticks = static_cast<double>(tsc_end() - begin);
+        const auto ticks = static_cast<double>(fenced_tsc() - begin);
         if (batch > 0) least = std::min(least, ticks);
       }
       sum += least / (2 * kTripsOfBatch);

@@ -23,7 +23,7 @@ namespace {
 // Runs of each program in a sample, by turns, behind one that only warms up. They are short and each of them counts: what
 // slows a core down for a while then spoils few of them, and what makes it slower as a whole changes nothing.
 constexpr unsigned kRounds = 4;
-constexpr double kRunNs = 4e3;
+constexpr double kPairRunNs = 4e3;
 // How the pairs stand. No-operations before each pair and behind it are as long as common instructions are, since caches of
 // decoded instructions hold few of those that share some bytes; the pairs are enough that the loop's own jump counts
 // little, and few enough that the windows of such a cache are not the limit (some cores showed that with 64 pairs, and
@@ -32,7 +32,7 @@ struct Layout {
   uint64_t spacing, pairs;
 };
 constexpr std::array<Layout, 4> kLayouts = {{{2, 4}, {8, 4}, {16, 2}, {32, 2}}};
-constexpr uint64_t kNopBytes = 4;
+constexpr uint64_t kPairNopBytes = 4;
 // After so many samples that do not even lean to a verdict another layout has its turn.
 constexpr unsigned kVisit = 30;
 constexpr unsigned kMostSamples = 1000;
@@ -56,7 +56,7 @@ struct Pair {
     return fmt::format(
         "first={},condition={},form={},taken={},pairs={},spacing={},nop_bytes={},apart={},joined={"
         "}",
-        first, condition, form, taken, layout.pairs, layout.spacing, kNopBytes, apart ? 1 : 0,
+        first, condition, form, taken, layout.pairs, layout.spacing, kPairNopBytes, apart ? 1 : 0,
         joined ? 1 : 0);
   }
 };
@@ -121,7 +121,7 @@ Expected<void> make_attempt(const Workbench& bench, Trial& trial) {
   made.apart = SKIDPROOF_TRY(prepare(true, false));
   made.together_joined = SKIDPROOF_TRY(prepare(false, true));
   made.apart_joined = SKIDPROOF_TRY(prepare(true, true));
-  made.iterations = SKIDPROOF_TRY(bench.iterations_for(kRunNs, made.apart));
+  made.iterations = SKIDPROOF_TRY(bench.iterations_for(kPairRunNs, made.apart));
   return {};
 }
 

@@ -8,7 +8,7 @@
 
 namespace skidproof {
 
-// clock.tsc, clock.core (GHz), clock.rdtsc, clock.rdtscp (cycles; one after another). Behind several parts:
+// clock.tsc, clock.core (GHz), clock.rdtsc, clock.rdtscp (cycles; one after another; the last where CPUID shows it). Behind several parts:
 // clock.drift (% of its median by which the core's clock moved while measuring)
 Expected<void> characterize_clock(Workbench& bench);
 // memory.latency (ns and cycles; bytes, page)

@@ -424,13 +424,14 @@ void judge_evidence(const Tree& tree, Findings& found) {
 constexpr uint8_t kLoop[] = {0x48, 0x89, 0xF8, 0x48, 0xFF, 0xCF,
                              0x75, 0xFB, 0x48, 0x89, 0x06, 0xC3};
 
-struct Entry {
+struct LoopEntry {
   Ring ring;
   bool longer;  // than limit_ms
   const char* name;
 };
 
-Expected<std::string> enter(Machine& machine, const Entry& entry, const skidproof_claim& claim) {
+Expected<std::string> enter(Machine& machine, const LoopEntry& entry,
+                            const skidproof_claim& claim) {
   const Memory code = SKIDPROOF_TRY(machine.allocate({.use = MemoryUse::kCode}));
   const Memory data = SKIDPROOF_TRY(machine.allocate({.use = MemoryUse::kData}));
   Program program;
@@ -478,11 +479,11 @@ void enter_all(const std::shared_ptr<direct::Device>& device, const direct::Dire
     found.bad("ring 0", machine.error().message, machine.error().advice);
     return;
   }
-  constexpr Entry kEntries[] = {{Ring::kKernel, false, "ring 0"},
-                                {Ring::kUser, false, "ring 3"},
-                                {Ring::kKernel, true, "ring 0 past limit_ms"},
-                                {Ring::kUser, true, "ring 3 past limit_ms"}};
-  for (const Entry& entry : kEntries) {
+  constexpr LoopEntry kEntries[] = {{Ring::kKernel, false, "ring 0"},
+                                    {Ring::kUser, false, "ring 3"},
+                                    {Ring::kKernel, true, "ring 0 past limit_ms"},
+                                    {Ring::kUser, true, "ring 3 past limit_ms"}};
+  for (const LoopEntry& entry : kEntries) {
     next(fmt::format("a program on CPU {}: {}", options.cpu, entry.name));
     const auto went = enter(**machine, entry, claim);
     if (!went) {

@@ -344,10 +344,6 @@ class RunMerger {
 // ---------------------------------------------------------------------------------------------------
 // `qualify`.
 
-bool has_failed(const results::TestRow& row) {
-  return row.status == Status::kFail || row.status == Status::kXfail;
-}
-
 // One model of the plan, and what was written of it.
 struct Unit {
   Json said;

@@ -110,10 +110,6 @@ std::string in_words(const Run& run) {
                      run.sibling ? "" : " without a sibling thread", run.seed);
 }
 
-bool has_failed(const results::TestRow& row) {
-  return row.status == Status::kFail || row.status == Status::kXfail;
-}
-
 // Whether no other test need be met.
 bool settles(const Run& run, const results::TestRow& row) {
   if (row.status == Status::kFail) return true;

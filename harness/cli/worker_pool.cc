@@ -19,7 +19,7 @@
 namespace skidproof::cli {
 namespace {
 
-sigset_t watched_signals() {
+sigset_t pool_signals() {
   sigset_t set;
   sigemptyset(&set);
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
@@ -29,7 +29,7 @@ sigset_t watched_signals() {
 [[noreturn]] void become_worker(int descriptor, const std::function<void(int)>& work) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::setpgid(0, 0);  // Ctrl-C is for the parent, which ends us
-  const sigset_t watched = watched_signals();
+  const sigset_t watched = pool_signals();
   ::sigprocmask(SIG_UNBLOCK, &watched, nullptr);
   try {
     work(descriptor);
@@ -44,7 +44,7 @@ sigset_t watched_signals() {
 
 WorkerPool::WorkerPool(unsigned workers, std::chrono::seconds limit)
     : workers_(std::max(workers, 1u)), limit_(limit) {
-  const sigset_t watched = watched_signals();
+  const sigset_t watched = pool_signals();
   ::sigprocmask(SIG_BLOCK, &watched, nullptr);
   signals_ = ::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
 }
@@ -56,7 +56,7 @@ WorkerPool::~WorkerPool() {
     ::waitpid(running.process, nullptr, 0);
   }
   ::close(signals_);
-  const sigset_t watched = watched_signals();
+  const sigset_t watched = pool_signals();
   ::sigprocmask(SIG_UNBLOCK, &watched, nullptr);
 }
 

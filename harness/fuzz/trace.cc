@@ -20,8 +20,8 @@ using engines::Interpreter;
 
 constexpr uint64_t kArena = uint64_t{16} << 20;
 constexpr size_t kCodeBytes = 64 << 10, kStackBytes = 16 << 10;
-constexpr auto kRsp = static_cast<size_t>(arch::Gpr::kRsp);
-constexpr auto kRsi = static_cast<size_t>(arch::Gpr::kRsi);
+constexpr auto kRspIndex = static_cast<size_t>(arch::Gpr::kRsp);
+constexpr auto kRsiIndex = static_cast<size_t>(arch::Gpr::kRsi);
 
 // Whether the microarch fuses an instruction with the conditional jump behind it, by its own rules. The
 // static list knows Sandy Bridge's, which no row exceeds.
@@ -124,8 +124,8 @@ void InterpretedTracer::note(const model::Retired& step, Retirement& into) const
   into.taken = step.after->ip != step.ip + step.length;
   into.next_ip = step.after->ip == Interpreter::kSentinel ? 0 : step.after->ip + code_delta_;
   into.gpr = step.after->gpr;
-  into.gpr[kRsi] += data_delta_;
-  into.gpr[kRsp] -= stack_top() - 8;
+  into.gpr[kRsiIndex] += data_delta_;
+  into.gpr[kRspIndex] -= stack_top() - 8;
   into.flags = step.after->flags;
   into.load = access(step.load);
   into.store = access(step.store);

@@ -27,9 +27,9 @@ Reading read_both(uint64_t origin) {
   Reading best;
   uint64_t tightest = std::numeric_limits<uint64_t>::max();
   for (int i = 0; i < 16; ++i) {
-    const uint64_t before = tsc_begin();
+    const uint64_t before = fenced_tsc();
     const double nanoseconds = raw_nanoseconds();
-    const uint64_t after = tsc_end();
+    const uint64_t after = fenced_tsc();
     if (after - before >= tightest) continue;
     tightest = after - before;
     best = {nanoseconds, static_cast<double>(before - origin) + static_cast<double>(tightest) / 2};
@@ -49,23 +49,20 @@ bool steady_tsc() {
   return false;
 }
 
+}  // namespace
+
 bool has_rdtscp() {
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(0x80000001, &eax, &ebx, &ecx, &edx) != 0 && (edx >> 27 & 1) != 0;
 }
 
-}  // namespace
-
 Expected<double> calibrate_tsc(unsigned milliseconds) {
-  if (!has_rdtscp()) {
-    return fail(ErrorCode::kNotAvailable, "this CPU has no RDTSCP", "timing needs a newer CPU");
-  }
   if (!steady_tsc()) {
     return fail(ErrorCode::kNotAvailable,
                 "the TSC is not invariant (CPUID.80000007H:EDX[8] is clear, no constant_tsc)",
                 "ticks cannot be turned into time here; under a hypervisor, expose invtsc");
   }
-  const uint64_t origin = tsc_begin();
+  const uint64_t origin = fenced_tsc();
   const Reading first = read_both(origin);
   const double wait = std::max(1u, milliseconds) * 1e6;
   while (raw_nanoseconds() - first.nanoseconds < wait) {

@@ -161,9 +161,9 @@ __attribute__((noinline)) CallResult call_and_time(const TrappedCall& call) {
   // A null selector that is not 0: see CallResult::interrupted.
   uint32_t selector = 3;
   asm volatile("mov %0, %%es" : : "r"(selector));
-  const uint64_t begin = tsc_begin();
+  const uint64_t begin = fenced_tsc();
   const uint64_t result = entry(call.iterations, call.data);
-  const uint64_t end = tsc_end();
+  const uint64_t end = fenced_tsc();
   asm volatile("mov %%es, %0" : "=r"(selector));
   return {result, end - begin, (selector & 3) == 0};
 }

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
+#include <thread>
 
 #include "base/zeroed_memory.h"
 
@@ -18,23 +20,84 @@ uint64_t round_up(uint64_t value, uint64_t multiple) {
 
 // From here on the host's own huge pages are worth what clearing them costs.
 constexpr uint64_t kLarge = uint64_t{4} << 20;
+// Up to here a freed block is cleared where it stands: to give its pages back and be given new ones takes longer, most
+// of all where threads share the address space and each has to be told.
+constexpr uint64_t kClearedInPlace = uint64_t{128} << 10;
+
+// Address space of the host's, and of each of its pages what programs may do there: at first nothing, and all zeros.
+struct Mapping {
+  Mapping(void* at, uint64_t size)
+      : host(static_cast<std::byte*>(at)), bytes(size), pages(size / GuestMemory::kPageBytes) {}
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() { munmap(host, bytes); }
+
+  std::byte* host;
+  uint64_t bytes;
+  ZeroedMemory<uint8_t> pages;  // PageBits
+};
+
+// Mappings that are as new again wait here for the next machine, as many as there may be machines at once.
+class SpareMappings {
+ public:
+  // nullptr where none has that size.
+  std::unique_ptr<Mapping> take(uint64_t bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (spare_.empty() || spare_.back()->bytes != bytes) return nullptr;
+    auto mapping = std::move(spare_.back());
+    spare_.pop_back();
+    return mapping;
+  }
+  void give(std::unique_ptr<Mapping> mapping) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!spare_.empty() && spare_.back()->bytes != mapping->bytes) return;
+    if (spare_.size() < most_) spare_.push_back(std::move(mapping));
+  }
+  void release() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    spare_.clear();
+  }
+
+ private:
+  std::mutex mutex_;
+  const size_t most_ = std::max(1U, std::thread::hardware_concurrency());
+  std::vector<std::unique_ptr<Mapping>> spare_;  // all of one size
+};
+SpareMappings& spare_mappings() {
+  static auto* const spare =
+      new SpareMappings;  // a handle may be given back behind the end of main
+  return *spare;
+}
+
+// nullptr where the host refuses.
+std::unique_ptr<Mapping> map(uint64_t bytes) {
+  if (auto spare = spare_mappings().take(bytes)) return spare;
+  void* host = MAP_FAILED;
+  for (int again = 0; host == MAP_FAILED && again < 2; ++again) {
+    if (again == 1) spare_mappings().release();
+    host = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                -1, 0);
+  }
+  return host == MAP_FAILED ? nullptr : std::make_unique<Mapping>(host, bytes);
+}
 
 }  // namespace
 
 // Shared with every handle, so that a Memory may outlive the GuestMemory that made it.
 struct GuestMemory::Arena {
-  Arena(void* at, uint64_t address, uint64_t size)
-      : host(static_cast<std::byte*>(at)), base(address), bytes(size), pages(size / kPageBytes) {}
+  Arena(std::unique_ptr<Mapping> of, uint64_t address)
+      : mapping(std::move(of)), host(mapping->host), base(address), bytes(mapping->bytes) {}
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
+  std::unique_ptr<Mapping> mapping;
   std::byte* host;
   uint64_t base, bytes;
   uint64_t generation = 0;
-  ZeroedMemory<uint8_t> pages;         // PageBits
   std::map<uint64_t, uint64_t> taken;  // offset of a block → its bytes, in whole pages
 
-  ~Arena() { munmap(host, bytes); }
+  // Behind the last block's end.
+  ~Arena() { spare_mappings().give(std::move(mapping)); }
 
   // The lowest offset where `size` bytes fit with a free page before and after; `bytes` when none.
   uint64_t find(uint64_t size, uint64_t alignment) const {
@@ -47,15 +110,16 @@ struct GuestMemory::Arena {
   }
 
   void mark(uint64_t offset, uint64_t size, uint8_t bits) {
-    std::fill_n(&pages[offset / kPageBytes], size / kPageBytes, bits);
+    std::fill_n(&mapping->pages[offset / kPageBytes], size / kPageBytes, bits);
     ++generation;
   }
 
   void free(uint64_t offset) {
     auto block = taken.find(offset);
     mark(offset, block->second, 0);
-    // The next owner of these pages must find zeroes; the host gets its memory back.
-    if (madvise(host + offset, block->second, MADV_DONTNEED) != 0) {
+    // The next owner of these pages must find zeros; the host gets the memory of a large block back.
+    if (block->second <= kClearedInPlace ||
+        madvise(host + offset, block->second, MADV_DONTNEED) != 0) {
       std::memset(host + offset, 0, block->second);
     }
     if (block->second >= kLarge) madvise(host + offset, block->second, MADV_NOHUGEPAGE);
@@ -65,7 +129,7 @@ struct GuestMemory::Arena {
 
 GuestMemory::GuestMemory(std::shared_ptr<Arena> arena)
     : arena_(std::move(arena)),
-      pages_(&arena_->pages[0]),
+      pages_(&arena_->mapping->pages[0]),
       generation_(&arena_->generation),
       base_(arena_->base),
       bytes_(arena_->bytes),
@@ -84,15 +148,14 @@ Expected<std::unique_ptr<GuestMemory>> GuestMemory::create(uint64_t base, uint64
             "block inside a window of 128 GiB",
             bytes, base));
   }
-  void* host = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (host == MAP_FAILED) {
+  auto mapping = map(bytes);
+  if (mapping == nullptr) {
     return fail(ErrorCode::kNoMemory,
                 fmt::format("cannot reserve {} MiB of address space for guest memory: {}",
                             bytes >> 20, std::strerror(errno)),
                 "raise the limit of virtual memory (ulimit -v) or close other programs");
   }
-  auto arena = std::make_shared<Arena>(host, base, bytes);
+  auto arena = std::make_shared<Arena>(std::move(mapping), base);
   return std::unique_ptr<GuestMemory>(new GuestMemory(std::move(arena)));
 }
 

@@ -114,6 +114,27 @@ TEST(GuestMemory, FreedBlocksComeBackAsZeroesUnderANewGeneration) {
   EXPECT_EQ(m.host[0], std::byte{0});
 }
 
+// Whatever the size: small blocks are cleared, large ones given back, and what is left stands ready for the next.
+TEST(GuestMemory, TheNextFindsZerosAndNothingMapped) {
+  constexpr size_t kSizes[] = {100, 4096, 64 << 10, 128 << 10, (128 << 10) + 1, 4 << 20};
+  std::vector<uint64_t> before;
+  for (int again = 0; again < 3; ++again) {
+    auto memory = memory_of();
+    for (uint64_t address : before) EXPECT_FALSE(memory->mapped(address, 1));
+    before.clear();
+    std::vector<Memory> blocks;
+    for (size_t size : kSizes) {
+      blocks.push_back(memory->allocate(size, MemoryUse::kData, false).value());
+      const auto& host = blocks.back().host;
+      EXPECT_TRUE(
+          std::all_of(host.begin(), host.end(), [](std::byte b) { return b == std::byte{0}; }));
+      before.push_back(blocks.back().address);
+    }
+    for (Memory& block : blocks) std::fill(block.host.begin(), block.host.end(), std::byte{0xFF});
+    if (again == 1) memory.reset();  // the handles go last
+  }
+}
+
 TEST(GuestMemory, HandlesMayOutliveIt) {
   auto memory = memory_of();
   Memory m = memory->allocate(4096, MemoryUse::kData, false).value();

@@ -16,7 +16,7 @@ namespace {
 
 using namespace arch;
 
-const Microarch& row(std::string_view name) { return **find_microarch(name); }
+const Microarch& named_row(std::string_view name) { return **find_microarch(name); }
 
 uint64_t word(const std::vector<std::byte>& bytes, size_t offset) {
   uint64_t value = 0;
@@ -70,7 +70,7 @@ struct Input {
 TEST(AdaptiveRecordTest, EveryChoiceOfGroupsHasTheSizeThatItStates) {
   for (uint64_t groups = 0; groups <= adaptive::kGroups; ++groups) {
     const uint64_t config = groups | uint64_t{31} << adaptive::kBranchEntriesShift;
-    auto bytes = Input().record(row("ice-lake"), config);
+    auto bytes = Input().record(named_row("ice-lake"), config);
     EXPECT_EQ(bytes.size(), adaptive::record_bytes(config));
     EXPECT_EQ(adaptive::size_field(word(bytes, 0)), bytes.size());
     const RecordLayout* layout = layout_of(kRecordFormat4, word(bytes, 0));
@@ -104,7 +104,7 @@ TEST(AdaptiveRecordTest, EveryChoiceOfGroupsHasTheSizeThatItStates) {
 }
 
 TEST(AdaptiveRecordTest, WithoutTheAdaptiveBitItIsTheBasicGroup) {
-  auto bytes = Input().record(row("sapphire-rapids"), 0xF, false);
+  auto bytes = Input().record(named_row("sapphire-rapids"), 0xF, false);
   EXPECT_EQ(bytes.size(), size_t{adaptive::kBasicBytes});
   EXPECT_EQ(word(bytes, 0), uint64_t{adaptive::kBasicBytes} << adaptive::kSizeShift);
 }
@@ -113,7 +113,7 @@ TEST(AdaptiveRecordTest, MoreBranchesThanThereAreAreZero) {
   Input input;
   input.branches.clear();
   input.branches.add(1, 2, false, 100);
-  auto bytes = input.record(row("ice-lake"),
+  auto bytes = input.record(named_row("ice-lake"),
                             adaptive::kBranches | uint64_t{2} << adaptive::kBranchEntriesShift);
   EXPECT_EQ(word(bytes, 0x20), 1u);
   EXPECT_EQ(word(bytes, 0x38), 0u);
@@ -128,7 +128,7 @@ TEST(AdaptiveRecordTest, EntriesMayBeMissing) {
                                                         << adaptive::kBranchEntriesShift;
       AdaptiveBehaviour how;
       how.branches_missing = static_cast<uint8_t>(missing);
-      const auto bytes = Input().record(row("ice-lake"), config, true, how);
+      const auto bytes = Input().record(named_row("ice-lake"), config, true, how);
       const unsigned entries = missing < selected ? selected - missing : 1;
       EXPECT_EQ(adaptive::branch_entries(word(bytes, 0)), entries) << missing << " of " << selected;
       EXPECT_EQ(bytes.size(), adaptive::kBasicBytes + entries * adaptive::kBranchEntryBytes)
@@ -140,7 +140,7 @@ TEST(AdaptiveRecordTest, EntriesMayBeMissing) {
 // Each decision about an entry changes it alone.
 TEST(AdaptiveRecordTest, EntriesMaySayOtherwise) {
   const auto newest = [](const AdaptiveBehaviour& how) {
-    const auto bytes = Input().record(row("ice-lake"), adaptive::kBranches, true, how);
+    const auto bytes = Input().record(named_row("ice-lake"), adaptive::kBranches, true, how);
     return std::vector{word(bytes, 0x20), word(bytes, 0x28), word(bytes, 0x30)};
   };
   using Entry = std::vector<uint64_t>;
@@ -162,7 +162,7 @@ TEST(AdaptiveRecordTest, CountersStandBehindAllOtherGroups) {
   const uint64_t config = adaptive::kSnapshot | adaptive::kMemory | adaptive::kBranches |
                           uint64_t{0x205} << adaptive::kIncludeShift |
                           uint64_t{0x0A} << adaptive::kIncludeFixedShift;
-  const auto bytes = Input().record(row("lunar-lake-p"), config);
+  const auto bytes = Input().record(named_row("lunar-lake-p"), config);
   EXPECT_EQ(bytes.size(), adaptive::configured_bytes(config));
   EXPECT_EQ(adaptive::size_field(word(bytes, 0)), bytes.size());
   EXPECT_EQ(word(bytes, 0) & 0x3F, config & 0x3F);
@@ -173,7 +173,7 @@ TEST(AdaptiveRecordTest, CountersStandBehindAllOtherGroups) {
     EXPECT_EQ(word(bytes, at + 8 * i), expected[i]) << i;
   }
   EXPECT_EQ(bytes.size(), at + sizeof expected);
-  EXPECT_EQ(Input().record(row("lunar-lake-p"), config, false).size(),
+  EXPECT_EQ(Input().record(named_row("lunar-lake-p"), config, false).size(),
             size_t{adaptive::kBasicBytes});
 }
 
@@ -186,7 +186,7 @@ TEST(AdaptiveRecordTest, EachDecisionAboutCountersShows) {
                          bool adaptive_bit = true) {
     Input input;
     change(input.how6);
-    const auto bytes = input.record(row("lunar-lake-p"), of, adaptive_bit);
+    const auto bytes = input.record(named_row("lunar-lake-p"), of, adaptive_bit);
     std::vector<uint64_t> all;
     for (size_t at = 0x20; at < bytes.size(); at += 8) all.push_back(word(bytes, at));
     return all;
@@ -220,7 +220,7 @@ TEST(AdaptiveRecordTest, EachDecisionAboutCountersShows) {
   Input wide;
   wide.counters.gp[0] = 0x1'0000'0002;
   wide.how6.snapshot_truncates = true;
-  const auto bytes = wide.record(row("lunar-lake-p"),
+  const auto bytes = wide.record(named_row("lunar-lake-p"),
                                  adaptive::kCounters | uint64_t{1} << adaptive::kIncludeShift);
   EXPECT_EQ(word(bytes, 0x30), 2u);
 }
@@ -232,7 +232,7 @@ TEST(AdaptiveRecordTest, RetireLatencySaturates) {
     return word(input.record(m, 0), 0) >> adaptive::kRetireLatencyShift & 0xFFFF;
   };
   // No row has it yet: Redwood Cove brings it.
-  Microarch timed = row("alder-lake-p");
+  Microarch timed = named_row("alder-lake-p");
   timed.record = &kRecordFormat5;
   timed.ds = kDsThirtyTwoResets;
   timed.pebs_timing_info = true;
@@ -241,13 +241,13 @@ TEST(AdaptiveRecordTest, RetireLatencySaturates) {
   EXPECT_EQ(field(timed, 0xFFFF), 0xFFFFu);
   EXPECT_EQ(field(timed, 0x10000), 0xFFFFu);
   EXPECT_EQ(field(timed, uint64_t{1} << 40), 0xFFFFu);
-  EXPECT_EQ(field(row("alder-lake-p"), 300), 0u) << "not announced";
-  EXPECT_EQ(field(row("ice-lake"), 300), 0u) << "not announced";
+  EXPECT_EQ(field(named_row("alder-lake-p"), 300), 0u) << "not announced";
+  EXPECT_EQ(field(named_row("ice-lake"), 300), 0u) << "not announced";
 }
 
 TEST(AdaptiveRecordTest, GoldenCoveSplitsTheLatency) {
   auto latency = [](std::string_view name) {
-    return word(Input().record(row(name), adaptive::kMemory), 0x30);
+    return word(Input().record(named_row(name), adaptive::kMemory), 0x30);
   };
   EXPECT_EQ(latency("ice-lake"), 0x1234u);
   EXPECT_EQ(latency("sapphire-rapids"), 0x1234u | uint64_t{0x12} << 32);

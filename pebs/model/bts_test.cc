@@ -19,8 +19,8 @@ namespace {
 
 using namespace arch;
 
-constexpr uint64_t kArea = FlatMemory::kBase;
-constexpr uint64_t kBuffer = FlatMemory::kBuffer;
+constexpr uint64_t kBtsArea = FlatMemory::kBase;
+constexpr uint64_t kBtsBuffer = FlatMemory::kBuffer;
 constexpr uint64_t kTrace = bit(6) | bit(7);  // TR, BTS
 constexpr uint64_t kInterrupt = bit(8);       // BTINT
 
@@ -32,15 +32,15 @@ class BtsTest : public ::testing::Test {
   void make(const Behaviour& behaviour) {
     pmu_ = std::make_unique<Pmu>(uarch(), Topology{}, memory_, behaviour, 1);
     buffer(8, 100);
-    set(IA32_DS_AREA, kArea);
+    set(IA32_DS_AREA, kBtsArea);
     set(IA32_X2APIC_LVT_PMI, lvt::kNmi);
   }
   // So many records, by the manual's "multiple plus 1", and the threshold behind so many.
   void buffer(uint64_t records, uint64_t threshold) {
-    memory_.set_field(0x00, kBuffer);
-    memory_.set_field(0x08, kBuffer);
-    memory_.set_field(0x10, kBuffer + 24 * records + 1);
-    memory_.set_field(0x18, kBuffer + 24 * threshold);
+    memory_.set_field(0x00, kBtsBuffer);
+    memory_.set_field(0x08, kBtsBuffer);
+    memory_.set_field(0x10, kBtsBuffer + 24 * records + 1);
+    memory_.set_field(0x18, kBtsBuffer + 24 * threshold);
   }
   void set(uint32_t msr, uint64_t value) {
     auto done = pmu_->wrmsr(msr, value);
@@ -60,10 +60,10 @@ class BtsTest : public ::testing::Test {
     pmu_->retire(r);
   }
   void branch(uint64_t ip = 0x1000, uint64_t to = 0x2000) { retire(Signal::kNearTaken, ip, to); }
-  uint64_t stored() { return (memory_.word(kArea + 0x08) - kBuffer) / 24; }
-  uint64_t from(uint64_t i) { return memory_.word(kBuffer + 24 * i); }
-  uint64_t to(uint64_t i) { return memory_.word(kBuffer + 24 * i + 8); }
-  uint64_t flags(uint64_t i) { return memory_.word(kBuffer + 24 * i + 16); }
+  uint64_t stored() { return (memory_.word(kBtsArea + 0x08) - kBtsBuffer) / 24; }
+  uint64_t from(uint64_t i) { return memory_.word(kBtsBuffer + 24 * i); }
+  uint64_t to(uint64_t i) { return memory_.word(kBtsBuffer + 24 * i + 8); }
+  uint64_t flags(uint64_t i) { return memory_.word(kBtsBuffer + 24 * i + 16); }
   bool delivered() {
     for (int i = 0; i < 100; ++i) {
       if (pmu_->take_interrupt()) return true;
@@ -111,7 +111,7 @@ TEST_F(BtsTest, StopsAtTheMaximumWithBtintAndResumesWhenRewound) {
   EXPECT_EQ(from(2), 0x102u);
   EXPECT_EQ(from(3), 0u) << "nothing behind the maximum";
   EXPECT_EQ(get(IA32_DEBUGCTL), kTrace | kInterrupt);
-  memory_.set_field(0x08, kBuffer);
+  memory_.set_field(0x08, kBtsBuffer);
   branch(0x200);
   EXPECT_EQ(stored(), 1u);
   EXPECT_EQ(from(0), 0x200u);
@@ -125,7 +125,7 @@ TEST_F(BtsTest, OnlyAnUnalignedMaximumIsOverrun) {
     for (const auto& [more, fit] :
          {std::pair{0, 2u}, {1, 2u}, {2, 2u + overrun}, {23, 2u + overrun}, {24, 3u}}) {
       make(behaviour);
-      memory_.set_field(0x10, kBuffer + 2 * 24 + static_cast<uint64_t>(more));
+      memory_.set_field(0x10, kBtsBuffer + 2 * 24 + static_cast<uint64_t>(more));
       set(IA32_DEBUGCTL, kTrace | kInterrupt);
       for (uint64_t i = 0; i < 5; ++i) branch(0x100 + i);
       EXPECT_EQ(stored(), fit) << more << (overrun ? ", overrun" : "");
@@ -164,7 +164,7 @@ TEST_F(BtsTest, NothingIsStoredAtTheMaximum) {
       behaviour.bts.unaligned_overrun = overrun;
       behaviour.bts.record_must_fit = must_fit;
       make(behaviour);
-      const uint64_t maximum = kBuffer + 24 * 3 + 12;
+      const uint64_t maximum = kBtsBuffer + 24 * 3 + 12;
       memory_.set_field(0x10, maximum);
       memory_.set_field(0x08, maximum);
       set(IA32_DEBUGCTL, kTrace | kInterrupt);
@@ -236,7 +236,7 @@ TEST_F(BtsTest, IgnoresAnAreaThatIsNotMapped) {
   set(IA32_DS_AREA, 0x5000);
   set(IA32_DEBUGCTL, kTrace);
   branch();
-  set(IA32_DS_AREA, kArea);
+  set(IA32_DS_AREA, kBtsArea);
   EXPECT_EQ(stored(), 0u);
 }
 
@@ -349,7 +349,7 @@ TEST_F(BtsTest, EachDecisionShows) {
        [](BtsBehaviour& b) { b.least_records = 2; },
        [&] {
          buffer(2, 9);
-         memory_.set_field(0x10, kBuffer + 24 * 2 - 1);
+         memory_.set_field(0x10, kBtsBuffer + 24 * 2 - 1);
          set(IA32_DEBUGCTL, kStop);
          return branches(4);
        },
@@ -387,7 +387,7 @@ TEST_F(BtsTest, EachDecisionShows) {
          buffer(3, 9);
          set(IA32_DEBUGCTL, kStop);
          branches(4);
-         memory_.set_field(0x08, kBuffer);
+         memory_.set_field(0x08, kBtsBuffer);
          return branches(2);
        },
        2, 0},
@@ -397,7 +397,7 @@ TEST_F(BtsTest, EachDecisionShows) {
          buffer(3, 9);
          set(IA32_DEBUGCTL, kStop);
          branches(3);
-         memory_.set_field(0x08, kBuffer);
+         memory_.set_field(0x08, kBtsBuffer);
          return branches(2);
        },
        2, 2},
@@ -564,7 +564,7 @@ TEST_F(BtsTest, ResetForgets) {
   pmu_->enter_smm();
   pmu_->leave_smm();
   pmu_->reset();
-  set(IA32_DS_AREA, kArea);
+  set(IA32_DS_AREA, kBtsArea);
   buffer(3, 9);
   set(IA32_DEBUGCTL, kTrace | kInterrupt);
   branch(0x1234);
@@ -581,7 +581,7 @@ TEST_F(BtsTest, ResetForgets) {
   branch(0x2);
   EXPECT_EQ(stored(), 1u) << "held back";
   pmu_->reset();
-  set(IA32_DS_AREA, kArea);
+  set(IA32_DS_AREA, kBtsArea);
   set(IA32_DEBUGCTL, kTrace);
   branch(0x3);
   EXPECT_EQ(stored(), 2u);

@@ -58,7 +58,7 @@ class Lists {
 };
 
 // What an access meets, in the encodings of Table 18-24.
-enum Source : uint8_t { kL1 = 1, kFillBuffer = 2, kL2 = 3, kL3 = 4, kMemory = 0xC };
+enum Source : uint8_t { kL1 = 1, kFillBuffer = 2, kL2 = 3, kL3 = 4, kFromMemory = 0xC };
 
 struct Met {
   uint8_t source = kL1;
@@ -101,7 +101,7 @@ class PlainCore {
     return met;
   }
   Met stream(uint64_t address, unsigned bytes, uint64_t now) {
-    Met met{.source = kMemory, .latency = g_.l1_latency};
+    Met met{.source = kFromMemory, .latency = g_.l1_latency};
     translate_both(address, bytes, met);
     for (uint64_t part : {address / 64, (address + bytes - 1) / 64}) {
       if (part == combining_) continue;
@@ -166,7 +166,7 @@ class PlainCore {
     l1_.touch(line, true);
     const bool in_l2 = l2_.touch(line);
     const bool in_l3 = !in_l2 && l3_.touch(line);
-    met.source = in_l2 ? kL2 : in_l3 ? kL3 : kMemory;
+    met.source = in_l2 ? kL2 : in_l3 ? kL3 : kFromMemory;
     met.latency = in_l2 ? g_.l2_latency : in_l3 ? g_.l3_latency : g_.memory_latency;
     if (combining_ == line) combining_ = UINT64_MAX;
     if (prefetches_ && (line + 1) % (4096 / 64) != 0) prefetch(line + 1);
@@ -314,7 +314,7 @@ TEST_P(CoreReference, AgreesOnEveryAccess) {
   EXPECT_EQ(total(Signal::kLoadsFillBuffer), plain.loads[kFillBuffer]);
   EXPECT_EQ(total(Signal::kLoadsL2Hit), plain.loads[kL2]);
   EXPECT_EQ(total(Signal::kLoadsL3Hit), plain.loads[kL3]);
-  EXPECT_EQ(total(Signal::kLoadsL3Miss), plain.loads[kMemory]);
+  EXPECT_EQ(total(Signal::kLoadsL3Miss), plain.loads[kFromMemory]);
   EXPECT_EQ(total(Signal::kSplitLoads), plain.split_loads);
   EXPECT_EQ(total(Signal::kSplitStores), plain.split_stores);
   EXPECT_EQ(total(Signal::kStlbMissLoads), plain.walked_loads);
@@ -322,7 +322,7 @@ TEST_P(CoreReference, AgreesOnEveryAccess) {
   EXPECT_EQ(total(Signal::kCycles), clock / geometry.retire_width);
   EXPECT_EQ(spent, total(Signal::kCycles));
   EXPECT_EQ(core.clock(), clock);
-  for (uint8_t source : {kL1, kFillBuffer, kL2, kL3, kMemory}) {
+  for (uint8_t source : {kL1, kFillBuffer, kL2, kL3, kFromMemory}) {
     EXPECT_GT(plain.loads[source], 100u) << "the accesses do not test source " << int{source};
   }
 }

@@ -159,7 +159,7 @@ class Cpu {
   uint64_t ip_ = 0x1000, cycle_ = 0, pace_ = 100;
 };
 
-struct Decision {
+struct DeviationDecision {
   const char* name;
   void (*change)(Behaviour&);
   uint64_t (*shows)(Cpu&);
@@ -168,8 +168,8 @@ struct Decision {
   bool sibling = false;
 };
 
-void check(std::span<const Decision> decisions) {
-  for (const Decision& d : decisions) {
+void check(std::span<const DeviationDecision> decisions) {
+  for (const DeviationDecision& d : decisions) {
     SCOPED_TRACE(d.name);
     Cpu conforming(d.row, nullptr, d.sibling), deviating(d.row, d.change, d.sibling);
     EXPECT_EQ(d.shows(conforming), d.conforming);
@@ -178,7 +178,7 @@ void check(std::span<const Decision> decisions) {
 }
 
 TEST(Decisions, OfEnablesAndPrivilege) {
-  const Decision decisions[] = {
+  const DeviationDecision decisions[] = {
       {"EN is needed", [](Behaviour& b) { b.counting.own_enable_needed = false; },
        [](Cpu& c) {
          c.count(0, 0xC0, kBoth);
@@ -255,7 +255,7 @@ TEST(Decisions, OfEnablesAndPrivilege) {
 }
 
 TEST(Decisions, OfCounting) {
-  const Decision decisions[] = {
+  const DeviationDecision decisions[] = {
       {"none is counted twice", [](Behaviour& b) { b.counting.extra_events = 3; },
        [](Cpu& c) {
          c.count(0, 0xC0);
@@ -372,7 +372,7 @@ TEST(Decisions, OfAnyThread) {
     b.counting.any_thread_one_level = AnyThread::kOwn;
     b.counting.any_thread = AnyThread::kBoth;
   };
-  const Decision decisions[] = {
+  const DeviationDecision decisions[] = {
       {"it counts the sibling", [](Behaviour& b) { b.counting.any_thread = AnyThread::kOwn; },
        of_the_sibling<kBoth, false, kAny>, 11, 0, "sandy-bridge", true},
       {"on fixed counters too", [](Behaviour& b) { b.counting.any_thread_on_fixed = false; },
@@ -421,7 +421,7 @@ TEST(Decisions, OfAnyThreadAtOneLevel) {
 }
 
 TEST(Decisions, OfStatusAndInterrupts) {
-  const Decision decisions[] = {
+  const DeviationDecision decisions[] = {
       {"an overflow sets its bit", [](Behaviour& b) { b.overflow_sets_status = false; },
        [](Cpu& c) {
          c.set(IA32_PMC0 + 2, ~uint64_t{0});
@@ -526,7 +526,7 @@ TEST(Decisions, OfStatusAndInterrupts) {
 }
 
 TEST(Decisions, OfArming) {
-  const Decision decisions[] = {
+  const DeviationDecision decisions[] = {
       {"the very next event", [](Behaviour& b) { b.extra_events = 2; },
        [](Cpu& c) {
          c.sample_stores();
@@ -683,7 +683,7 @@ TEST(Decisions, OfArming) {
 }
 
 TEST(Decisions, OfRecords) {
-  const Decision decisions[] = {
+  const DeviationDecision decisions[] = {
       {"IP is behind the instruction", [](Behaviour& b) { b.skid_instructions = 0; },
        [](Cpu& c) {
          c.sample_stores();
@@ -921,7 +921,7 @@ TEST(Decisions, OfRedundantRecords) {
     c.instructions(4);
     return c.records();
   };
-  const Decision decisions[] = {
+  const DeviationDecision decisions[] = {
       {"none", [](Behaviour& b) { b.redundant = Redundant::kNowAndThen; },
        [](Cpu& c) {
          c.sample_stores();
@@ -978,7 +978,7 @@ TEST(Decisions, OfErrata) {
   const auto locked = [](Behaviour& b) { b.counting.locked_l2_hits_lost = true; };
   const auto large = [](Behaviour& b) { b.counting.large_fixed_two_interrupts = true; };
   const auto shadow = [](Behaviour& b) { b.shadow_skid = 1; };
-  const Decision decisions[] = {
+  const DeviationDecision decisions[] = {
       {"fixed counter 0 interrupts once", twice, fixed_zero_interrupts, 1, 2, "sandy-bridge", true},
       {"alone in the core, too", twice, fixed_zero_interrupts, 1, 1},
       {"and without the freeze", twice,
@@ -1191,7 +1191,7 @@ TEST(Decisions, AMistakeNeedsEachInstruction) {
 }
 
 TEST(Decisions, OfApplicableCounters) {
-  const Decision decisions[] = {
+  const DeviationDecision decisions[] = {
       {"those that overflowed", [](Behaviour& b) { b.adaptive.applicable_all_enabled = true; },
        [](Cpu& c) {
          c.sample_stores();
@@ -1220,7 +1220,7 @@ uint64_t sampled_jumps(Cpu& c) {
 }
 
 TEST(Decisions, OfBranchesThatAreRecordedAndTraced) {
-  const Decision decisions[] = {
+  const DeviationDecision decisions[] = {
       {"both", [](Behaviour& b) { b.bts.beside_pebs = false; }, sampled_jumps, 12, 11},
       {"in either order", [](Behaviour& b) { b.bts.before_pebs = true; }, sampled_jumps, 12, 12},
   };
@@ -1244,7 +1244,7 @@ uint64_t precise_store(Cpu& c, uint64_t (*shows)(Cpu&), bool enabled = true) {
 }
 
 TEST(Decisions, OfPreciseStores) {
-  const Decision decisions[] = {
+  const DeviationDecision decisions[] = {
       {"PS_EN is needed", [](Behaviour& b) { b.precise_store_needs_enable = false; },
        [](Cpu& c) {
          return precise_store(
@@ -1286,7 +1286,7 @@ uint64_t slow_load(Cpu& c, uint64_t (*shows)(Cpu&), uint64_t enable = bit(32 + 3
 
 TEST(Decisions, OfLoadLatency) {
   static constexpr auto latency = [](Cpu& c) { return 1000 * c.records() + c.record().latency(); };
-  const Decision decisions[] = {
+  const DeviationDecision decisions[] = {
       {"on its own counter", [](Behaviour& b) { b.load_latency_elsewhere = true; },
        [](Cpu& c) { return slow_load(c, latency); }, 1060, 1060, "nehalem"},
       {"and on no other", [](Behaviour& b) { b.load_latency_elsewhere = true; },
@@ -1352,7 +1352,7 @@ uint64_t described_load(Cpu& c, uint64_t (*shows)(Cpu&), bool stlb_miss = true, 
 
 TEST(Decisions, OfWhatARecordSaysOfALoad) {
   static constexpr auto source = [](Cpu& c) { return c.record().data_source(); };
-  const Decision decisions[] = {
+  const DeviationDecision decisions[] = {
       {"translation and lock", [](Behaviour& b) { b.load_latency_status_bits = false; },
        [](Cpu& c) { return described_load(c, source); }, 0x35, 0x05},
       {"translation", [](Behaviour& b) { b.load_latency_status_bits = false; },
@@ -1405,7 +1405,7 @@ Record described(Cpu& c) {
 TEST(Decisions, OfDataAddresses) {
   static constexpr auto store_event = described<0x82D0, Signal::kStores, true, true>;
   static constexpr auto load_event = described<0x81D0, Signal::kLoads, true, true>;
-  const Decision decisions[] = {
+  const DeviationDecision decisions[] = {
       {"a store event has the store", [](Behaviour& b) { b.generation.data_address = false; },
        [](Cpu& c) { return store_event(c).data_address(); }, 0x9000, 0, "haswell"},
       {"a load event the load", [](Behaviour& b) { b.generation.data_address_offset = 8; },
@@ -1437,7 +1437,7 @@ TEST(Decisions, OfWhatHaswellAddsToARecord) {
     for (int i = 0; i < 2; ++i) c.jump(taken);
     return c.record().ip() - c.record().eventing_ip();
   };
-  const Decision decisions[] = {
+  const DeviationDecision decisions[] = {
       {"nothing of transactions", [](Behaviour& b) { b.generation.tx_information = 7; },
        [](Cpu& c) {
          c.sample_stores();
@@ -1456,7 +1456,7 @@ TEST(Decisions, OfWhatHaswellAddsToARecord) {
 }
 
 TEST(Decisions, OfTheBuffersStatusBit) {
-  const Decision decisions[] = {
+  const DeviationDecision decisions[] = {
       {"the threshold sets it", [](Behaviour& b) { b.threshold_sets_ovf_buffer = false; },
        [](Cpu& c) {
          c.buffer(9, 2);

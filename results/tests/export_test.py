@@ -1,7 +1,9 @@
 """Every format is read by a reader that is not ours, and has the same counts, whatever stands in the rows."""
 
+import atexit
 import contextlib
 import csv
+import functools
 import http.server
 import io
 import json
@@ -43,13 +45,17 @@ MEANING = {
 }
 PERL = r"""
 use TAP::Parser; use JSON::PP; use Encode;
-my $parser = TAP::Parser->new({source => $ARGV[0]}); my @points; my $bail = JSON::PP::false;
-while (my $r = $parser->next) {
-  push @points, [$r->is_actual_ok ? JSON::PP::true : JSON::PP::false, $r->directive] if $r->is_test;
-  $bail = JSON::PP::true if $r->is_bailout;
-  $points[-1][2] = $r->data->{status} if $r->is_yaml;
+$| = 1;
+while (my $file = <STDIN>) {
+  chomp $file;
+  my $parser = TAP::Parser->new({source => $file}); my @points; my $bail = JSON::PP::false;
+  while (my $r = $parser->next) {
+    push @points, [$r->is_actual_ok ? JSON::PP::true : JSON::PP::false, $r->directive] if $r->is_test;
+    $bail = JSON::PP::true if $r->is_bailout;
+    $points[-1][2] = $r->data->{status} if $r->is_yaml;
+  }
+  print encode_json({points => \@points, errors => [$parser->parse_errors], bail => $bail, planned => $parser->tests_planned}), "\n";
 }
-print encode_json({points => \@points, errors => [$parser->parse_errors], bail => $bail, planned => $parser->tests_planned});
 """
 HOSTILE = (
     "<script>&\"'", "]]>", "\x00\x01\x1b[31m", "\ud800", "\ufffe\uffff", "# SKIP all", "# todo", "a\nnot ok 9 - b", "\nBail out! x",
@@ -72,12 +78,20 @@ def statuses_of(runs):
     return [one.status for run in runs for one in common.outcomes(run)]
 
 
+@functools.cache
+def perl():
+    """One for all files: to begin takes it longer than to read one."""
+    process = subprocess.Popen(["perl", "-e", PERL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+    atexit.register(process.communicate)
+    return process
+
+
 def perl_points(text):
     with tempfile.NamedTemporaryFile(suffix=".tap") as file:
         file.write(text.encode())
         file.flush()
-        done = subprocess.run(["perl", "-e", PERL, file.name], capture_output=True, check=True)
-    return json.loads(done.stdout)
+        print(file.name, file=perl().stdin, flush=True)
+        return json.loads(perl().stdout.readline())
 
 
 def series_of(text):
@@ -98,6 +112,8 @@ def raw(words):
 
 class Readers(unittest.TestCase):
     """What a foreign reader makes of each format, compared with the rows."""
+
+    promtool = True
 
     def check_all(self, runs):
         self.check_junit(runs)
@@ -191,8 +207,9 @@ class Readers(unittest.TestCase):
             for status in rows.STATUSES:
                 counted = [value for (name, labels), value in found.items() if name == "skidproof_tests" and ("status", status) in labels]
                 self.assertEqual(sum(counted), statuses_of(runs).count(status), status)
-        done = subprocess.run(["promtool", "check", "metrics"], input=text.encode(), capture_output=True)
-        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""))
+        if self.promtool:
+            done = subprocess.run(["promtool", "check", "metrics"], input=text.encode(), capture_output=True)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""))
 
     def check_ocp(self, runs):
         types_seen = []
@@ -412,6 +429,7 @@ class HostileStrings(Readers):
                 rng = random.Random(seed)
                 lines = self.run_of(rng) + (self.run_of(rng) if rng.random() < 0.3 else [])
                 runs = runs_of(lines)
+                self.promtool = seed % 3 == 0  # a process for each
                 self.assertEqual(len(statuses_of(runs)) > 0, any(row["type"] in ("test", "test-start") for row in lines))
                 self.check_all(runs)
 
