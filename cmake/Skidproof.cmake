@@ -110,10 +110,9 @@ function(skidproof_pch_options name)
 endfunction()
 
 # Where CMAKE_UNITY_BUILD is on, many sources of a target are compiled as one, in a fraction of the time: names at
-# namespace level, in unnamed namespaces too, are unique in a folder. Where there are few cores to compile on at once, more
-# sources make one: to compile 64 suites 32 at a time took two thirds of what eight at a time did. Kernels and suites have a namespace each. Not so:
-# data of microarchs, whose files repeat one another's names, and the engine, which would be one long job.
-
+# namespace level, in unnamed namespaces too, are unique in a folder. Kernels and suites have a namespace each. Not so:
+# data of microarchs, whose files repeat one another's names, and the engine, which would be one long job. Where there are
+# few cores to compile on at once, more sources make one, so that what they share is instantiated fewer times.
 if(NOT DEFINED CMAKE_UNITY_BUILD_BATCH_SIZE)
   cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
   if(cores LESS_EQUAL 2)

@@ -21,7 +21,7 @@ bool has_rdtscp();
 
 // TSC ticks per second, against CLOCK_MONOTONIC_RAW over `milliseconds` (at least 1). Each reading
 // of the two clocks is the tightest of several, so that an interrupt between them does not count.
-// kNotAvailable: its TSC stops or changes speed (CPUID.80000007H:EDX[8] clear).
+// kNotAvailable: the TSC stops or changes speed (CPUID.80000007H:EDX[8] clear).
 Expected<double> calibrate_tsc(unsigned milliseconds = 20);
 
 }  // namespace skidproof
