@@ -234,7 +234,8 @@ class WholeNights(NightTest):
 
 class CutShort(NightTest):
     def test_the_lost_test_is_named_left_out_and_allowed_again(self):
-        self.configure(run={"filter": "PmuRegisters.*:PebsReload.*:PebsThreshold.*"}, store={"enabled": True}, report={"enabled": True})
+        only = {"filter": "PmuRegisters.*:PebsReload.*:PebsThreshold.*"}
+        self.configure(run=only, store={"enabled": True}, report={"enabled": True})
         path, text, lost = self.cut_short()
         self.assertEqual(self.state().current["status"], "running")
         self.assertIn("was cut short", self.nightly("--status").stdout)
@@ -269,7 +270,7 @@ class CutShort(NightTest):
         self.assertIn(f"test {lost}", told.stdout)
         self.assertEqual(self.nightly("--allow", "No.Such").returncode, 64)
         self.assertEqual(self.nightly("--allow", lost).returncode, 0)
-        self.configure(run={"filter": "PmuRegisters.*:PebsReload.*:PebsThreshold.*"})
+        self.configure(run=only)
         code, record, left_out = self.night()
         self.assertEqual((code, left_out), (0, []))
         self.assertIn(lost, [test["id"] for test in self.run_of(self.step(record, "run")["rows"]).tests])
