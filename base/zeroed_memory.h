@@ -4,13 +4,63 @@
 
 #include <sys/mman.h>
 
+#include <array>
 #include <cstddef>
 #include <cstring>
+#include <mutex>
 #include <new>
 #include <type_traits>
 #include <utility>
 
 namespace skidproof {
+
+namespace internal {
+
+// Mapped memory of zeros. What is given back is kept, as long as it is no more than the kernel could be asked for in the
+// time that clearing it takes: its pages need not come into being again. Any thread may ask.
+class ZeroedPages {
+ public:
+  // Throws std::bad_alloc.
+  void* take(size_t bytes) {
+    if (void* at = kept(bytes)) return std::memset(at, 0, bytes);
+    void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) throw std::bad_alloc();
+    return at;
+  }
+  void give(void* at, size_t bytes) {
+    if (bytes <= kLargest) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      std::swap(at, kept_[next_].at);
+      std::swap(bytes, kept_[next_].bytes);
+      next_ = (next_ + 1) % kept_.size();
+    }
+    if (at != nullptr) ::munmap(at, bytes);
+  }
+
+ private:
+  static constexpr size_t kLargest = size_t{1} << 20;
+  struct Block {
+    void* at = nullptr;
+    size_t bytes = 0;
+  };
+  void* kept(size_t bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (Block& block : kept_) {
+      if (block.bytes == bytes) return std::exchange(block, {}).at;
+    }
+    return nullptr;
+  }
+
+  std::mutex mutex_;
+  std::array<Block, 8> kept_;
+  size_t next_ = 0;  // the oldest
+};
+inline ZeroedPages& zeroed_pages() {
+  static auto* const pages = new ZeroedPages;  // some are given back behind the end of main
+  return *pages;
+}
+
+}  // namespace internal
 
 // `size` elements of a type that is what it is when all its bytes are zero. Large arrays are mapped, where a page comes
 // into being when it is first touched; small ones are allocated. Moved from, it has none.
@@ -22,10 +72,7 @@ class ZeroedMemory {
   // Throws std::bad_alloc.
   explicit ZeroedMemory(size_t size) : bytes_(size * sizeof(T)) {
     if (mapped()) {
-      void* at =
-          ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (at == MAP_FAILED) throw std::bad_alloc();
-      data_ = static_cast<T*>(at);
+      data_ = static_cast<T*>(internal::zeroed_pages().take(bytes_));
     } else {
       data_ = static_cast<T*>(::operator new(bytes_, kAlignment));
       clear();
@@ -34,7 +81,7 @@ class ZeroedMemory {
   ~ZeroedMemory() {
     if (data_ == nullptr) return;
     if (mapped()) {
-      ::munmap(data_, bytes_);
+      internal::zeroed_pages().give(data_, bytes_);
     } else {
       ::operator delete(data_, kAlignment);
     }

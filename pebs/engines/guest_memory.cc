@@ -12,6 +12,19 @@
 #include "base/zeroed_memory.h"
 
 namespace skidproof::engines {
+// Address space of the host's, and of each of its pages what programs may do there: at first nothing, and all zeros.
+struct HostMapping {
+  HostMapping(void* at, uint64_t size)
+      : host(static_cast<std::byte*>(at)), bytes(size), pages(size / GuestMemory::kPageBytes) {}
+  HostMapping(const HostMapping&) = delete;
+  HostMapping& operator=(const HostMapping&) = delete;
+  ~HostMapping() { munmap(host, bytes); }
+
+  std::byte* host;
+  uint64_t bytes;
+  ZeroedMemory<uint8_t> pages;  // PageBits
+};
+
 namespace {
 
 uint64_t round_up(uint64_t value, uint64_t multiple) {
@@ -22,33 +35,20 @@ uint64_t round_up(uint64_t value, uint64_t multiple) {
 constexpr uint64_t kLarge = uint64_t{4} << 20;
 // Up to here a freed block is cleared where it stands: to give its pages back and be given new ones takes longer, most
 // of all where threads share the address space and each has to be told.
-constexpr uint64_t kClearedInPlace = uint64_t{128} << 10;
-
-// Address space of the host's, and of each of its pages what programs may do there: at first nothing, and all zeros.
-struct Mapping {
-  Mapping(void* at, uint64_t size)
-      : host(static_cast<std::byte*>(at)), bytes(size), pages(size / GuestMemory::kPageBytes) {}
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  ~Mapping() { munmap(host, bytes); }
-
-  std::byte* host;
-  uint64_t bytes;
-  ZeroedMemory<uint8_t> pages;  // PageBits
-};
+constexpr uint64_t kClearedInPlace = uint64_t{2} << 20;
 
 // Mappings that are as new again wait here for the next machine, as many as there may be machines at once.
 class SpareMappings {
  public:
   // nullptr where none has that size.
-  std::unique_ptr<Mapping> take(uint64_t bytes) {
+  std::unique_ptr<HostMapping> take(uint64_t bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (spare_.empty() || spare_.back()->bytes != bytes) return nullptr;
     auto mapping = std::move(spare_.back());
     spare_.pop_back();
     return mapping;
   }
-  void give(std::unique_ptr<Mapping> mapping) {
+  void give(std::unique_ptr<HostMapping> mapping) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!spare_.empty() && spare_.back()->bytes != mapping->bytes) return;
     if (spare_.size() < most_) spare_.push_back(std::move(mapping));
@@ -61,7 +61,7 @@ class SpareMappings {
  private:
   std::mutex mutex_;
   const size_t most_ = std::max(1U, std::thread::hardware_concurrency());
-  std::vector<std::unique_ptr<Mapping>> spare_;  // all of one size
+  std::vector<std::unique_ptr<HostMapping>> spare_;  // all of one size
 };
 SpareMappings& spare_mappings() {
   static auto* const spare =
@@ -70,7 +70,7 @@ SpareMappings& spare_mappings() {
 }
 
 // nullptr where the host refuses.
-std::unique_ptr<Mapping> map(uint64_t bytes) {
+std::unique_ptr<HostMapping> map(uint64_t bytes) {
   if (auto spare = spare_mappings().take(bytes)) return spare;
   void* host = MAP_FAILED;
   for (int again = 0; host == MAP_FAILED && again < 2; ++again) {
@@ -78,19 +78,19 @@ std::unique_ptr<Mapping> map(uint64_t bytes) {
     host = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                 -1, 0);
   }
-  return host == MAP_FAILED ? nullptr : std::make_unique<Mapping>(host, bytes);
+  return host == MAP_FAILED ? nullptr : std::make_unique<HostMapping>(host, bytes);
 }
 
 }  // namespace
 
 // Shared with every handle, so that a Memory may outlive the GuestMemory that made it.
 struct GuestMemory::Arena {
-  Arena(std::unique_ptr<Mapping> of, uint64_t address)
+  Arena(std::unique_ptr<HostMapping> of, uint64_t address)
       : mapping(std::move(of)), host(mapping->host), base(address), bytes(mapping->bytes) {}
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  std::unique_ptr<Mapping> mapping;
+  std::unique_ptr<HostMapping> mapping;
   std::byte* host;
   uint64_t base, bytes;
   uint64_t generation = 0;
