@@ -67,6 +67,7 @@ std::vector<Param> product(const std::vector<Param>& a, const std::vector<Param>
 }  // namespace over
 
 class Ladder;
+class Signatures;
 class Test;
 
 // The performance monitoring registers that a test speaks of. On a microarch without them it is
@@ -92,7 +93,7 @@ struct TestInfo {
 
   std::string id() const { return suite + "." + name; }
 };
-// In the order of their stages, within one as registered. Ends the process where a suite has no
+// In the order of their stages, of the suites' names, and of a suite's file. Ends the process where a suite has no
 // SKIDPROOF_SUITE.
 std::span<const TestInfo> tests();
 
@@ -125,8 +126,10 @@ struct Environment {
   std::shared_ptr<calibrate::Calibration> calibration = {};
   // What a stage that did not hold makes of the later ones; nullptr: nothing.
   Ladder* ladder = nullptr;
-  bool rates = true;        // a failure is run again for its rate, not only until it is certain
-  bool errata = true;       // a listed erratum of this processor explains a failure
+  bool rates = true;   // a failure is run again for its rate, not only until it is certain
+  bool errata = true;  // a listed erratum of this processor explains a failure
+  // Which errata the machine under test showed when it was asked; nullptr: that is begun at the first question.
+  std::shared_ptr<Signatures> signatures = {};
   MachineShape shape = {};  // what was measured of the machine under test before (--shape)
   // What became of a test, with this number of --repeat, in the interrupted run that this one goes on
   // with, or `skip` where another shard of the run has it: then it is passed over without a row. Empty: there is
@@ -136,11 +139,14 @@ struct Environment {
 };
 Environment& environment();
 
-// The base of every suite's tests.
-class Test : public ::testing::Test {
+// The base of every suite's tests. GoogleTest runs them by register_with_googletest(); judge() runs one without it.
+class Test {
  public:
+  virtual ~Test() = default;
   const TestInfo& info() const { return *info_; }
   void bind(const TestInfo* info) { info_ = info; }
+  // Runs the body once, on a fresh machine: outcome() says what came of it.
+  void attempt(unsigned number);
 
  protected:
   // The machine under test. Accesses and iterations through it are counted.
@@ -194,8 +200,6 @@ class Test : public ::testing::Test {
  private:
   // The parameters with bytes in place of "@beyond-l1".
   std::string in_bytes(std::string_view parameters);
-  void TestBody() final;
-  void attempt();
   void give_machine_back();
   void guarded_body();
   void run_body();
@@ -257,6 +261,9 @@ struct VerifyBool {
   }
 };
 }  // namespace internal
+
+// Runs a test until there is a verdict, and asks listed errata for an explanation: outcome() holds it.
+void judge(const TestInfo& test);
 
 // Hands the registered tests to GoogleTest; called once, before the run. With a predicate, only
 // those that it picks, in `tests()` order. Returns how many.

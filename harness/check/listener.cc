@@ -94,7 +94,7 @@ bool Listener::passed_over(const TestInfo& info) {
 
 void Listener::OnTestEnd(const ::testing::TestInfo& test) {
   if (current_ == nullptr) return;
-  results::TestRow row = row_of_outcome(*current_);
+  results::TestRow row = row_of_outcome(*current_, machine_, microarch_);
   const bool told = row.status == Status::kFail || row.status == Status::kError;
   if (test.result()->Failed() && !told) {  // outside of the attempts, whose failures are judged
     row.status = Status::kError;
@@ -119,18 +119,19 @@ void Listener::send(const results::Row& row) {
   }
 }
 
-results::TestRow Listener::row_of_outcome(const TestInfo& info) const {
+results::TestRow row_of_outcome(const TestInfo& info, const std::string& machine,
+                                const std::string& microarch) {
   const Outcome& now = outcome();
   results::TestRow row;
-  row.machine = machine_;
-  row.microarch = microarch_;
+  row.machine = machine;
+  row.microarch = microarch;
   row.id = info.id();
   row.clauses = clause_ids(info);
   for (const Clause* clause : info.clauses) {
     row.citations[std::string(clause->id)] = fmt::format("{} [{}]", clause->text, clause->citation);
   }
   row.seed = environment().seed;
-  row.repetition = repetition_;
+  row.repetition = environment().repetition;
   row.iterations = now.executed;
   row.comparisons = now.comparisons;
   row.evidence = now.evidence;

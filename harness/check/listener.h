@@ -49,8 +49,6 @@ class Listener final : public ::testing::EmptyTestEventListener {
  private:
   bool passed_over(const TestInfo& info);
   void send(const results::Row& row);
-  results::TestRow row_of_outcome(const TestInfo& info) const;
-
   const std::string machine_;
   const std::string microarch_;
   const RowSink sink_;
@@ -62,6 +60,10 @@ class Listener final : public ::testing::EmptyTestEventListener {
   results::StatusCounts counts_;
   std::vector<Error> sink_errors_;
 };
+
+// The row of the test that was judged last, as outcome() and environment() say, but for the time that it took.
+results::TestRow row_of_outcome(const TestInfo& info, const std::string& machine,
+                                const std::string& microarch);
 
 // The exit code that these counts deserve: 1 a property failed, 2 the harness failed, 77 nothing could
 // run, 0 all that ran held. What an erratum explains, what nothing promises and what noise voided

@@ -7,9 +7,11 @@
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "harness/check/check.h"
+#include "harness/check/outcome.h"
 
 namespace skidproof::check {
 namespace {
@@ -24,7 +26,8 @@ std::map<std::string, Stage>& stages() {
   return all;
 }
 
-// Every suite says its stage: without one nobody knew when its tests may run.
+// Every suite says its stage: without one nobody knew when its tests may run. Within a stage suites follow their names
+// and tests their file, whatever order the linker had.
 void assign_stages() {
   for (TestInfo& info : registry()) {
     const auto found = stages().find(info.suite);
@@ -36,8 +39,9 @@ void assign_stages() {
     }
     info.stage = found->second;
   }
-  std::stable_sort(registry().begin(), registry().end(),
-                   [](const TestInfo& a, const TestInfo& b) { return a.stage < b.stage; });
+  std::stable_sort(registry().begin(), registry().end(), [](const TestInfo& a, const TestInfo& b) {
+    return std::tie(a.stage, a.suite) < std::tie(b.stage, b.suite);
+  });
 }
 
 std::string safe_label(std::string label) {
@@ -58,6 +62,26 @@ void add(TestInfo info) {
   }
   registry().push_back(std::move(info));
 }
+
+// What GoogleTest runs in a test's place: it is told the verdict.
+class Reported final : public ::testing::Test {
+ public:
+  explicit Reported(const TestInfo& info) : info_(info) {}
+
+ private:
+  void TestBody() override {
+    if (outcome().left_out) return;
+    judge(info_);
+    const Outcome& now = outcome();
+    if (now.status == results::Status::kFail || now.status == results::Status::kError) {
+      FAIL() << in_lines(now.failures) << in_lines(now.errors);
+    } else if (now.status == results::Status::kSkip) {
+      GTEST_SKIP() << now.reason;
+    }
+  }
+
+  const TestInfo& info_;
+};
 
 // `*` and `?` over a whole name.
 bool matches_glob(std::string_view pattern, std::string_view text) {
@@ -172,11 +196,8 @@ size_t register_with_googletest(const std::function<bool(const TestInfo&)>& pick
     if (!pick(info)) continue;
     ::testing::RegisterTest(info.suite.c_str(), info.name.c_str(), nullptr,
                             info.param.label.empty() ? nullptr : info.param.label.c_str(),
-                            info.file, info.line, [&info] {
-                              Test* test = info.make();
-                              test->bind(&info);
-                              return test;
-                            });
+                            info.file, info.line,
+                            [&info]() -> ::testing::Test* { return new Reported(info); });
     ++count;
   }
   return count;

@@ -115,53 +115,57 @@ struct Test::State {
   ::testing::TestPartResultArray parts;  // what GoogleTest was told during this attempt
 };
 
-void Test::TestBody() {
-  if (outcome().left_out) return;
+namespace {
+
+// The verdict on a test: attempts, each with an object of its own, until there is one.
+Outcome judged(const TestInfo& info, bool rates) {
+  return verdict_of(rates, [&info](unsigned number) {
+    const std::unique_ptr<Test> test(info.make());
+    test->bind(&info);
+    test->attempt(number);
+  });
+}
+
+// What becomes of a test that an erratum names. The machine is asked for it by another name, so that a tape keeps it
+// apart from the test of that name.
+Status status_of_signature(const TestInfo& info) {
+  const Ladder* ladder = environment().ladder;
+  if (ladder != nullptr && ladder->broken_below(info.stage)) return Status::kSkip;
+  Outcome under_way = std::move(outcome());
+  TestInfo asked = info;
+  asked.suite = "signature:" + info.suite;
+  const Status status = judged(asked, false).status;
+  outcome() = std::move(under_way);
+  return status;
+}
+
+}  // namespace
+
+void judge(const TestInfo& test) {
+  Environment& shared = environment();
   outcome() = {};
   outcome().began = true;
-  const Ladder* ladder = environment().ladder;
-  if (auto broken = ladder == nullptr ? std::nullopt : ladder->broken_below(info_->stage)) {
+  if (auto broken =
+          shared.ladder == nullptr ? std::nullopt : shared.ladder->broken_below(test.stage)) {
     internal::skip(SkipCategory::kGroundBroken, *broken);
     outcome().status = Status::kSkip;
     outcome().reason = *broken;
-    GTEST_SKIP() << *broken;
+    return;
   }
-  const auto judged = [](Test& test, bool rates) {
-    return verdict_of(rates, [&test](unsigned number) {
-      test.attempt_ = number;
-      test.attempt();
-    });
-  };
-  outcome() = judged(*this, environment().rates);
-  if (environment().errata) {
-    // Only the verdict is wanted of these. The machine is asked for them by another name, so that a tape keeps
-    // them apart from the test of that name.
-    const auto ask = [&judged, ladder](const TestInfo& info) {
-      if (ladder != nullptr && ladder->broken_below(info.stage)) return Status::kSkip;
-      Outcome under_way = std::move(outcome());
-      TestInfo asked = info;
-      asked.suite = "signature:" + info.suite;
-      const std::unique_ptr<Test> test(info.make());
-      test->bind(&asked);
-      const Status status = judged(*test, false).status;
-      outcome() = std::move(under_way);
-      return status;
-    };
-    static Signatures signatures;
-    explain_by_errata(info_->id(), outcome(), signatures, ask);
+  outcome() = judged(test, shared.rates);
+  if (shared.errata) {
+    if (shared.signatures == nullptr) shared.signatures = std::make_shared<Signatures>();
+    explain_by_errata(test.id(), outcome(), *shared.signatures, status_of_signature);
   }
   const Outcome& now = outcome();
   if (now.status == Status::kPass || now.status == Status::kXpass) {
     outcome().evidence["compared"] = now.compared.json();
-  } else if (now.status == Status::kFail || now.status == Status::kError) {
-    FAIL() << in_lines(now.failures) << in_lines(now.errors);
-  } else if (now.status == Status::kSkip) {
-    GTEST_SKIP() << now.reason;
   }
 }
 
-// Runs the body once. GoogleTest hears of it only when the attempts were judged.
-void Test::attempt() {
+// GoogleTest hears of it only when the attempts were judged.
+void Test::attempt(unsigned number) {
+  attempt_ = number;
   outcome() = {};
   outcome().began = true;
   state_ = std::make_shared<State>();

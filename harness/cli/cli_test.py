@@ -1635,6 +1635,26 @@ class Qualify(CliTest):
             self.assertEqual(len(defect["caught_by"]), 1, "one catch ends the search")
             self.assertEqual(set(defect) & {"id", "clause", "microarch"}, {"id", "clause", "microarch"})
 
+    def test_a_worker_that_dies_takes_no_other_run_with_it(self):
+        defects = [one["id"] for one in json.loads(self.skidproof("list", "defects", "--json", "-").out)
+                   if "nehalem" in one["microarchs"]][:40]
+        process = subprocess.Popen(
+            [skidproof_program, "qualify", "--microarch", "nehalem", "--jobs", "1", "--matrix", "matrix.json", "--json", "rows.jsonl",
+             *(word for defect in defects for word in ("--defect", defect))],
+            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        seen = []
+        while process.poll() is None and len(seen) < 3:  # the third has the first of the broken models, some after one another
+            seen += [pid for pid in children.read_text(encoding="utf-8").split() if pid not in seen]
+        self.assertEqual(len(seen), 3)
+        os.kill(int(seen[2]), signal.SIGKILL)
+        out, err = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 2, out + err)
+        self.assertEqual(len(re.findall(r"model:nehalem\+[\w-]+, seed 1: the worker was ended by signal 9", " ".join(out.split()))), 1, out)
+        matrix = json.loads((self.folder / "matrix.json").read_text(encoding="utf-8"))
+        self.assertEqual([one["id"] for one in matrix["defects"] if one["caught"]], defects)
+
     def test_a_defect_that_does_not_apply(self):
         done = self.skidproof("qualify", "--microarch", "nehalem", "--defect", "pdir-absent")
         self.assert_refused(done, 64, "none of these defects")

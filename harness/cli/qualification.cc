@@ -1,17 +1,21 @@
-// A queue of runs, each in a process of its own, and what their rows add up to.
+// A queue of runs, some of them after one another in each process, and what their rows add up to.
 #include "harness/cli/qualification.h"
 
 #include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <set>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "harness/check/check.h"
+#include "harness/check/listener.h"
 #include "harness/cli/machines.h"
 #include "harness/cli/text.h"
 #include "harness/cli/worker_pool.h"
@@ -27,7 +31,7 @@ using results::Status;
 // it drags along.
 enum class Which : uint8_t { kAll, kCiting, kOneOfEach, kTheRest, kItsOwn };
 
-// One process: a model and the tests that it meets.
+// A model and the tests that it meets.
 struct Run {
   const arch::Microarch* microarch = nullptr;
   bool sibling = true;
@@ -117,16 +121,15 @@ bool settles(const Run& run, const results::TestRow& row) {
 }
 
 // In the worker: writes a line to the pipe, whole.
-Expected<void> write_line(int descriptor, const results::Json& json) {
+void write_line(int descriptor, const results::Json& json) {
   const std::string line =
       json.dump(-1, ' ', false, results::Json::error_handler_t::replace) + '\n';
   size_t done = 0;
   while (done < line.size()) {
     const ssize_t written = ::write(descriptor, line.data() + done, line.size() - done);
-    if (written <= 0) return fail(ErrorCode::kIo, "the pipe to the parent is closed");
+    if (written <= 0) throw std::runtime_error("the pipe to the parent is closed");
     done += static_cast<size_t>(written);
   }
-  return {};
 }
 
 // The part that a model plays for an erratum: one that has it. nullopt: the row's first.
@@ -135,8 +138,23 @@ std::optional<arch::Part> part_for(const arch::Microarch& microarch, const model
   return erratum == nullptr ? std::nullopt : arch::part_with(microarch, *erratum);
 }
 
-// In the worker: runs the tests and sends their rows, those of passes without their evidence where nobody wants them whole.
+// What is told of a row: of a pass no evidence, where nobody wants it whole.
+results::Json told(const Run& run, results::TestRow row) {
+  const bool bad =
+      has_failed(row) || row.status == Status::kError || row.status == Status::kDisturbed;
+  if (!bad && !run.whole_rows) {
+    row.evidence = results::Json::object();
+    row.citations.clear();
+  }
+  return row;
+}
+
+// In the worker: meets the tests on a new model and sends their rows, each a line; behind the last one how long all took.
 void work(const Run& run, const Accusers& accusers, int descriptor) {
+  const auto since = std::chrono::steady_clock::now();
+  const auto seconds = [](auto from) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
+  };
   MachineOptions options{.name = fmt::format("model:{}", run.microarch->name),
                          .sibling_thread = run.sibling};
   if (run.defect != nullptr) options.defects.emplace_back(run.defect->id);
@@ -148,29 +166,25 @@ void work(const Run& run, const Accusers& accusers, int descriptor) {
   auto machine = open_machine(options, run.seed);
   if (!machine) throw std::runtime_error(machine.error().text());
   check::environment() = {.machines = machine->source.get(), .seed = run.seed, .rates = false};
-  check::register_with_googletest(
-      [&](const check::TestInfo& info) { return picks(run, accusers, info); });
-  ::testing::InitGoogleTest();
-  auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
-  delete listeners.Release(listeners.default_result_printer());
-  const auto sink = [descriptor, &run](const results::Row& row) -> Expected<void> {
-    const auto* test = std::get_if<results::TestRow>(&row);
-    if (test == nullptr) return {};
-    if (has_failed(*test) || test->status == Status::kError || test->status == Status::kDisturbed) {
-      auto written = write_line(descriptor, results::json_of(row));
-      // GoogleTest's fail_fast would stop at a harness error too, which catches nothing.
-      if (run.until_caught && settles(run, *test)) _exit(0);
-      return written;
-    }
-    if (run.whole_rows) return write_line(descriptor, results::json_of(row));
-    results::TestRow slim = *test;
-    slim.evidence = results::Json::object();
-    slim.citations.clear();
-    return write_line(descriptor, slim);
-  };
-  listeners.Append(new check::Listener(machine_of(run), std::string(run.microarch->name), sink));
-  [[maybe_unused]] const int the_parent_decides = RUN_ALL_TESTS();
+  const std::string name = machine_of(run), microarch(run.microarch->name);
+  for (const check::TestInfo& test : check::tests()) {
+    if (!picks(run, accusers, test)) continue;
+    const auto began = std::chrono::steady_clock::now();
+    check::judge(test);
+    results::TestRow row = check::row_of_outcome(test, name, microarch);
+    row.duration_s = seconds(began);
+    write_line(descriptor, told(run, row));
+    if (run.until_caught && settles(run, row)) break;
+  }
+  write_line(descriptor, {{"seconds", seconds(since)}});
 }
+
+// What a worker said of one run.
+struct Told {
+  std::vector<results::TestRow> rows;
+  double seconds = 0;
+  bool ended = false;  // its last line is there
+};
 
 // Everything that the parent knows while the runs go on.
 class Qualifier {
@@ -194,20 +208,22 @@ class Qualifier {
   void plan_verdict(Run run, bool own);
   void start_verdict(const model::Defect* defect);
   void plan_next(size_t verdict);
-  void finished(const Run& run, const WorkDone& done);
+  std::vector<Run> next_batch();
+  void finished(const std::vector<Run>& batch, const WorkDone& done);
+  void finished(const Run& run, const Told& told);
   void finished_conforming(const Run& run, const std::vector<results::TestRow>& rows);
   void finished_broken(const Run& run, const std::vector<results::TestRow>& rows);
   void close_verdict(size_t verdict);
   void write(const results::Row& row);
-  std::vector<results::TestRow> rows_of(const Run& run, const WorkDone& done);
+  std::vector<Told> told_by(const std::vector<Run>& batch, const WorkDone& done);
 
   const QualifyPlan& plan_;
   const check::RowSink& sink_;
   WorkerPool pool_;
   Progress progress_{"qualify"};
   std::deque<Run> queue_;
-  std::map<size_t, Run> under_way_;
-  std::vector<std::deque<Run>> still_to_try_;  // for each verdict
+  std::map<size_t, std::vector<Run>> under_way_;  // by the worker
+  std::vector<std::deque<Run>> still_to_try_;     // for each verdict
   std::vector<size_t> unit_of_verdict_;
   // One verdict on a defect after the other: the test that caught it last is met first on the next machine.
   std::map<const model::Defect*, std::deque<size_t>> verdicts_to_come_;
@@ -384,21 +400,29 @@ void Qualifier::write(const results::Row& row) {
   if (auto written = sink_(row); !written) found_.write_error = written.error();
 }
 
-std::vector<results::TestRow> Qualifier::rows_of(const Run& run, const WorkDone& done) {
-  std::vector<results::TestRow> rows;
-  for (size_t begin = 0; begin < done.output.size();) {
+// In the order of the batch, as far as the worker came.
+std::vector<Told> Qualifier::told_by(const std::vector<Run>& batch, const WorkDone& done) {
+  std::vector<Told> all(1);
+  for (size_t begin = 0; begin < done.output.size() && all.size() <= batch.size();) {
     const size_t end = done.output.find('\n', begin);
     if (end == std::string::npos) break;  // cut short: `problem` says why
     const auto json = results::Json::parse(done.output.substr(begin, end - begin), nullptr, false);
+    begin = end + 1;
+    if (json.is_object() && json.contains("seconds")) {
+      all.back().ended = true;
+      all.back().seconds = json["seconds"].get<double>();
+      all.emplace_back();
+      continue;
+    }
     auto row = results::row_of(json);
     if (row && std::holds_alternative<results::TestRow>(*row)) {
-      rows.push_back(std::get<results::TestRow>(*row));
+      all.back().rows.push_back(std::get<results::TestRow>(*row));
     } else {
-      found_.problems.push_back(fmt::format("{}: a worker sent an unreadable row", in_words(run)));
+      found_.problems.push_back(
+          fmt::format("{}: a worker sent an unreadable row", in_words(batch[all.size() - 1])));
     }
-    begin = end + 1;
   }
-  return rows;
+  return all;
 }
 
 void Qualifier::finished_conforming(const Run& run, const std::vector<results::TestRow>& rows) {
@@ -435,20 +459,34 @@ void Qualifier::finished_broken(const Run& run, const std::vector<results::TestR
   }
 }
 
-void Qualifier::finished(const Run& run, const WorkDone& done) {
-  const std::vector<results::TestRow> rows = rows_of(run, done);
-  if (!done.problem.empty()) {
-    const std::string last = rows.empty() ? "" : fmt::format(" after {}", rows.back().id);
-    found_.problems.push_back(
-        fmt::format("{}: the worker {}{}", in_words(run), done.problem, last));
+// The run in which a worker ended is the one to blame; those behind it are another one's.
+void Qualifier::finished(const std::vector<Run>& batch, const WorkDone& done) {
+  const std::vector<Told> all = told_by(batch, done);
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (!all[i].ended) {
+      const std::string last =
+          all[i].rows.empty() ? "" : fmt::format(" after {}", all[i].rows.back().id);
+      found_.problems.push_back(
+          fmt::format("{}: the worker {}{}", in_words(batch[i]),
+                      done.problem.empty() ? "did not come to the end of it" : done.problem, last));
+      queue_.insert(queue_.begin(), batch.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                    batch.end());
+      finished(batch[i], all[i]);
+      return;
+    }
+    finished(batch[i], all[i]);
   }
+}
+
+void Qualifier::finished(const Run& run, const Told& told) {
+  const std::vector<results::TestRow>& rows = told.rows;
   if (run.defect == nullptr) {
     finished_conforming(run, rows);
     return;
   }
   finished_broken(run, rows);
   DefectVerdict& verdict = found_.defects[run.verdict];
-  verdict.seconds += done.seconds;
+  verdict.seconds += told.seconds;
   const auto settling =
       std::find_if(rows.begin(), rows.end(), [&](const auto& row) { return settles(run, row); });
   const bool settled = settling != rows.end();
@@ -486,25 +524,35 @@ std::vector<std::string> Qualifier::plan_units() {
   return names;
 }
 
+// Ever fewer towards the end of the queue, so that no worker is left with many.
+std::vector<Run> Qualifier::next_batch() {
+  constexpr size_t kMost = 64;
+  const size_t count = std::clamp<size_t>(queue_.size() / (4 * std::max(plan_.jobs, 1u)), 1, kMost);
+  const auto end = queue_.begin() + static_cast<std::ptrdiff_t>(count);
+  std::vector<Run> batch(std::make_move_iterator(queue_.begin()), std::make_move_iterator(end));
+  queue_.erase(queue_.begin(), end);
+  return batch;
+}
+
 // Runs the queue, and what is added to it on the way, to its end.
 void Qualifier::drain() {
   while ((!queue_.empty() || !pool_.idle()) && !found_.write_error) {
     while (!queue_.empty() && pool_.room()) {
-      const Run run = queue_.front();
-      queue_.pop_front();
-      under_way_[next_id_] = run;
-      if (auto started = pool_.start(next_id_, [&](int pipe) { work(run, accusers_, pipe); });
-          !started) {
+      const std::vector<Run>& batch = under_way_[next_id_] = next_batch();
+      const auto work_on = [&](int pipe) {
+        for (const Run& run : batch) work(run, accusers_, pipe);
+      };
+      if (auto started = pool_.start(next_id_, work_on); !started) {
         found_.interrupted = started.error().text();
         return;
       }
       ++next_id_;
     }
     for (const WorkDone& done : pool_.wait()) {
-      const Run run = under_way_.at(done.id);
+      const std::vector<Run> batch = std::move(under_way_.at(done.id));
       under_way_.erase(done.id);
-      progress_.update(units_done_, units_, in_words(run));
-      finished(run, done);
+      progress_.update(units_done_, units_, in_words(batch.back()));
+      finished(batch, done);
     }
     if (!pool_.interrupted().empty()) {
       found_.interrupted = pool_.interrupted();

@@ -78,14 +78,19 @@ Expected<void> WorkerPool::start(size_t id, const std::function<void(int)>& work
     return fail(ErrorCode::kIo, fmt::format("cannot start a worker: {}", std::strerror(error)),
                 "try fewer with --jobs");
   }
-  running_.push_back(
-      {.id = id, .process = process, .descriptor = ends[0], .began = Clock::now(), .output = {}});
+  const auto now = Clock::now();
+  running_.push_back({.id = id,
+                      .process = process,
+                      .descriptor = ends[0],
+                      .began = now,
+                      .heard = now,
+                      .output = {}});
   return {};
 }
 
 int WorkerPool::milliseconds_to_wait() const {
   auto next = Clock::now() + limit_;
-  for (const Running& running : running_) next = std::min(next, running.began + limit_);
+  for (const Running& running : running_) next = std::min(next, running.heard + limit_);
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
   return static_cast<int>(std::max<int64_t>(left, 0));
 }
@@ -94,7 +99,10 @@ int WorkerPool::milliseconds_to_wait() const {
 bool WorkerPool::read_some(Running& running) {
   char buffer[65536];
   const ssize_t got = ::read(running.descriptor, buffer, sizeof buffer);
-  if (got > 0) running.output.append(buffer, static_cast<size_t>(got));
+  if (got > 0) {
+    running.output.append(buffer, static_cast<size_t>(got));
+    running.heard = Clock::now();
+  }
   return got > 0 || (got < 0 && errno == EINTR);
 }
 
@@ -106,7 +114,7 @@ WorkDone WorkerPool::reap(const Running& running) const {
   WorkDone done{.id = running.id, .output = running.output, .problem = {}};
   done.seconds = std::chrono::duration<double>(Clock::now() - running.began).count();
   if (running.late) {
-    done.problem = fmt::format("took longer than {} s", limit_.count());
+    done.problem = fmt::format("said nothing for {} s", limit_.count());
   } else if (WIFSIGNALED(status)) {
     done.problem =
         fmt::format("was ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
@@ -131,7 +139,7 @@ std::vector<WorkDone> WorkerPool::wait() {
     std::vector<Running> still;
     for (size_t i = 0; i < running_.size(); ++i) {
       Running& running = running_[i];
-      if (!running.late && Clock::now() >= running.began + limit_) {
+      if (!running.late && Clock::now() >= running.heard + limit_) {
         running.late = true;
         ::kill(running.process, SIGKILL);
       }

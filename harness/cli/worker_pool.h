@@ -1,5 +1,4 @@
-// Work in forked processes, a few at a time: GoogleTest runs once in a process, and a model that was
-// broken on purpose must not take others with it.
+// Work in forked processes, a few at a time: a model that was broken on purpose must not take others with it.
 #ifndef SKIDPROOF_HARNESS_CLI_WORKER_POOL_H_
 #define SKIDPROOF_HARNESS_CLI_WORKER_POOL_H_
 
@@ -20,11 +19,11 @@ struct WorkDone {
   size_t id = 0;
   std::string output;  // everything that it wrote to its descriptor
   std::string
-      problem;  // "ended by signal 11 (Segmentation fault)", "took longer than 120 s"; or empty
+      problem;  // "ended by signal 11 (Segmentation fault)", "said nothing for 120 s"; or empty
   double seconds = 0;
 };
 
-// The caller has one thread. While the pool lives, SIGINT, SIGTERM and SIGHUP end the waiting, not the
+// A worker that says nothing for the limit is ended. The caller has one thread. While the pool lives, SIGINT, SIGTERM and SIGHUP end the waiting, not the
 // process; workers die with it.
 class WorkerPool {
  public:
@@ -47,7 +46,7 @@ class WorkerPool {
     size_t id;
     pid_t process;
     int descriptor;
-    Clock::time_point began;
+    Clock::time_point began, heard;
     std::string output;
     bool late = false;
   };

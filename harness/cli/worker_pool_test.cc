@@ -69,7 +69,7 @@ TEST(WorkerPool, AHangEndsAtTheLimit) {
   WorkerPool pool(1, std::chrono::seconds(1));
   ASSERT_TRUE(pool.start(0, [](int) { ::sleep(100); }));
   const auto all = wait_for_all(pool);
-  EXPECT_EQ(all.at(0).problem, "took longer than 1 s");
+  EXPECT_EQ(all.at(0).problem, "said nothing for 1 s");
   EXPECT_LT(all.at(0).seconds, 30);
 }
 
