@@ -10,6 +10,9 @@ function(skidproof_microarchs folder)
   set(rows "")
   foreach(source IN LISTS ARG_SOURCES)
     file(STRINGS "${source}" lines REGEX "SKIDPROOF_MICROARCH *\\(")
+    if(lines)  # such files repeat one another's names
+      set_source_files_properties("${source}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
     foreach(line IN LISTS lines)
       if(NOT line MATCHES "^SKIDPROOF_MICROARCH\\((k[A-Z][A-Za-z0-9]*)\\) =")
         message(FATAL_ERROR "${source}: a row is defined by a line that begins with SKIDPROOF_MICROARCH(kName) =, not by: ${line}")
@@ -44,6 +47,8 @@ namespace skidproof::arch {
 
 #endif  // SKIDPROOF_PEBS_ARCH_GENERATIONS_H_
 ")
+  # By itself, so that where a program has a table of its own the library's is not taken out of it.
+  set_source_files_properties("${folder}/microarchs.cc" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   file(CONFIGURE OUTPUT "${folder}/microarchs.cc" @ONLY CONTENT
 "// Written by the build: the rows that SKIDPROOF_MICROARCH defines.
 #include \"pebs/arch/microarch.h\"

@@ -12,12 +12,17 @@ option(SKIDPROOF_INSTALLED "For packages: the program looks for its files only w
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  # With the first, what includes a precompiled header is cached too; with the second, what is not cached is compiled
-  # without being preprocessed before.
-  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=1 "${CCACHE_PROGRAM}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${PROJECT_SOURCE_DIR}/cmake/compile")
 endif()
 
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+# GCC looks for garbage again and again, for a sixth of its time; where there is room for two gigabytes a job it need not.
+cmake_host_system_information(RESULT skidproof_cores QUERY NUMBER_OF_LOGICAL_CORES)
+cmake_host_system_information(RESULT skidproof_megabytes QUERY TOTAL_PHYSICAL_MEMORY)
+math(EXPR skidproof_megabytes_each "${skidproof_megabytes} / ${skidproof_cores}")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND skidproof_megabytes_each GREATER 3500)
+  add_compile_options("SHELL:--param ggc-min-expand=1000" "SHELL:--param ggc-min-heapsize=2000000")
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   # Newer ones complain of what GCC 12's std::stable_sort itself calls.
   add_compile_options(-fcolor-diagnostics -Wno-deprecated-declarations)
@@ -110,32 +115,28 @@ function(skidproof_pch_options name)
 endfunction()
 
 # Where CMAKE_UNITY_BUILD is on, many sources of a target are compiled as one, in a fraction of the time: names at
-# namespace level, in unnamed namespaces too, are unique in a folder. Kernels and suites have a namespace each. Not so:
-# data of microarchs, whose files repeat one another's names, and the engine, which would be one long job. Where there are
-# few cores to compile on at once, more sources make one, so that what they share is instantiated fewer times.
+# namespace level, in unnamed namespaces too, are unique in a folder. Kernels and suites have a namespace each. Not so
+# data of microarchs, whose files repeat one another's names. Where there are few cores to compile on at once, more sources
+# make one, so that what they share is instantiated fewer times.
 if(NOT DEFINED CMAKE_UNITY_BUILD_BATCH_SIZE)
-  cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
-  if(cores LESS_EQUAL 2)
+  if(skidproof_cores LESS_EQUAL 2)
     set(CMAKE_UNITY_BUILD_BATCH_SIZE 32)
-  elseif(cores LESS_EQUAL 4)
+  elseif(skidproof_cores LESS_EQUAL 4)
     set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
   endif()
 endif()
 
-# skidproof_library(NAME [OBJECT] [SEPARATE] [LIGHT | STEPPING] SOURCES ... DEPENDS ... [HEADERS name]): a folder's
+# skidproof_library(NAME [OBJECT] [LIGHT | STEPPING] SOURCES ... DEPENDS ... [HEADERS name]): a folder's
 # library, with the precompiled headers of that name. OBJECT keeps every object file in the executables that link it, for code that registers itself before main.
 # LIGHT, STEPPING: see above.
 function(skidproof_library name)
-  cmake_parse_arguments(ARG "OBJECT;SEPARATE;LIGHT;STEPPING" "HEADERS" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "OBJECT;LIGHT;STEPPING" "HEADERS" "SOURCES;DEPENDS" ${ARGN})
   if(ARG_OBJECT)
     add_library(${name} OBJECT ${ARG_SOURCES})
   else()
     add_library(${name} STATIC ${ARG_SOURCES})
   endif()
   target_link_libraries(${name} PUBLIC skidproof_options ${ARG_DEPENDS})
-  if(ARG_SEPARATE)
-    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
-  endif()
   if(ARG_LIGHT)
     target_compile_options(${name} PRIVATE ${skidproof_light})
   elseif(ARG_STEPPING)
