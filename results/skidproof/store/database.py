@@ -60,7 +60,8 @@ def engine_of(url, read_only=False):
         return engine
     url = url.set(drivername="postgresql+psycopg2")
     options = "-c client_encoding=UTF8 -c timezone=UTC" + (" -c default_transaction_read_only=on" if read_only else "")
-    return sqlalchemy.create_engine(url, poolclass=NullPool, connect_args={
+    # One connection stays open for what follows, and is looked at before it is used again: the server may have gone away.
+    return sqlalchemy.create_engine(url, pool_size=1, max_overflow=-1, pool_pre_ping=True, connect_args={
         "options": options, "application_name": "skidproof", "connect_timeout": 10, "keepalives_idle": 30})
 
 

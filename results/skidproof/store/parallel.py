@@ -33,6 +33,7 @@ def add(engine, url, paths, jobs=None, progress=None):
         tasks.put(None)
     workers = [context.Process(target=_worker, args=(os.getpid(), engine, url, lock, tasks, results), daemon=True) for _ in range(jobs)]
     sys.stdout.flush()
+    engine.dispose()  # or the processes would share the connection that stays open
     for worker in workers:
         worker.start()
     try:
