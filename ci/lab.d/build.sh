@@ -75,6 +75,27 @@ place_glue() {
   # Else Make would take all of Bochs for out of date.
   touch -r "$tree/unpacked" "$tree/instrument/skidproof/instrument.h"
 }
+# unite FOLDER BEFORE PARTS APART SUFFIX VARIABLE…: the objects that these variables of a folder's Makefile name are compiled as
+# so many larger ones, but for those that match APART. All of their sources begin with the same headers, and most of a
+# compiler's time went into these. BEFORE: what begins the Makefile's line in front of which the variables get their new values.
+unite() {
+  local folder=$tree/$1 before=$2 into=$3 apart=$4 suffix=$5 objects=() alone=() made=() part object
+  shift 5
+  # shellcheck disable=SC2016  # make's variables
+  printf 'objects:\n\t@echo%s\n' "$(printf ' $(%s)' "$@")" >"$folder/objects.mk"
+  for object in $(make -s -C "$folder" -f Makefile -f objects.mk objects); do
+    if [[ $object =~ $apart ]]; then alone+=("$object"); else objects+=("$object"); fi
+  done
+  for ((part = 0; part < into; part++)); do
+    printf '#include "%s"\n' "${objects[@]:part * ${#objects[@]} / into:(part + 1) * ${#objects[@]} / into - part * ${#objects[@]} / into}" |
+      sed "s/\\.o\"/$suffix\"/" >"$folder/united_$part$suffix"
+    made+=("united_$part.o")
+  done
+  { printf '%s = %s\n' "$1" "${made[*]} ${alone[*]}"; shift; [ $# -eq 0 ] || printf '%s =\n' "$@"; } >"$folder/united.mk"
+  awk -v "before=$before" -v "with=$folder/united.mk" 'index($0, before) == 1 && !done { while ((getline line <with) > 0) print line; done = 1 } { print }' \
+    "$folder/Makefile" >"$folder/Makefile.new"
+  mv "$folder/Makefile.new" "$folder/Makefile"
+}
 # Bochs' own files depend on instrument.h alone; glue and model are linked anew when they changed.
 build_bochs() {
   local glue=pebs/engines/bochs key tree archives linked
@@ -92,6 +113,10 @@ build_bochs() {
     place_glue
     (cd "$tree" && slowly "lab: configuring Bochs, some ten seconds" "$cache/configure.log" ./configure "${configuration[@]}" CC="ccache gcc" CXX="ccache g++" CFLAGS=-O2 CXXFLAGS=-O2) ||
       cannot "Bochs' configure failed; see $cache/configure.log"
+    unite cpu all: 6 '^(decoder/.*|sha|sha512|sm4)\.o$' .cc OBJS OBJS64
+    unite cpu/avx all: 2 '^$' .cc AVX_OBJS
+    unite cpu/cpudb all: 1 '^$' .cc CPUDB_OBJS
+    unite cpu/softfloat3e 'OBJS_ALL =' 2 '^$' .c OBJS_OTHERS
     # Everything but the program itself, so that a mistake of ours is not taken for one of Bochs.
     objects=$(make -C "$tree" -n "${parts[@]}" 2>/dev/null | grep -c ' -c ') || true
     slowly "lab: compiling Bochs, $objects files, a minute or two" "$cache/bochs.log" make -C "$tree" -j"$(nproc)" "${parts[@]}" ||
