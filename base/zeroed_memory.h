@@ -16,8 +16,8 @@ namespace skidproof {
 
 namespace internal {
 
-// Mapped memory of zeros. What is given back is kept, as long as it is no more than the kernel could be asked for in the
-// time that clearing it takes: its pages need not come into being again. Any thread may ask.
+// Mapped memory of zeros. A few blocks that were given back are kept and cleared for whoever asks for as many bytes, which
+// takes less time than letting their pages come into being again; large ones are not. Any thread may ask.
 class ZeroedPages {
  public:
   // Throws std::bad_alloc.
@@ -53,7 +53,7 @@ class ZeroedPages {
 
   std::mutex mutex_;
   std::array<Block, 8> kept_;
-  size_t next_ = 0;  // the oldest
+  size_t next_ = 0;  // where the next one that is given back goes
 };
 inline ZeroedPages& zeroed_pages() {
   static auto* const pages = new ZeroedPages;  // some are given back behind the end of main

@@ -16,11 +16,12 @@ if(CCACHE_PROGRAM)
 endif()
 
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-# GCC looks for garbage again and again, for a sixth of its time; where there is room for two gigabytes a job it need not.
+# GCC looks for garbage again and again, for a sixth of its time; where there is room for two gigabytes a job, of which Ninja
+# begins three for two cores, it need not.
 cmake_host_system_information(RESULT skidproof_cores QUERY NUMBER_OF_LOGICAL_CORES)
 cmake_host_system_information(RESULT skidproof_megabytes QUERY TOTAL_PHYSICAL_MEMORY)
 math(EXPR skidproof_megabytes_each "${skidproof_megabytes} / ${skidproof_cores}")
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND skidproof_megabytes_each GREATER 3500)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND skidproof_megabytes_each GREATER 5000)
   add_compile_options("SHELL:--param ggc-min-expand=1000" "SHELL:--param ggc-min-heapsize=2000000")
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")

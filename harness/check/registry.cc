@@ -63,7 +63,7 @@ void add(TestInfo info) {
   registry().push_back(std::move(info));
 }
 
-// What GoogleTest runs in a test's place: it is told the verdict.
+// What GoogleTest runs in a test's place: it is told the verdict, of a skip the reason alone; the category is in the row.
 class Reported final : public ::testing::Test {
  public:
   explicit Reported(const TestInfo& info) : info_(info) {}

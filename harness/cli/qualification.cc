@@ -476,6 +476,10 @@ void Qualifier::finished(const std::vector<Run>& batch, const WorkDone& done) {
     }
     finished(batch[i], all[i]);
   }
+  if (!done.problem.empty()) {  // though it had said all
+    found_.problems.push_back(
+        fmt::format("{}: behind it the worker {}", in_words(batch.back()), done.problem));
+  }
 }
 
 void Qualifier::finished(const Run& run, const Told& told) {

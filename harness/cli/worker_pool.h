@@ -23,8 +23,8 @@ struct WorkDone {
   double seconds = 0;
 };
 
-// A worker that says nothing for the limit is ended. The caller has one thread. While the pool lives, SIGINT, SIGTERM and SIGHUP end the waiting, not the
-// process; workers die with it.
+// A worker that says nothing for the limit is ended. The caller has one thread. While the pool lives, SIGINT, SIGTERM and
+// SIGHUP end the waiting, not the process; workers die with it.
 class WorkerPool {
  public:
   WorkerPool(unsigned workers, std::chrono::seconds limit);

@@ -12,6 +12,7 @@
 #include "base/zeroed_memory.h"
 
 namespace skidproof::engines {
+
 // Address space of the host's, and of each of its pages what programs may do there: at first nothing, and all zeros.
 struct HostMapping {
   HostMapping(void* at, uint64_t size)

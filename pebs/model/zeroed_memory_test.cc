@@ -21,9 +21,10 @@ bool all_zeros(const ZeroedMemory<Element>& memory, size_t size) {
   return true;
 }
 
-// One that is allocated, and one that is mapped.
+// One that is allocated, one that is mapped and kept when it is given back, and one that is not kept.
 class ZeroedMemoryOf : public ::testing::TestWithParam<size_t> {};
-INSTANTIATE_TEST_SUITE_P(Sizes, ZeroedMemoryOf, ::testing::Values(size_t{3}, size_t{5000}));
+INSTANTIATE_TEST_SUITE_P(Sizes, ZeroedMemoryOf,
+                         ::testing::Values(size_t{3}, size_t{5000}, size_t{20'000}));
 
 TEST_P(ZeroedMemoryOf, IsZeroUntilItIsWrittenAndOnceItIsCleared) {
   const size_t size = GetParam();
