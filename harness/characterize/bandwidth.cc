@@ -12,7 +12,6 @@
 namespace skidproof {
 namespace {
 
-constexpr double kPassNs = 5e4;
 constexpr uint64_t kPrivateWindow = uint64_t{2} << 20;
 constexpr uint64_t kStripedMost = uint64_t{512} << 20;  // of memory_stream
 
@@ -73,7 +72,7 @@ Expected<std::shared_ptr<Flow>> make_flow(const Workbench& bench, const Stream& 
                     std::min<uint64_t>(64, 2048 / width) / stream.streams, stream.streams),
         memory));
   }
-  flow->iterations = SKIDPROOF_TRY(bench.iterations_for(kPassNs, flow->piece));
+  flow->iterations = SKIDPROOF_TRY(bench.iterations_for(usual_run_ns(bench), flow->piece));
   return flow;
 }
 
@@ -103,6 +102,7 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
       Point point;
       point.what = fmt::format("bandwidth, {} KiB", window >> 10);
       point.by_time = window > kPrivateWindow;
+      point.figure = Statistic::kLowerQuartile;  // of its time: the upper one of its bandwidth
       point.tag = flows.size();
       point.sample = [&bench, flow = *made]() -> Expected<Sample> {
         // Once to bring the window where it will stay: another stream has had a core's own caches since. Those beyond hold
@@ -118,18 +118,19 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
       points.push_back(std::move(point));
     }
   }
-  SKIDPROOF_CHECK(take_by_turns(bench, points, {.relative = 0.01, .seconds = seconds}, from, to));
+  SKIDPROOF_CHECK(take_by_turns(
+      bench, points, {.relative = 0.01, .seconds = seconds, .span = usual_span(bench)}, from, to));
   for (const Point& point : points) {
     const Flow& flow = *flows[point.tag];
     std::vector<double> gigabytes;  // per second: bytes in a nanosecond
     for (double ns : point.ns) gigabytes.push_back(1 / ns);
-    Measurement row = median_measurement(
-        flow.stream->measurement, "GB/s", gigabytes,
+    Measurement row = measurement_of(
+        Statistic::kUpperQuartile, flow.stream->measurement, "GB/s", gigabytes,
         parameters_of(
             point,
             {{"bytes", window}, {"kind", kind_of(flow)}, {"page", flow.huge ? "2MiB" : "4KiB"}}),
         point.noise);
-    row.counts = counts_of(bench, point, gigabytes);
+    row.counts = counts_of(bench, point, gigabytes, Statistic::kUpperQuartile);
     bench.emit(std::move(row));
   }
   return {};

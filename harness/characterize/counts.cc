@@ -220,12 +220,12 @@ Agreements Counters::take_agreements() { return std::exchange(agreements_, {}); 
 
 std::optional<MeasuredCounts> measured_counts(const std::vector<std::string>& names,
                                               std::span<const Counts> samples,
-                                              std::span<const double> values) {
+                                              std::span<const double> values, Statistic statistic) {
   const size_t n = std::min(samples.size(), values.size());
   if (n == 0 || !std::any_of(samples.begin(), samples.end(),
                              [](const Counts& counts) { return counts.any(); }))
     return std::nullopt;
-  const double median = stats::median(std::vector<double>(values.begin(), values.end()));
+  const double figure = stats::quantile(values, share_below(statistic));
   const Counts* middle = nullptr;
   double nearest = INFINITY;
   uint64_t judged = 0, wrong_instructions = 0, wrong_cycles = 0;
@@ -233,9 +233,9 @@ std::optional<MeasuredCounts> measured_counts(const std::vector<std::string>& na
   for (size_t i = 0; i < n; ++i) {
     const Counts& counts = samples[i];
     if (!counts.any()) continue;
-    if (middle == nullptr || std::abs(values[i] - median) < nearest) {
+    if (middle == nullptr || std::abs(values[i] - figure) < nearest) {
       middle = &counts;
-      nearest = std::abs(values[i] - median);
+      nearest = std::abs(values[i] - figure);
     }
     if (!counts.judged) continue;
     ++judged;

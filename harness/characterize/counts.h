@@ -119,11 +119,12 @@ class Counters {
 // Whether nothing came into a run that counters see or that voids its time.
 bool undisturbed_counts(const Noise& noise);
 
-// What stands in a row: the counts of the sample that the median is, by name, and whether all of them agree:
+// What stands in a row: the counts of the sample that the figure is, by name, and whether all of them agree:
 // instructions in every judged sample, cycles in half of those at least. Empty where nothing was counted.
 std::optional<MeasuredCounts> measured_counts(const std::vector<std::string>& names,
                                               std::span<const Counts> samples,
-                                              std::span<const double> values);
+                                              std::span<const double> values,
+                                              Statistic statistic = Statistic::kMedian);
 
 }  // namespace skidproof
 

@@ -263,6 +263,16 @@ TEST(MeasuredCounts, AreOfTheMedianSampleAndJudgeTheUndisturbed) {
   EXPECT_THAT(found->differ, HasSubstr("3 counted, 2 declared, in 1 of 3"));
   for (Counts& counts : samples) counts.judged = false;
   EXPECT_FALSE(measured_counts(names, samples, values)->agree.has_value());
+
+  const std::vector<double> five = {5, 1, 4, 2, 3};
+  samples.clear();
+  for (double value : five) samples.push_back(sample(value, false, true));
+  const auto cycles_of = [&](Statistic statistic) {
+    return measured_counts(names, samples, five, statistic)->each.at("cycles");
+  };
+  EXPECT_EQ(cycles_of(Statistic::kLowerQuartile), 20);
+  EXPECT_EQ(cycles_of(Statistic::kMedian), 30);
+  EXPECT_EQ(cycles_of(Statistic::kUpperQuartile), 40);
 }
 
 TEST(AskCounters, WantsFewMissesWithinAndManyBeyond) {

@@ -26,10 +26,8 @@ constexpr uint64_t kBroughtIn = uint64_t{16} << 20;
 constexpr uint64_t kPasses = 4;
 constexpr uint64_t kChasedLoads = 32 << 10;
 // Up to about here a core's own caches answer. What disturbs them (a sibling thread, of another
-// guest too) comes and goes, so that more short runs find a quiet one.
+// guest too) comes and goes, so that more runs find a quiet one.
 constexpr uint64_t kPrivate = uint64_t{2} << 20;
-// What neighbours do to a shared level and to the clock lasts about a second.
-constexpr double kSpan = 2;
 
 struct Footprint {
   uint64_t bytes = 0;
@@ -99,9 +97,8 @@ Expected<std::shared_ptr<Footprint>> make_footprint(const Workbench& bench, uint
       "pointer_chase", fmt::format("bytes={},granularity={},unroll={}", bytes, kLine, kChaseUnroll),
       memory));
   SKIDPROOF_CHECK(warm(bench, *point));
-  const double ns = bytes <= kPrivate ? 5e4 : 3e5;
   point->iterations = SKIDPROOF_TRY(bench.iterations_for(
-      ns, [&](uint64_t iterations) { return walk(bench, *point, iterations); }));
+      usual_run_ns(bench), [&](uint64_t iterations) { return walk(bench, *point, iterations); }));
   return point;
 }
 
@@ -109,6 +106,7 @@ Point chase_point(const Workbench& bench, const std::shared_ptr<Footprint>& at) 
   Point point;
   point.what = fmt::format("latency, {}", size_text(at->bytes));
   point.by_time = at->bytes > kPrivate;
+  point.figure = Statistic::kLowerQuartile;
   point.sample = [&bench, at]() -> Expected<Sample> {
     SKIDPROOF_CHECK(warm(bench, *at));
     const Sample sample = SKIDPROOF_TRY(bench.sample(
@@ -139,8 +137,8 @@ Expected<void> measure_together(Workbench& bench, const std::vector<uint64_t>& s
   }
   // The time that is left, by what remains to be done.
   const double seconds = std::max(0.0, bench.seconds_left()) * (to - from) / (1 - from);
-  const double span = bench.effort() == Effort::kQuick ? 0 : kSpan;
-  SKIDPROOF_CHECK(take_by_turns(bench, points, {.seconds = seconds, .span = span}, from, to));
+  SKIDPROOF_CHECK(
+      take_by_turns(bench, points, {.seconds = seconds, .span = usual_span(bench)}, from, to));
   for (const Point& point : points)
     emit_point(bench, point, "memory.latency", parameters[point.tag]);
   return {};

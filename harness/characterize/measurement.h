@@ -25,11 +25,16 @@ struct MeasuredCounts {
   std::string differ;  // what does not
 };
 
+// What a figure is of its samples. A quartile where whatever disturbs only takes away, so that the better half says
+// what the machine does when left alone; what neighbours do for seconds moves it less than the median.
+enum class Statistic : uint8_t { kLowerQuartile, kMedian, kUpperQuartile };
+double share_below(Statistic statistic);  // 0.25, 0.5, 0.75
+
 struct Measurement {
   std::string name;       // "memory.latency"
   double value = 0;       // `statistic` of the n samples
   std::string unit;       // "ns", "cycles" (of the core), "GB/s" (10⁹ bytes), "GHz", "bool"
-  std::string statistic;  // "median"
+  std::string statistic;  // "median", "lower quartile", "inferred", …
   uint64_t n = 0;
   double low = 0, high = 0;
   std::string interval;  // what low and high are: "95% of the median"
@@ -38,13 +43,16 @@ struct Measurement {
   std::optional<MeasuredCounts> counts = {};  // empty: nothing was counted
 };
 
-// What an interval of the median that covers this much is called.
-std::string interval_of_median(double coverage);
+// What an interval of it that covers this much is called: "95% of the median".
+std::string interval_name(Statistic statistic, double coverage);
 
-// The median of these samples with its order-statistic interval of at least 95 % (the extremes for
-// fewer than 6, and the interval's name then says what they cover).
+// The median of these samples, or another of the statistics, with its order-statistic interval of at least 95 % (with few
+// samples, stats::quantile_interval has how few, up to the extremes, and the interval's name says what that covers).
 Measurement median_measurement(std::string name, std::string unit, std::span<const double> samples,
                                MeasurementParameters parameters, const Noise& noise);
+Measurement measurement_of(Statistic statistic, std::string name, std::string unit,
+                           std::span<const double> samples, MeasurementParameters parameters,
+                           const Noise& noise);
 
 }  // namespace skidproof
 

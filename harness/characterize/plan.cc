@@ -15,13 +15,20 @@
 namespace skidproof {
 namespace {
 
+bool on_silicon(const Workbench& bench) {
+  return bench.machine().identity().provenance == Provenance::kSilicon;
+}
+
 bool narrow_enough(const Point& point, const Goal& goal) {
   const std::vector<double>& values = point.by_time ? point.ns : point.cycles;
   if (point.enough) return values.size() >= std::max(goal.least, 1u) && point.enough();
   if (values.size() < std::max(goal.least, 1u)) return false;
-  const stats::Summary summary = stats::summarize(values);
-  const double scale = std::max(std::abs(summary.median), point.scale);
-  return (summary.interval.high - summary.interval.low) / 2 <= goal.relative * scale;
+  constexpr double kConfidence = 0.95;
+  const double share = share_below(point.figure);
+  const stats::QuantileInterval interval = stats::quantile_interval(values, share, kConfidence);
+  if (interval.coverage < kConfidence) return false;
+  const double scale = std::max(std::abs(stats::quantile(values, share)), point.scale);
+  return (interval.high - interval.low) / 2 <= goal.relative * scale;
 }
 
 std::vector<size_t> order_of_round(size_t points, uint64_t seed, unsigned round) {
@@ -36,6 +43,12 @@ std::vector<size_t> order_of_round(size_t points, uint64_t seed, unsigned round)
 
 double Point::median_ns() const { return stats::median(ns); }
 double Point::median_cycles() const { return stats::median(cycles); }
+
+double usual_span(const Workbench& bench) {
+  return on_silicon(bench) && bench.effort() != Effort::kQuick ? 2 : 0;
+}
+
+double usual_run_ns(const Workbench& bench) { return on_silicon(bench) ? 3e5 : 5e4; }
 
 Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points, const Goal& goal,
                              double from, double to) {
@@ -96,9 +109,9 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
 }
 
 std::optional<MeasuredCounts> counts_of(const Workbench& bench, const Point& point,
-                                        std::span<const double> values) {
+                                        std::span<const double> values, Statistic statistic) {
   if (bench.counters() == nullptr) return std::nullopt;
-  return measured_counts(bench.counters()->names(), point.counts, values);
+  return measured_counts(bench.counters()->names(), point.counts, values, statistic);
 }
 
 MeasurementParameters parameters_of(const Point& point, MeasurementParameters parameters) {
@@ -111,8 +124,8 @@ void emit_point(const Workbench& bench, const Point& point, const std::string& n
   if (point.ns.empty()) return;
   const MeasurementParameters said = parameters_of(point, parameters);
   const auto emit_in = [&](const char* unit, const std::vector<double>& values) {
-    Measurement row = median_measurement(name, unit, values, said, point.noise);
-    row.counts = counts_of(bench, point, values);
+    Measurement row = measurement_of(point.figure, name, unit, values, said, point.noise);
+    row.counts = counts_of(bench, point, values, point.figure);
     bench.emit(std::move(row));
   };
   if (in != In::kCycles) emit_in("ns", point.ns);

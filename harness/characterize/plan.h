@@ -21,6 +21,8 @@ struct Point {
   bool by_time = false;
   // Of a difference, which may be near 0: what it is compared with, in the same unit.
   double scale = 0;
+  // What its figure is of its samples' times. Its interval is that of the same.
+  Statistic figure = Statistic::kMedian;
   // In place of the interval's width, where something else decides that the point is known.
   std::function<bool()> enough = {};
   size_t tag = 0;  // the part's own
@@ -36,9 +38,10 @@ struct Point {
 };
 
 struct Goal {
-  double relative =
-      0.005;           // half the 95 % interval of the median, of the median (or of Point::scale)
-  unsigned least = 6;  // samples before a point may be done; with fewer there is no such interval
+  // Half the 95 % interval of the point's figure, of the figure (or of Point::scale). A quartile has such an interval from
+  // 11 samples on.
+  double relative = 0.005;
+  unsigned least = 6;  // samples before a point may be done
   unsigned most = 40;
   double seconds = 0;  // of all points together; 0: what is left of the part's
   // The clock, and what others do to shared levels, change from second to second: a point's samples stand at least so many
@@ -46,19 +49,28 @@ struct Goal {
   double span = 0;
 };
 
+// Goal::span of what neighbours can disturb: what they do to a shared level and to the clock lasts about a second. 0 for a
+// quick look, and where nobody is beside: on what is no silicon.
+double usual_span(const Workbench& bench);
+// How long one run through memory takes. What the harness and the kernel do between two runs drives lines out of the caches,
+// which the next one meets farther away: these shall be few of its loads. In 50 us, walks through 256 KiB of a second-level
+// cache took up to a tenth more, by where their pages lay.
+double usual_run_ns(const Workbench& bench);
+
 // Samples all points by turns, in an order that the seed draws anew for each round, so that drift becomes spread and not
 // shape; those that are narrow enough drop out. When the time is over, rounds end once each point has `least` samples; at
 // twice the time, or the part's again, they end anyway. A point whose sample fails becomes a problem and is removed. Cancelled: returns early.
 Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points, const Goal& goal,
                              double from = 0, double to = 1);
 
-// For a row of these values, each of a sample of the point: what was counted beside the median one.
+// For a row of these values, each of a sample of the point: what was counted beside the one that is the row's figure.
 std::optional<MeasuredCounts> counts_of(const Workbench& bench, const Point& point,
-                                        std::span<const double> values);
+                                        std::span<const double> values,
+                                        Statistic statistic = Statistic::kMedian);
 
 // A point's parameters; where samples of it are spoiled, `disturbed` among them says how many.
 MeasurementParameters parameters_of(const Point& point, MeasurementParameters parameters);
-// Rows of a point: the median of its samples, in cycles, in nanoseconds, or in both.
+// Rows of a point: its figure, in cycles, in nanoseconds, or in both.
 enum class In : uint8_t { kCycles, kNs, kBoth };
 void emit_point(const Workbench& bench, const Point& point, const std::string& name,
                 const MeasurementParameters& parameters, In in = In::kBoth);

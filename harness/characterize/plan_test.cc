@@ -72,6 +72,30 @@ TEST_F(PlanTest, ASpanLongerThanTheTimeIsTheTime) {
   EXPECT_TRUE(points[0].narrow);
 }
 
+// Most samples are disturbed, so that the median says what neighbours do; the quartile what the machine does.
+TEST_F(PlanTest, AQuartileIsWhatFewUndisturbedSamplesAgreeOn) {
+  std::vector<Point> points = {point(0, true), point(1, true)};
+  points[0].figure = Statistic::kLowerQuartile;
+  points[1].figure = Statistic::kLowerQuartile;
+  points[1].sample = [this]() -> Expected<Sample> {
+    order_.push_back(1);
+    const auto at = static_cast<double>(taken(1));
+    const double cycles = taken(1) % 5 < 2 ? 4 : 5 + at;
+    return Sample{.ns = cycles / 2, .cycles = cycles};
+  };
+  ASSERT_TRUE(take_by_turns(*bench_, points, {.most = 100, .seconds = 60}));
+  EXPECT_EQ(taken(0), 11u) << "as many as an interval of a quartile needs";
+  EXPECT_TRUE(points[1].narrow);
+  EXPECT_GT(points[1].median_cycles(), 10);
+  emit_point(*bench_, points[1], "quartile", {}, In::kNs);
+  const Measurement& row = out_.measurements.back();
+  EXPECT_EQ(row.value, 2);
+  EXPECT_EQ(row.low, 2);
+  EXPECT_EQ(row.high, 2);
+  EXPECT_EQ(row.statistic, "lower quartile");
+  EXPECT_EQ(row.interval, "95% of the lower quartile");
+}
+
 TEST_F(PlanTest, SaysHowManySamplesOthersSpoiled) {
   std::vector<Point> points = {point(0, true)};
   points[0].sample = [this]() -> Expected<Sample> {

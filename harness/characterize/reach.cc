@@ -108,7 +108,7 @@ CurvePoint curve_point(uint64_t x, const Point& point) {
           .high = summary.interval.high - control,
           .least = summary.minimum - control,
           .n = summary.n,
-          .interval = interval_of_median(summary.interval.coverage),
+          .interval = interval_name(Statistic::kMedian, summary.interval.coverage),
           .cycles = point.cycles,
           .counts = point.counts};
 }

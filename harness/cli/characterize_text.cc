@@ -415,7 +415,7 @@ void print_noise(const Text& text, const Characterization& all) {
   size_t spoiled = 0, sampled = 0;
   for (const Measurement& measured : all.measurements) {
     sum = sum + measured.noise;
-    sampled += measured.statistic == "median";
+    sampled += measured.statistic == "median" || measured.statistic.ends_with("quartile");
     spoiled += mostly_disturbed(measured);
   }
   text.line();

@@ -28,29 +28,35 @@ double quantile_of_sorted(const std::vector<double>& order, double p) {
   return order[below] + fraction * (order[below + 1] - order[below]);
 }
 
-// The largest k >= 1 with P(Binomial(n, 1/2) < k) <= tail, and that probability; k = 1 when none.
+// The largest k >= 1 with P(Binomial(n, share) < k) <= most, and that probability; k = 1 when none.
 struct Tail {
   size_t k = 1;
   double probability = 0;
 };
-Tail symmetric_tail(size_t n, double tail) {
+Tail tail_of(size_t n, double share, double most) {
   // log of the point probability of i, so that n of many thousands does not underflow at the start.
-  double log_point = -static_cast<double>(n) * std::log(2.0);
+  double log_point = static_cast<double>(n) * std::log1p(-share);
+  const double log_odds = std::log(share) - std::log1p(-share);
   double below = std::exp(log_point);
   Tail best{1, below};
-  for (size_t i = 1; i <= n / 2; ++i) {
-    log_point += std::log(static_cast<double>(n - i + 1) / static_cast<double>(i));
+  for (size_t i = 1; i < n; ++i) {
+    log_point += std::log(static_cast<double>(n - i + 1) / static_cast<double>(i)) + log_odds;
     below += std::exp(log_point);
-    if (below > tail || 2 * (i + 1) > n + 1) break;
+    if (below > most) break;
     best = {i + 1, below};
   }
   return best;
 }
 
-MedianInterval interval_of_sorted(const std::vector<double>& order, double confidence) {
-  if (order.empty()) return {kNaN, kNaN, 0};
-  const Tail tail = symmetric_tail(order.size(), (1 - confidence) / 2);
-  return {order[tail.k - 1], order[order.size() - tail.k], std::max(0.0, 1 - 2 * tail.probability)};
+QuantileInterval interval_of_sorted(const std::vector<double>& order, double p, double confidence) {
+  if (order.empty() || !(p > 0 && p < 1)) return {kNaN, kNaN, 0};
+  const size_t n = order.size();
+  const double most = (1 - confidence) / 2;
+  // How many of n values are below the quantile; how many above.
+  const Tail below = tail_of(n, p, most);
+  const Tail above = tail_of(n, 1 - p, most);
+  return {order[below.k - 1], order[std::max(below.k - 1, n - above.k)],
+          std::max(0.0, 1 - below.probability - above.probability)};
 }
 
 }  // namespace
@@ -71,8 +77,12 @@ double median_absolute_deviation(std::span<const double> values) {
   return median(distances);
 }
 
-MedianInterval median_interval(std::span<const double> values, double confidence) {
-  return interval_of_sorted(sorted(values), confidence);
+QuantileInterval quantile_interval(std::span<const double> values, double p, double confidence) {
+  return interval_of_sorted(sorted(values), p, confidence);
+}
+
+QuantileInterval median_interval(std::span<const double> values, double confidence) {
+  return quantile_interval(values, 0.5, confidence);
 }
 
 Summary summarize(std::span<const double> values, double confidence) {
@@ -83,7 +93,7 @@ Summary summarize(std::span<const double> values, double confidence) {
   summary.median = quantile_of_sorted(order, 0.5);
   summary.maximum = quantile_of_sorted(order, 1);
   summary.mad = median_absolute_deviation(values);
-  summary.interval = interval_of_sorted(order, confidence);
+  summary.interval = interval_of_sorted(order, 0.5, confidence);
   return summary;
 }
 

@@ -24,17 +24,19 @@ double quantile(std::span<const double> values, double p);
 // deviation of a normal distribution.
 double median_absolute_deviation(std::span<const double> values);
 
-// An interval that holds the true median with at least the probability `coverage`.
-struct MedianInterval {
+// An interval that holds the true quantile with at least the probability `coverage`.
+struct QuantileInterval {
   double low = 0;
   double high = 0;
   double coverage = 0;  // what these order statistics really guarantee
 };
 
-// The distribution-free interval between two order statistics (David and Nagaraja, "Order
-// Statistics", 3rd ed., 7.1): the narrowest symmetric one whose coverage reaches `confidence`. A
-// sample too small for that (fewer than 6 values at 0.95) gives its extremes and their coverage.
-MedianInterval median_interval(std::span<const double> values, double confidence = 0.95);
+// The distribution-free interval of the p-quantile, 0 < p < 1, between two order statistics (David and Nagaraja, "Order Statistics",
+// 3rd ed., 7.1): each the innermost beyond which the quantile lies with at most half of what `confidence` leaves. In a sample
+// too small for that (at 0.95 fewer than 6 values for the median, 13 for a quartile) it is an extreme; `coverage` tells.
+QuantileInterval quantile_interval(std::span<const double> values, double p,
+                                   double confidence = 0.95);
+QuantileInterval median_interval(std::span<const double> values, double confidence = 0.95);
 
 // Everything that a report says about one sample.
 struct Summary {
@@ -43,7 +45,7 @@ struct Summary {
   double median = 0;
   double maximum = 0;
   double mad = 0;
-  MedianInterval interval;
+  QuantileInterval interval;  // of the median
 };
 Summary summarize(std::span<const double> values, double confidence = 0.95);
 

@@ -57,7 +57,7 @@ TEST(MedianInterval, TakesTheTabulatedOrderStatistics) {
                          Row{20, 6, 15, 0.9586105346679688}, Row{25, 8, 18, 0.9567147493362427}}) {
     Values values;
     for (size_t i = row.n; i > 0; --i) values.push_back(static_cast<double>(i));
-    const MedianInterval interval = median_interval(values);
+    const QuantileInterval interval = median_interval(values);
     EXPECT_EQ(interval.low, row.low) << row.n;
     EXPECT_EQ(interval.high, row.high) << row.n;
     EXPECT_NEAR(interval.coverage, row.coverage, 1e-12) << row.n;
@@ -65,7 +65,7 @@ TEST(MedianInterval, TakesTheTabulatedOrderStatistics) {
 }
 
 TEST(MedianInterval, OfATinySampleGivesItsExtremesAndSaysHowLittleTheyCover) {
-  const MedianInterval interval = median_interval(Values{5, 3, 4});
+  const QuantileInterval interval = median_interval(Values{5, 3, 4});
   EXPECT_EQ(interval.low, 3);
   EXPECT_EQ(interval.high, 5);
   EXPECT_DOUBLE_EQ(interval.coverage, 0.75);
@@ -80,7 +80,7 @@ TEST(MedianInterval, HoldsTheMedianAsOftenAsItSays) {
   for (int trial = 0; trial < kTrials; ++trial) {
     Values values;
     for (int i = 0; i < 25; ++i) values.push_back(static_cast<double>(random.next() >> 11));
-    const MedianInterval interval = median_interval(values);
+    const QuantileInterval interval = median_interval(values);
     coverage = interval.coverage;
     const double truth = static_cast<double>(uint64_t{1} << 52);
     held += interval.low <= truth && truth <= interval.high;
@@ -88,10 +88,32 @@ TEST(MedianInterval, HoldsTheMedianAsOftenAsItSays) {
   EXPECT_NEAR(static_cast<double>(held) / kTrials, coverage, 0.015);
 }
 
+TEST(QuantileInterval, OfAQuartileTakesWhatTheBinomialDistributionAllows) {
+  // scipy.stats.binom: beyond rank k lies cdf(k - 1, n, 0.25), from above with 0.75.
+  struct Row {
+    size_t n, low, high;
+    double coverage;
+  };
+  for (const Row& row : {Row{12, 1, 7, 0.9540709}, Row{13, 1, 7, 0.9519526},
+                         Row{20, 2, 10, 0.9618226}, Row{40, 5, 17, 0.9723964}}) {
+    Values values;
+    for (size_t i = row.n; i > 0; --i) values.push_back(static_cast<double>(i));
+    const QuantileInterval lower = quantile_interval(values, 0.25);
+    EXPECT_EQ(lower.low, row.low) << row.n;
+    EXPECT_EQ(lower.high, row.high) << row.n;
+    EXPECT_NEAR(lower.coverage, row.coverage, 1e-6) << row.n;
+    const QuantileInterval upper = quantile_interval(values, 0.75);
+    EXPECT_EQ(upper.low, row.n + 1 - row.high) << row.n;
+    EXPECT_EQ(upper.high, row.n + 1 - row.low) << row.n;
+    EXPECT_NEAR(upper.coverage, row.coverage, 1e-6) << row.n;
+  }
+  EXPECT_TRUE(std::isnan(quantile_interval(Values{1, 2, 3}, 1).low)) << "an extreme has none";
+}
+
 TEST(MedianInterval, OfALargeSampleIsNarrow) {
   Values values;
   for (int i = 1; i <= 100'000; ++i) values.push_back(i);
-  const MedianInterval interval = median_interval(values);
+  const QuantileInterval interval = median_interval(values);
   // Normal approximation: n/2 ± 1.96 · sqrt(n)/2 = 50,000 ± 310.
   EXPECT_NEAR(interval.low, 50'000 - 310, 3);
   EXPECT_NEAR(interval.high, 50'000 + 310, 3);
