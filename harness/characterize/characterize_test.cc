@@ -85,13 +85,18 @@ TEST_F(CharacterizeTest, BandwidthHasEveryStream) {
   EXPECT_TRUE(out.problems.empty());
   const size_t widths =
       2 + (host_supports(Isa::kAvx) ? 1 : 0) + (host_supports(Isa::kAvx512) ? 1 : 0);
-  EXPECT_EQ(kinds.size(), 5 * widths + 2)
-      << "loads; stores and copies, regular and non-temporal, and repeated strings";
+  const size_t usual = host_supports(Isa::kAvx512) ? 2 : 1;  // and wider
+  EXPECT_EQ(kinds.size(), 5 * (widths + usual) + 2)
+      << "loads; stores and copies, regular and non-temporal, in long turns and in tight ones, and "
+         "repeated strings";
   EXPECT_EQ(kinds["store.bandwidth rep-stosb"], 1);
   EXPECT_EQ(kinds["copy.bandwidth rep-movsb"], 1);
   EXPECT_EQ(kinds["store.bandwidth regular-8"], 1);
   EXPECT_EQ(kinds["store.bandwidth non-temporal-16"], 1);
   EXPECT_EQ(kinds["load.bandwidth regular-8"], 1);
+  const std::string width = host_supports(Isa::kAvx) ? "32" : "16";
+  EXPECT_EQ(kinds["copy.bandwidth tight-" + width], 1);
+  EXPECT_EQ(kinds["store.bandwidth non-temporal-tight-" + width], 1);
 }
 
 TEST_F(CharacterizeTest, BandwidthBeyondACoresOwnCachesHasStripesToo) {

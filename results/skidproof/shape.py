@@ -322,7 +322,8 @@ def kind_words(row):
     name, _, width = kind.rpartition("-")
     if not width.isdigit():
         return kind.replace("non-temporal", "nt").replace("-", " ")
-    return {"regular": "", "non-temporal": "nt ", "non-temporal-striped": "nt striped "}.get(name, f"{name} ") + f"{width} B"
+    return {"regular": "", "non-temporal": "nt ", "non-temporal-tight": "nt tight ",
+            "non-temporal-striped": "nt striped "}.get(name, f"{name} ") + f"{width} B"
 
 
 def shape_sections(machines):
