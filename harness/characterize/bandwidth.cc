@@ -114,6 +114,7 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
       point.what = fmt::format("bandwidth, {} KiB", window >> 10);
       point.by_time = window > kPrivateWindow;
       point.figure = Statistic::kLowerQuartile;  // of its time: the upper one of its bandwidth
+      point.race = stream.measurement;
       point.tag = flows.size();
       point.sample = [&bench, flow = *made]() -> Expected<Sample> {
         // Once to bring the window where it will stay: another stream has had a core's own caches since. Those beyond hold

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/random.h"
@@ -19,16 +21,42 @@ bool on_silicon(const Workbench& bench) {
   return bench.machine().identity().provenance == Provenance::kSilicon;
 }
 
+constexpr double kConfidence = 0.95;
+
+const std::vector<double>& values_of(const Point& point) {
+  return point.by_time ? point.ns : point.cycles;
+}
+
+stats::QuantileInterval interval_of(const Point& point) {
+  return stats::quantile_interval(values_of(point), share_below(point.figure), kConfidence);
+}
+
 bool narrow_enough(const Point& point, const Goal& goal) {
-  const std::vector<double>& values = point.by_time ? point.ns : point.cycles;
+  const std::vector<double>& values = values_of(point);
   if (point.enough) return values.size() >= std::max(goal.least, 1u) && point.enough();
   if (values.size() < std::max(goal.least, 1u)) return false;
-  constexpr double kConfidence = 0.95;
-  const double share = share_below(point.figure);
-  const stats::QuantileInterval interval = stats::quantile_interval(values, share, kConfidence);
+  const stats::QuantileInterval interval = interval_of(point);
   if (interval.coverage < kConfidence) return false;
-  const double scale = std::max(std::abs(stats::quantile(values, share)), point.scale);
+  const double figure = stats::quantile(values, share_below(point.figure));
+  const double scale = std::max(std::abs(figure), point.scale);
   return (interval.high - interval.low) / 2 <= goal.relative * scale;
+}
+
+// Those whose interval lies beyond that of another in their race.
+std::vector<size_t> losers(const std::vector<Point>& points) {
+  std::map<std::string_view, double> best;  // of each race: the least upper end
+  for (const Point& point : points) {
+    if (point.race.empty() || values_of(point).empty()) continue;
+    double& least = best.try_emplace(point.race, INFINITY).first->second;
+    least = std::min(least, interval_of(point).high);
+  }
+  std::vector<size_t> found;
+  for (size_t i = 0; i < points.size(); ++i) {
+    const Point& point = points[i];
+    if (point.race.empty() || values_of(point).empty()) continue;
+    if (interval_of(point).low > best[point.race]) found.push_back(i);
+  }
+  return found;
 }
 
 std::vector<size_t> order_of_round(size_t points, uint64_t seed, unsigned round) {
@@ -70,6 +98,12 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
   for (unsigned round = 0; open != 0; ++round) {
     if (round >= least && spent() > seconds) break;
     if (round >= most && spent() >= span) break;
+    if (round >= least && spent() / round * most > seconds) {
+      for (const size_t i : losers(points)) {
+        open -= done[i] ? 0 : 1;
+        done[i] = true;
+      }
+    }
     for (const size_t i : order_of_round(points.size(), bench.options().seed, round)) {
       if (bench.cancelled()) return {};
       if (done[i]) continue;

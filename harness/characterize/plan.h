@@ -26,6 +26,9 @@ struct Point {
   // In place of the interval's width, where something else decides that the point is known.
   std::function<bool()> enough = {};
   size_t tag = 0;  // the part's own
+  // Points of one race, by its name, do the same in different ways, and the best is what is asked for: where the time is
+  // short, one that is surely slower than another has samples enough.
+  std::string race = {};
 
   std::vector<double> ns, cycles, control;  // the samples
   std::vector<Counts> counts;               // of each
@@ -59,7 +62,8 @@ double usual_run_ns(const Workbench& bench);
 
 // Samples all points by turns, in an order that the seed draws anew for each round, so that drift becomes spread and not
 // shape; those that are narrow enough drop out. When the time is over, rounds end once each point has `least` samples; at
-// twice the time, or the part's again, they end anyway. A point whose sample fails becomes a problem and is removed. Cancelled: returns early.
+// twice the time, or the part's again, they end anyway. From `least` rounds on, where `most` do not fit into the time, what has
+// lost a race drops out. A point whose sample fails becomes a problem and is removed. Cancelled: returns early.
 Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points, const Goal& goal,
                              double from = 0, double to = 1);
 

@@ -96,6 +96,33 @@ TEST_F(PlanTest, AQuartileIsWhatFewUndisturbedSamplesAgreeOn) {
   EXPECT_EQ(row.interval, "95% of the lower quartile");
 }
 
+// Rounds of four billion samples fit into no minute.
+TEST_F(PlanTest, WhereTimeIsShortALoserOfARaceDropsOut) {
+  std::vector<Point> points = {point(0, true), point(1, false), point(2, true), point(3, true)};
+  for (size_t i = 0; i < points.size(); ++i) {
+    points[i].race = i == 3 ? "alone" : "three";  // nobody is beside the last
+    points[i].enough = [this, i] { return taken(i) >= 30; };
+  }
+  // 4, by turns 4 and 12, and 5 cycles, in one race; 5 alone.
+  for (size_t i : {2, 3}) {
+    points[i].sample = [this, i]() -> Expected<Sample> {
+      order_.push_back(i);
+      return Sample{.ns = 2.5, .cycles = 5};
+    };
+  }
+  const Goal goal{.most = 4'000'000'000, .seconds = 60};
+  ASSERT_TRUE(take_by_turns(*bench_, points, goal));
+  EXPECT_EQ(taken(0), 30u);
+  EXPECT_EQ(taken(1), 30u) << "it may be as good";
+  EXPECT_EQ(taken(2), 6u);
+  EXPECT_EQ(taken(3), 30u);
+
+  order_.clear();
+  for (Point& again : points) again.cycles.clear();
+  ASSERT_TRUE(take_by_turns(*bench_, points, {.most = 40, .seconds = 60}));
+  EXPECT_EQ(taken(2), 30u) << "there is time for all";
+}
+
 TEST_F(PlanTest, SaysHowManySamplesOthersSpoiled) {
   std::vector<Point> points = {point(0, true)};
   points[0].sample = [this]() -> Expected<Sample> {
