@@ -31,12 +31,15 @@ stats::QuantileInterval interval_of(const Point& point) {
   return stats::quantile_interval(values_of(point), share_below(point.figure), kConfidence);
 }
 
-bool narrow_enough(const Point& point, const Goal& goal) {
+// What the interval must cover at least. A quick look is content with six samples of a quartile.
+double coverage_of(Effort effort) { return effort == Effort::kQuick ? 0.8 : kConfidence; }
+
+bool narrow_enough(const Point& point, const Goal& goal, double coverage) {
   const std::vector<double>& values = values_of(point);
   if (point.enough) return values.size() >= std::max(goal.least, 1u) && point.enough();
   if (values.size() < std::max(goal.least, 1u)) return false;
   const stats::QuantileInterval interval = interval_of(point);
-  if (interval.coverage < kConfidence) return false;
+  if (interval.coverage < coverage) return false;
   const double figure = stats::quantile(values, share_below(point.figure));
   const double scale = std::max(std::abs(figure), point.scale);
   return (interval.high - interval.low) / 2 <= goal.relative * scale;
@@ -76,7 +79,10 @@ double usual_span(const Workbench& bench) {
   return on_silicon(bench) && bench.effort() != Effort::kQuick ? 2 : 0;
 }
 
-double usual_run_ns(const Workbench& bench) { return on_silicon(bench) ? 3e5 : 5e4; }
+double usual_run_ns(const Workbench& bench) {
+  if (!on_silicon(bench)) return 5e4;
+  return bench.effort() == Effort::kQuick ? 1e5 : 3e5;
+}
 
 Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points, const Goal& goal,
                              double from, double to) {
@@ -127,7 +133,7 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
       point.counts.push_back(sample->counts);
       point.noise = point.noise + sample->noise;
       if (sample->spoiled) ++point.spoiled;
-      point.narrow = narrow_enough(point, goal);
+      point.narrow = narrow_enough(point, goal, coverage_of(bench.effort()));
       if (!point.narrow || round + 1 < least || spent() < span) continue;
       done[i] = true;
       --open;

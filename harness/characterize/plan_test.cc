@@ -74,6 +74,7 @@ TEST_F(PlanTest, ASpanLongerThanTheTimeIsTheTime) {
 
 // Most samples are disturbed, so that the median says what neighbours do; the quartile what the machine does.
 TEST_F(PlanTest, AQuartileIsWhatFewUndisturbedSamplesAgreeOn) {
+  options_.effort = Effort::kDefault;
   std::vector<Point> points = {point(0, true), point(1, true)};
   points[0].figure = Statistic::kLowerQuartile;
   points[1].figure = Statistic::kLowerQuartile;
