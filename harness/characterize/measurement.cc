@@ -9,38 +9,26 @@
 
 namespace skidproof {
 
-double share_below(Statistic statistic) {
-  switch (statistic) {
-    case Statistic::kLowerQuartile:
-      return 0.25;
-    case Statistic::kMedian:
-      break;
-    case Statistic::kUpperQuartile:
-      return 0.75;
-  }
-  return 0.5;
-}
-
 namespace {
 
-const char* name_of(Statistic statistic) {
-  switch (statistic) {
-    case Statistic::kLowerQuartile:
-      return "lower quartile";
-    case Statistic::kMedian:
-      break;
-    case Statistic::kUpperQuartile:
-      return "upper quartile";
-  }
-  return "median";
+struct Described {
+  double share_below;
+  const char* name;
+};
+Described described(Statistic statistic) {
+  if (statistic == Statistic::kLowerQuartile) return {0.25, "lower quartile"};
+  if (statistic == Statistic::kUpperQuartile) return {0.75, "upper quartile"};
+  return {0.5, "median"};
 }
 
 }  // namespace
 
+double share_below(Statistic statistic) { return described(statistic).share_below; }
+
 std::string interval_name(Statistic statistic, double coverage) {
   // Ranks are discrete: the nominal 95 % is what the interval at least covers, where it can.
   return fmt::format("{:.0f}% of the {}", coverage >= 0.95 ? 95 : 100 * coverage,
-                     name_of(statistic));
+                     described(statistic).name);
 }
 
 Measurement measurement_of(Statistic statistic, std::string name, std::string unit,
@@ -52,7 +40,7 @@ Measurement measurement_of(Statistic statistic, std::string name, std::string un
   out.name = std::move(name);
   out.value = stats::quantile(samples, share);
   out.unit = std::move(unit);
-  out.statistic = name_of(statistic);
+  out.statistic = described(statistic).name;
   out.n = samples.size();
   out.low = interval.low;
   out.high = interval.high;
