@@ -76,7 +76,7 @@ double Point::median_ns() const { return stats::median(ns); }
 double Point::median_cycles() const { return stats::median(cycles); }
 
 double usual_span(const Workbench& bench) {
-  return on_silicon(bench) && bench.effort() != Effort::kQuick ? 2 : 0;
+  return on_silicon(bench) && bench.effort() != Effort::kQuick ? 3 : 0;
 }
 
 double usual_run_ns(const Workbench& bench) {

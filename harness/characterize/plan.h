@@ -52,8 +52,8 @@ struct Goal {
   double span = 0;
 };
 
-// Goal::span of what neighbours can disturb: what they do to a shared level and to the clock lasts about a second. 0 for a
-// quick look, and where nobody is beside: on what is no silicon.
+// Goal::span of what neighbours can disturb: what they do to a shared level and to the clock lasts about a second, of which
+// this is some. 0 for a quick look, and where nobody is beside: on what is no silicon.
 double usual_span(const Workbench& bench);
 // How long one run through memory takes. What the harness and the kernel do between two runs drives lines out of the caches,
 // which the next one meets farther away: these shall be few of its loads. In 50 us, walks through 256 KiB of a second-level
