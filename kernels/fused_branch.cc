@@ -239,6 +239,7 @@ void emit_pair(Emitter& e, const Params& p, uint64_t i) {
   asmjit::Label target = e.newLabel();
   e.mark("reset", i);
   read_modify_write(p) ? e.mov(data_at(0), kLeft) : e.mov(kWork, kLeft);
+  emit_nops(e, p["reset_nops"]);
   if (p["apart"] == 0) {
     e.mark("nop", i);
     e.nop();
@@ -287,7 +288,7 @@ Expectations expect(const Params& p) {
                    .branches_taken = taken ? 1u : 0u,
                    .branches_not_taken = taken ? 0u : 1u,
                    .fusible_pairs = fusible(p) ? 1u : 0u};
-  one.instructions += 2 * (p["spacing"] - p["joined"] + p["chain"]);
+  one.instructions += p["reset_nops"] + 2 * (p["spacing"] - p["joined"] + p["chain"]);
   one = one * p["pairs"];
   one.instructions += padding(p);
   return one;
@@ -303,10 +304,11 @@ Expected<void> check(const Params& p) {
                 fmt::format("{} takes the carry of the pair before it", p.word("first")),
                 "pairs=1 has only the loop's before it, which is 0");
   }
-  const bool alone = p["pairs"] == 1 && p["spacing"] == 0 && p["chain"] == 0;
+  const bool alone =
+      p["pairs"] == 1 && p["spacing"] == 0 && p["chain"] == 0 && p["reset_nops"] == 0;
   if (p["line_end"] != 0 && (p["form"] != kRegReg || !alone)) {
     return fail(ErrorCode::kInvalidArgument, "line_end places one pair of the register form",
-                "use form=reg_reg,pairs=1,spacing=0,chain=0");
+                "use form=reg_reg,pairs=1,spacing=0,chain=0,reset_nops=0");
   }
   if (takes_carry(p["first"]) && p["chain"] != 0) {
     return fail(ErrorCode::kInvalidArgument,
@@ -367,7 +369,11 @@ SKIDPROOF_KERNEL(fused_branch){
           .brief = "multiplications on each side, each of which waits for the one before it: where "
                    "cycles "
                    "between the jumps matter",
-          .high = 64}},
+          .high = 64},
+         {.name = "reset_nops",
+          .brief = "no-operations between the MOV that sets the first's operand and what follows, "
+                   "be the pair apart or not: some cores fuse such a MOV with the first",
+          .high = 8}},
     .check = check,
     .data_bytes = [](const Params& p) -> size_t { return memory(p) ? 64 : 0; },
     .fill =

@@ -92,13 +92,37 @@ TEST(JudgeWindowsTogether, DoesNotTakeTheReorderBufferForRegisters) {
   EXPECT_FALSE(short_of_registers["waiting"].clear) << "a register each, and there are no more";
 }
 
-TEST(JudgeReorderBuffer, BelievesNoOperationsOnlyBesideTheMixture) {
-  EXPECT_EQ(judge_reorder_buffer(sized(498), sized(480)).size, 498u);
-  EXPECT_EQ(judge_reorder_buffer(sized(640), sized(320)).size, 320u) << "two to an entry";
+TEST(JudgeReorderBuffer, BelievesNoOperationsOnlyBesideOthers) {
+  const auto judged = [](const WindowSize& nops, const WindowSize& mixed) {
+    return judge_reorder_buffer({{"nop", nops}, {"mixed", mixed}});
+  };
+  EXPECT_EQ(judged(sized(498), sized(480)).size, 498u);
+  EXPECT_EQ(judged(sized(640), sized(320)).size, 320u) << "two to an entry";
   WindowSize unclear;
   unclear.why = "it never settles";
-  EXPECT_FALSE(judge_reorder_buffer(sized(512), unclear).clear);
-  EXPECT_FALSE(judge_reorder_buffer(unclear, sized(512)).clear);
+  EXPECT_FALSE(judged(sized(512), unclear).clear);
+  EXPECT_FALSE(judged(unclear, sized(512)).clear);
+}
+
+TEST(JudgeReorderBuffer, DoesNotBelieveAMixtureOfWhichFewerAreHeldThanOfOneKind) {
+  const auto judged = [](uint64_t nops, uint64_t vectors) {
+    return judge_reorder_buffer(
+        {{"nop", sized(nops)}, {"mixed", sized(368)}, {"vector", sized(vectors)}});
+  };
+  EXPECT_EQ(judged(446, 429).size, 446u);
+  EXPECT_EQ(judged(446, 300).size, 368u) << "registers end before the buffer does";
+  const WindowSize neither = judged(900, 429);
+  EXPECT_FALSE(neither.clear) << "two to an entry, and the mixture is no witness";
+  EXPECT_EQ(neither.at_least, 429u);
+  EXPECT_NE(neither.why.find("429 of vector"), std::string::npos) << neither.why;
+}
+
+TEST(JudgeWindowsTogether, AMixtureThatEndsEarlyIsNoWitness) {
+  Windows windows = {
+      {"nop", sized(446)}, {"mixed", sized(368)}, {"vector", sized(429)}, {"load", sized(360)}};
+  judge_windows_together(windows);
+  EXPECT_FALSE(windows["vector"].clear) << "nearly as many as there are entries";
+  EXPECT_TRUE(windows["load"].clear) << windows["load"].why;
 }
 
 TEST(FreeOfCost, IsSureOnBothSidesAndNotBetween) {

@@ -24,17 +24,21 @@ namespace {
 // slows a core down for a while then spoils few of them, and what makes it slower as a whole changes nothing.
 constexpr unsigned kRounds = 4;
 constexpr double kPairRunNs = 4e3;
-// How the pairs stand. No-operations before each pair and behind it are as long as common instructions are, since caches of
-// decoded instructions hold few of those that share some bytes; the pairs are enough that the loop's own jump counts
-// little, and few enough that the windows of such a cache are not the limit (some cores showed that with 64 pairs, and
-// with 16 that have immediate operands).
+// How the pairs stand. Some caches of decoded instructions hold few that share some bytes, which is the limit where the
+// no-operations before each pair and behind it are short; others hand on few lines a cycle, which is the limit where they
+// are as long as common instructions are. So both are tried. The pairs are enough that the loop's own jump counts little,
+// and few enough that the windows of such a cache are not the limit (some cores showed that with 64 pairs, and with 16
+// that have immediate operands).
 struct Layout {
-  uint64_t spacing, pairs;
+  uint64_t spacing, nop_bytes, pairs;
 };
-constexpr std::array<Layout, 4> kLayouts = {{{2, 4}, {8, 4}, {16, 2}, {32, 2}}};
-constexpr uint64_t kPairNopBytes = 4;
+constexpr std::array<Layout, 8> kLayouts = {
+    {{2, 4, 4}, {8, 4, 4}, {16, 4, 2}, {32, 4, 2}, {24, 1, 2}, {28, 1, 2}, {32, 1, 2}, {40, 1, 2}}};
+// A no-operation keeps the MOV that sets the first's operand from being fused with it, which would save a slot only where
+// the pair stands side by side: Zen 5 does so, and ADD and JE seemed not to fuse.
+constexpr uint64_t kResetNops = 1;
 // After so many samples that do not even lean to a verdict another layout has its turn.
-constexpr unsigned kVisit = 30;
+constexpr unsigned kVisit = 16;
 constexpr unsigned kMostSamples = 1000;
 
 constexpr std::array kFirsts = {"cmp", "test", "and", "add", "sub", "inc", "dec", "or"};
@@ -55,9 +59,9 @@ struct Pair {
   std::string parameters(const Layout& layout, bool apart, bool joined) const {
     return fmt::format(
         "first={},condition={},form={},taken={},pairs={},spacing={},nop_bytes={},apart={},joined={"
-        "}",
-        first, condition, form, taken, layout.pairs, layout.spacing, kPairNopBytes, apart ? 1 : 0,
-        joined ? 1 : 0);
+        "},reset_nops={}",
+        first, condition, form, taken, layout.pairs, layout.spacing, layout.nop_bytes,
+        apart ? 1 : 0, joined ? 1 : 0, kResetNops);
   }
 };
 
@@ -75,11 +79,19 @@ struct Attempt {
 struct Trial {
   Pair pair;
   std::array<Attempt, kLayouts.size()> attempts;
-  size_t at = 0;         // the layout that is sampled
-  unsigned visited = 0;  // samples since that began
+  size_t at = 0;                                   // the layout that is sampled
+  unsigned visited = 0;                            // samples since that began
+  std::array<unsigned, kLayouts.size()> visits{};  // ended ones
 
   Attempt& attempt() { return attempts[at]; }
   const Attempt& attempt() const { return attempts[at]; }
+  // The time is over: one that nothing told of is shown where it was sampled most.
+  void settle() {
+    if (attempt().verdict == PairVerdict::kFused || attempt().verdict == PairVerdict::kNoGain)
+      return;
+    const auto samples = [](const Attempt& a) { return a.samples.gain.size(); };
+    at = static_cast<size_t>(std::ranges::max_element(attempts, {}, samples) - attempts.begin());
+  }
 };
 
 std::vector<Pair> all_pairs(bool quick) {
@@ -125,16 +137,24 @@ Expected<void> make_attempt(const Workbench& bench, Trial& trial) {
   return {};
 }
 
-// On to the next layout that may still tell; false where there is none.
-bool move_on(Trial& trial) {
+// How many pairs each layout has told of. What limits the code depends more on the core than on the pair.
+using Told = std::array<unsigned, kLayouts.size()>;
+
+// On to a layout that may still tell: of those that it has been in least, the one that has told of the most pairs; false
+// where there is none.
+bool move_on(Trial& trial, const Told& told) {
   trial.visited = 0;
-  for (size_t step = 1; step <= kLayouts.size(); ++step) {
-    const size_t next = (trial.at + step) % kLayouts.size();
-    if (trial.attempts[next].verdict == PairVerdict::kNotIssue) continue;
-    trial.at = next;
-    return true;
+  ++trial.visits[trial.at];
+  std::optional<size_t> best;
+  for (size_t i = 0; i < kLayouts.size(); ++i) {
+    if (trial.attempts[i].verdict == PairVerdict::kNotIssue) continue;
+    if (!best || trial.visits[i] < trial.visits[*best] ||
+        (trial.visits[i] == trial.visits[*best] && told[i] > told[*best])) {
+      best = i;
+    }
   }
-  return false;
+  if (best) trial.at = *best;
+  return best.has_value();
 }
 
 // The median of the rounds' gains. Each round that nothing disturbed votes.
@@ -177,15 +197,17 @@ Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
 }
 
 // Whether nothing more is to be sampled: told, or no layout can tell.
-bool done(Trial& trial) {
+bool done(Trial& trial, Told& told) {
   Attempt& attempt = trial.attempt();
   attempt.verdict = judge_pair(attempt.samples);
-  if (attempt.verdict == PairVerdict::kFused || attempt.verdict == PairVerdict::kNoGain)
+  if (attempt.verdict == PairVerdict::kFused || attempt.verdict == PairVerdict::kNoGain) {
+    ++told[trial.at];
     return true;
+  }
   if (attempt.verdict != PairVerdict::kNotIssue &&
       (trial.visited < kVisit || leaning(attempt.samples)))
     return false;
-  return !move_on(trial);
+  return !move_on(trial, told);
 }
 
 std::string_view word_of(PairVerdict verdict) {
@@ -219,6 +241,7 @@ void emit_gain(const Workbench& bench, const Point& point, const Trial& trial) {
                           {"form", pair.form},
                           {"taken", pair.taken},
                           {"spacing", kLayouts[trial.at].spacing},
+                          {"nop_bytes", kLayouts[trial.at].nop_bytes},
                           {"slot_cycles", trial.attempt().samples.slot()},
                           {"verdict", std::string(word_of(trial.attempt().verdict))}},
                          point.noise);
@@ -243,6 +266,7 @@ Expected<void> characterize_fusion(Workbench& bench) {
   std::erase_if(pairs, [](Pair& pair) { return !choose_direction(pair); });
   std::vector<Point> points;
   std::vector<std::shared_ptr<Trial>> trials;
+  const auto told = std::make_shared<Told>();
   for (const Pair& pair : pairs) {
     if (bench.cancelled()) return {};
     auto trial = std::make_shared<Trial>(Trial{.pair = pair});
@@ -254,11 +278,12 @@ Expected<void> characterize_fusion(Workbench& bench) {
     point.what = fmt::format("fusion, {}", pair.name());
     point.tag = trials.size();
     point.sample = [&bench, trial] { return sample_trial(bench, *trial); };
-    point.enough = [trial] { return done(*trial); };
+    point.enough = [trial, told] { return done(*trial, *told); };
     points.push_back(std::move(point));
     trials.push_back(std::move(trial));
   }
   SKIDPROOF_CHECK(take_by_turns(bench, points, {.most = kMostSamples}));
+  for (const auto& trial : trials) trial->settle();
   for (const Point& point : points) {
     if (!trials[point.tag]->attempt().samples.gain.empty())
       emit_gain(bench, point, *trials[point.tag]);

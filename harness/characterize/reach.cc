@@ -15,6 +15,9 @@
 namespace skidproof {
 namespace {
 
+// An end that disturbance explains with more than this probability is not clear.
+constexpr double kLikelyDisturbed = 1e-4;
+
 // Where the curve leaves its plateau: the first point that lies `least_rise` above the median of all before it, and whose
 // successor does so too.
 std::optional<size_t> first_above(const std::vector<CurvePoint>& curve, double least_rise) {
@@ -42,6 +45,17 @@ double highest_up_to(const std::vector<CurvePoint>& curve, uint64_t most) {
     if (point.x <= most) highest = std::max(highest, point.least);
   }
   return highest;
+}
+
+// How likely all samples of `beyond` are disturbed ones of a size that is within, if as many are as of `within`: of those,
+// too, some cost more than `middle`.
+double likely_disturbed(const CurvePoint& within, const CurvePoint& beyond, double middle) {
+  if (within.cycles.empty() || beyond.cycles.empty()) return 0;
+  const double control = stats::minimum(within.cycles) - within.least;
+  const auto undisturbed = std::count_if(within.cycles.begin(), within.cycles.end(),
+                                         [&](double cycles) { return cycles - control < middle; });
+  const double share = static_cast<double>(undisturbed) / static_cast<double>(within.cycles.size());
+  return std::pow(1 - share, static_cast<double>(beyond.cycles.size()));
 }
 
 std::vector<uint64_t> coarse_sizes(const ReachQuestion& question) {
@@ -180,6 +194,13 @@ Reach judge_reach(std::vector<CurvePoint> curve, double least_rise, bool sharp) 
           fmt::format("the cost rises slowly, from {:.3g} at {} over {:.3g} at {} to {:.3g}",
                       reach.within, reach.last_within, reach.beyond, reach.first_beyond, top);
     }
+  }
+  if (reach.clear &&
+      likely_disturbed(curve[*above - 1], curve[*above], middle) > kLikelyDisturbed) {
+    reach.clear = false;
+    reach.why = fmt::format(
+        "few samples at {} cost what small sizes do, so that all {} at {} may be disturbed",
+        reach.last_within, curve[*above].cycles.size(), reach.first_beyond);
   }
   reach.curve = std::move(curve);
   return reach;

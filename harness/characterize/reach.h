@@ -63,7 +63,9 @@ struct Reach {
 Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question, double seconds,
                            double from = 0, double to = 1);
 
-// The same judgement over a curve that is there already. No size is added.
+// The same judgement over a curve that is there already. No size is added. Where samples are there, an end is clear only if
+// those of the first size beyond are too many to have been disturbed one and all, by how often the last size within was:
+// on a core that is shared it may be that few find it undisturbed, and chance decides where they do.
 Reach judge_reach(std::vector<CurvePoint> curve, double least_rise, bool sharp = false);
 
 // The least misses of a unit that counters saw at a size; empty where none did, undisturbed.

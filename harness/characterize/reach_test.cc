@@ -42,6 +42,22 @@ TEST(JudgeReach, AnOutlierIsNoStep) {
   EXPECT_FALSE(reach.clear) << "… and leaves nothing clear";
 }
 
+TEST(JudgeReach, WhatFewSamplesFindUndisturbedEndsNowhere) {
+  const auto judged = [](int lucky, int disturbed, int beyond) {
+    auto curve = curve_of({{1, 5}, {2, 5}, {3, 5}, {4, 20}, {5, 20}});
+    curve[2].cycles.assign(static_cast<size_t>(lucky), 5);
+    curve[2].cycles.insert(curve[2].cycles.end(), static_cast<size_t>(disturbed), 20);
+    curve[3].cycles.assign(static_cast<size_t>(beyond), 20);
+    return judge_reach(curve, 2);
+  };
+  const Reach luck = judged(2, 123, 57);
+  EXPECT_FALSE(luck.clear);
+  EXPECT_EQ(luck.last_within, 3u);
+  EXPECT_NE(luck.why.find("all 57 at 4"), std::string::npos) << luck.why;
+  EXPECT_TRUE(judged(20, 20, 30).clear) << "half are undisturbed, and of thirty none";
+  EXPECT_TRUE(judged(6, 0, 6).clear);
+}
+
 TEST(JudgeReach, ASlopeIsNotClear) {
   EXPECT_FALSE(judge_reach(curve_of({{1, 5}, {2, 5}, {3, 6.5}, {4, 8}, {5, 10}}, 0.5), 2).clear);
 }

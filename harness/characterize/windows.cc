@@ -230,14 +230,50 @@ WindowSize judge_window(std::vector<CurvePoint> curve, double miss) {
   return out;
 }
 
-WindowSize judge_reorder_buffer(const WindowSize& nops, const WindowSize& mixed) {
+namespace {
+
+// The filler of which most are held, of those that take a place in the reorder buffer each, and cannot be told to.
+const std::pair<const std::string, WindowSize>* most_of_a_kind(
+    const std::map<std::string, WindowSize, std::less<>>& windows) {
+  const std::pair<const std::string, WindowSize>* most = nullptr;
+  for (const auto& window : windows) {
+    if (window.first == "nop" || window.first == "mixed" || !window.second.clear) continue;
+    if (most == nullptr || window.second.size > most->second.size) most = &window;
+  }
+  return most;
+}
+
+// Something else than the reorder buffer ends the mixture.
+bool ends_early(const WindowSize& mixed, const WindowSize& other) {
+  return static_cast<double>(other.size) > 17.0 / 16 * static_cast<double>(mixed.size);
+}
+
+}  // namespace
+
+WindowSize judge_reorder_buffer(const std::map<std::string, WindowSize, std::less<>>& windows) {
+  const auto measured = [&](const char* filler) {
+    const auto found = windows.find(filler);
+    return found == windows.end() ? WindowSize{.why = "not measured"} : found->second;
+  };
+  const WindowSize nops = measured("nop"), mixed = measured("mixed");
   if (!nops.clear || !mixed.clear) {
     WindowSize out = nops.clear ? mixed : nops;
     out.why = (nops.clear ? "the mixture: " : "no-operations: ") + out.why;
     return out;
   }
-  if (static_cast<double>(nops.size) <= 1.1 * static_cast<double>(mixed.size)) return nops;
-  return mixed;
+  const auto beside = [&](const WindowSize& other) {
+    return static_cast<double>(nops.size) <= 1.1 * static_cast<double>(other.size);
+  };
+  if (beside(mixed)) return nops;
+  const auto* most = most_of_a_kind(windows);
+  if (most == nullptr || !ends_early(mixed, most->second)) return mixed;
+  if (beside(most->second)) return nops;
+  WindowSize out;
+  out.at_least = most->second.size;
+  out.sizes = nops.sizes;
+  out.why = fmt::format("{} of the mixture are held, but {} of {} alone and {} no-operations",
+                        mixed.size, most->second.size, most->first, nops.size);
+  return out;
 }
 
 void judge_windows_together(std::map<std::string, WindowSize, std::less<>>& windows) {
@@ -248,6 +284,7 @@ void judge_windows_together(std::map<std::string, WindowSize, std::less<>>& wind
     double share;  // of `other` that one of `filler` takes
     const char* name;
   };
+  constexpr double kMargin = 31.0 / 32, kMarginOfBuffer = 15.0 / 16;
   constexpr std::array kNeeds = {
       Need{"mixed", "integer", 7.0 / 16, "the general registers"},
       Need{"mixed", "vector", 7.0 / 16, "the vector registers"},
@@ -272,13 +309,20 @@ void judge_windows_together(std::map<std::string, WindowSize, std::less<>>& wind
       Need{"waiting", "mixed", 1, "the reorder buffer"},
       Need{"waiting_vector", "mixed", 1, "the reorder buffer"},
   };
+  constexpr std::string_view mixture = "mixed";
+  const auto mixed = measured.find(mixture);
+  const auto* most = most_of_a_kind(measured);
+  const bool early = mixed != measured.end() && most != nullptr && mixed->second.clear &&
+                     ends_early(mixed->second, most->second);
   for (const Need& need : kNeeds) {
+    if (early && need.other == mixture) continue;
     const auto one = windows.find(need.filler);
     const auto other = measured.find(need.other);
     if (one == windows.end() || other == measured.end() || !one->second.clear) continue;
     const double taken = static_cast<double>(one->second.size) * need.share;
     const uint64_t there = other->second.clear ? other->second.size : other->second.at_least;
-    if (taken <= static_cast<double>(there) * 31 / 32) continue;
+    const bool of_buffer = std::string_view(need.other) == "nop" || need.other == mixture;
+    if (taken <= static_cast<double>(there) * (of_buffer ? kMarginOfBuffer : kMargin)) continue;
     one->second.clear = false;
     one->second.at_least = one->second.low;
     one->second.why =
@@ -342,9 +386,10 @@ Expected<void> characterize_windows(Workbench& bench) {
         "taken alone",
         quiet, (*probes[i])[one.high].size(), one.high);
   }
+  const WindowSize reorder_buffer = judge_reorder_buffer(found);
   judge_windows_together(found);
   for (size_t i = 0; i < windows.size(); ++i) emit_curve(bench, windows[i], curves[i]);
-  emit_size(bench, "rob.size", "nop", judge_reorder_buffer(found["nop"], found["mixed"]));
+  emit_size(bench, "rob.size", "nop", reorder_buffer);
   for (const Window& window : windows) {
     if (window.shape != nullptr)
       emit_size(bench, window.shape, window.filler, found[window.filler]);

@@ -27,16 +27,18 @@ struct WindowSize {
 WindowSize judge_window(std::vector<CurvePoint> curve, double miss);
 
 // What else a window's fillers take, so that it may be this that ended. Keys are the kernel's words for fillers. A size that
-// comes within 1/32 of what another resource allows is not clear.
+// comes within 1/32 of what another resource allows is not clear, or within 1/16 of what the reorder buffer does, whose entries
+// some cores give out in groups.
 //   - general registers, vector registers and queues end before the reorder buffer, or are not seen;
 //   - loads write general and vector registers by turns; what waits in the scheduler has a register as well;
 //   - the mixture's own needs are seven registers of each kind and two stores in sixteen.
 void judge_windows_together(std::map<std::string, WindowSize, std::less<>>& windows);
 
-// No-operations take nothing but a place in the reorder buffer, but some cores keep two to an entry or none at all; the
-// mixture's cannot be told to. Where both end at about the same size (a mixture up to a tenth earlier, by the groups in which
-// it is allocated) it is that of the no-operations, else that of the mixture.
-WindowSize judge_reorder_buffer(const WindowSize& nops, const WindowSize& mixed);
+// No-operations take nothing but a place in the reorder buffer, but some cores keep two to an entry or none at all; other
+// instructions cannot be told to. Where no-operations end at about the same size as the mixture (which may end a tenth
+// earlier, by the groups in which it is allocated), or as one kind of instruction alone, it is theirs; else that of the
+// mixture, unless one kind alone is held in larger numbers: then something else ends the mixture, and it is not clear.
+WindowSize judge_reorder_buffer(const std::map<std::string, WindowSize, std::less<>>& windows);
 
 }  // namespace skidproof
 

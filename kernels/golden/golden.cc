@@ -35,6 +35,7 @@ constexpr Variant kVariants[] = {
     {"fused_branch", "apart", "apart=1,pairs=2"},
     {"fused_branch", "spacing", "first=test,condition=ne,taken=0,spacing=4"},
     {"fused_branch", "joined", "taken=0,spacing=5,nop_bytes=4,joined=1"},
+    {"fused_branch", "reset_nops", "first=add,apart=1,reset_nops=1"},
     {"taken_jumps", "offset", "jumps=3,spacing=32,offset=20,run=2,kind=jcc"},
     {"taken_jumps", "entry", "jumps=3,entry=data,skip=1"},
     {"load_stream", "32", "width=32"},
