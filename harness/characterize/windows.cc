@@ -255,7 +255,7 @@ WindowSize judge_reorder_buffer(const std::map<std::string, WindowSize, std::les
     const auto found = windows.find(filler);
     return found == windows.end() ? WindowSize{.why = "not measured"} : found->second;
   };
-  const WindowSize nops = measured("nop"), mixed = measured("mixed");
+  WindowSize nops = measured("nop"), mixed = measured("mixed");
   if (!nops.clear || !mixed.clear) {
     WindowSize out = nops.clear ? mixed : nops;
     out.why = (nops.clear ? "the mixture: " : "no-operations: ") + out.why;
