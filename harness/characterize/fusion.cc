@@ -1,7 +1,7 @@
 // Macro-fusion: a flag-setting instruction and a conditional jump side by side against the same two
 // with a no-operation between them. That the number of instructions limits the code is not taken for granted: the same code
-// with one instruction less on each side, in as many bytes, says in the same samples what a slot is worth there. Where it is
-// worth nothing (taken jumps, stores) the pairs stand further apart.
+// with one instruction less on each side, and with two, in as many bytes, says in the same samples what a slot is worth
+// there. Where it is worth nothing (taken jumps, stores) the pairs stand further apart.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -56,19 +56,19 @@ struct Pair {
     return form == "reg_reg" ? fmt::format("{}+j{}", first, condition)
                              : fmt::format("{}[{}]+j{}", first, form, condition);
   }
-  std::string parameters(const Layout& layout, bool apart, bool joined) const {
+  std::string parameters(const Layout& layout, bool apart, uint64_t joined) const {
     return fmt::format(
         "first={},condition={},form={},taken={},pairs={},spacing={},nop_bytes={},apart={},joined={"
         "},reset_nops={}",
         first, condition, form, taken, layout.pairs, layout.spacing, layout.nop_bytes,
-        apart ? 1 : 0, joined ? 1 : 0, kResetNops);
+        apart ? 1 : 0, joined, kResetNops);
   }
 };
 
 // A pair in one of the layouts.
 struct Attempt {
-  // The same two with a no-operation less on each side of each pair.
-  Workpiece together, apart, together_joined, apart_joined;
+  // Each with no, one, and where the layout has so many two no-operations less on each side of each pair.
+  std::vector<Workpiece> together, apart;
   uint64_t iterations = 0;  // 0: not made yet
   PairSamples samples;
   std::vector<double>
@@ -118,22 +118,23 @@ bool choose_direction(Pair& pair) {
   for (const char* taken : {"0", "1"}) {
     pair.taken = taken;
     const auto params =
-        Params::parse((*kernel)->parameters, pair.parameters(kLayouts[0], false, false));
+        Params::parse((*kernel)->parameters, pair.parameters(kLayouts[0], false, 0));
     if (params && ((*kernel)->check == nullptr || (*kernel)->check(*params))) return true;
   }
   return false;
 }
 
 Expected<void> make_attempt(const Workbench& bench, Trial& trial) {
-  const auto prepare = [&](bool apart, bool joined) {
-    return bench.prepare("fused_branch", trial.pair.parameters(kLayouts[trial.at], apart, joined));
-  };
+  const Layout& layout = kLayouts[trial.at];
   Attempt& made = trial.attempt();
-  made.together = SKIDPROOF_TRY(prepare(false, false));
-  made.apart = SKIDPROOF_TRY(prepare(true, false));
-  made.together_joined = SKIDPROOF_TRY(prepare(false, true));
-  made.apart_joined = SKIDPROOF_TRY(prepare(true, true));
-  made.iterations = SKIDPROOF_TRY(bench.iterations_for(kPairRunNs, made.apart));
+  for (uint64_t joined = 0; joined <= std::min<uint64_t>(2, layout.spacing / 2); ++joined) {
+    for (bool apart : {false, true}) {
+      (apart ? made.apart : made.together)
+          .push_back(SKIDPROOF_TRY(
+              bench.prepare("fused_branch", trial.pair.parameters(layout, apart, joined))));
+    }
+  }
+  made.iterations = SKIDPROOF_TRY(bench.iterations_for(kPairRunNs, made.apart[0]));
   return {};
 }
 
@@ -157,6 +158,11 @@ bool move_on(Trial& trial, const Told& told) {
   return best.has_value();
 }
 
+// What a layout's programs took, each of which has a no-operation less than the one before it.
+struct Runs {
+  std::vector<double> cycles, beyond;
+};
+
 // The median of the rounds' gains. Each round that nothing disturbed votes.
 Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
   if (trial.attempt().iterations == 0) SKIDPROOF_CHECK(make_attempt(bench, trial));
@@ -165,31 +171,43 @@ Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
   const double per_tick = SKIDPROOF_TRY(bench.core_cycles_per_tick());
   const auto pairs = static_cast<double>(attempt.iterations * kLayouts[trial.at].pairs);
   const auto instructions =
-      static_cast<double>(attempt.apart.program.per_iteration.instructions * attempt.iterations);
+      static_cast<double>(attempt.apart[0].program.per_iteration.instructions * attempt.iterations);
   const auto uops =
       bench.counters() == nullptr ? std::nullopt : bench.counters()->place(arch::Signal::kUops);
   std::vector<double> gains;
   Sample sample;
   for (unsigned round = 0; round <= kRounds; ++round) {
-    std::array<double, 4> cycles{}, beyond_instructions{};
     bool quiet = true;
-    size_t k = 0;
-    for (const Workpiece* piece :
-         {&attempt.together, &attempt.apart, &attempt.together_joined, &attempt.apart_joined}) {
-      const CountedRun log = SKIDPROOF_TRY(bench.run(*piece, attempt.iterations));
-      if (uops) beyond_instructions[k] = log.counts.values[*uops] - log.counts.declared;
-      cycles[k++] = log.cycles(per_tick);
-      quiet = quiet && !disturbed(log.noise);
-      sample.noise = sample.noise + log.noise;
-    }
+    // By the no-operations that it has less: cycles, and uops beyond the instructions.
+    const auto run = [&](const std::vector<Workpiece>& pieces) -> Expected<Runs> {
+      Runs runs;
+      for (const Workpiece& piece : pieces) {
+        const CountedRun log = SKIDPROOF_TRY(bench.run(piece, attempt.iterations));
+        if (uops) runs.beyond.push_back(log.counts.values[*uops] - log.counts.declared);
+        runs.cycles.push_back(log.cycles(per_tick));
+        quiet = quiet && !disturbed(log.noise);
+        sample.noise = sample.noise + log.noise;
+      }
+      return runs;
+    };
+    const Runs together = SKIDPROOF_TRY(run(attempt.together)),
+               apart = SKIDPROOF_TRY(run(attempt.apart));
     if (round == 0) continue;
-    gains.push_back((cycles[1] - cycles[0]) / pairs);
+    gains.push_back((apart.cycles[0] - together.cycles[0]) / pairs);
     if (!quiet) continue;
-    if (uops) attempt.saved.push_back((beyond_instructions[1] - beyond_instructions[0]) / pairs);
-    attempt.samples.gain.push_back(gains.back());
-    attempt.samples.slot_together.push_back((cycles[0] - cycles[2]) / (2 * pairs));
-    attempt.samples.slot_apart.push_back((cycles[1] - cycles[3]) / (2 * pairs));
-    attempt.samples.share.push_back(cycles[1] / instructions);
+    if (uops) attempt.saved.push_back((apart.beyond[0] - together.beyond[0]) / pairs);
+    PairSamples& samples = attempt.samples;
+    const auto slot = [pairs](const Runs& runs, size_t joined) {
+      return (runs.cycles[joined - 1] - runs.cycles[joined]) / (2 * pairs);
+    };
+    samples.gain.push_back(gains.back());
+    samples.slot_together.push_back(slot(together, 1));
+    samples.slot_apart.push_back(slot(apart, 1));
+    if (together.cycles.size() > 2) {
+      samples.next_together.push_back(slot(together, 2));
+      samples.next_apart.push_back(slot(apart, 2));
+    }
+    samples.share.push_back(apart.cycles[0] / instructions);
   }
   sample.cycles = stats::median(gains);
   sample.ns = sample.cycles / per_tick / bench.tsc_hz() * 1e9;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <limits>
 
 #include "harness/stats/robust.h"
 
@@ -23,10 +24,21 @@ int votes_of(const std::vector<double>& values, const std::function<double(size_
   return votes;
 }
 
-// The fewer votes of the two slots.
+// Those that were tried.
+std::vector<const std::vector<double>*> slots_of(const PairSamples& samples) {
+  std::vector<const std::vector<double>*> slots = {&samples.slot_apart, &samples.slot_together};
+  for (const auto* next : {&samples.next_apart, &samples.next_together}) {
+    if (!next->empty()) slots.push_back(next);
+  }
+  return slots;
+}
+
+// The fewest votes of a slot.
 int slot_votes(const PairSamples& samples) {
   const auto half = [&](size_t i) { return samples.share[i] / 2; };
-  return std::min(votes_of(samples.slot_apart, half), votes_of(samples.slot_together, half));
+  int fewest = std::numeric_limits<int>::max();
+  for (const auto* slot : slots_of(samples)) fewest = std::min(fewest, votes_of(*slot, half));
+  return fewest;
 }
 
 bool decided(int votes) { return std::abs(votes) * kStep >= kDecided; }
@@ -38,8 +50,9 @@ bool near_one(double value, double unit) {
 
 bool issue_limits(const PairSamples& samples) {
   const double share = stats::median(samples.share);
-  return near_one(stats::median(samples.slot_apart), share) &&
-         near_one(stats::median(samples.slot_together), share);
+  return std::ranges::all_of(slots_of(samples), [share](const std::vector<double>* slot) {
+    return near_one(stats::median(*slot), share);
+  });
 }
 
 }  // namespace

@@ -55,6 +55,18 @@ TEST(PairVerdict, StaysOpenWhereTheTwoCodesDiffer) {
   EXPECT_FALSE(leaning(samples));
 }
 
+// Code whose time rises by steps may rise by one where an instruction goes, and not where the next does.
+TEST(PairVerdict, WantsEachInstructionToBeASlot) {
+  PairSamples samples = samples_of(40, none, one);
+  samples.next_apart = samples.slot_apart;
+  samples.next_together = samples.slot_together;
+  EXPECT_EQ(judge_pair(samples), PairVerdict::kNoGain);
+  for (double& slot : samples.next_together) slot = 0;
+  EXPECT_EQ(judge_pair(samples), PairVerdict::kNotIssue);
+  for (double& slot : samples.next_together) slot = 2 * kShare;
+  EXPECT_EQ(judge_pair(samples), PairVerdict::kOpen);
+}
+
 TEST(PairVerdict, StaysOpenBetweenASlotAndNothing) {
   EXPECT_EQ(judge_pair(samples_of(
                 500, [](size_t) { return 0.5; }, one)),

@@ -284,7 +284,7 @@ void judge_windows_together(std::map<std::string, WindowSize, std::less<>>& wind
     double share;  // of `other` that one of `filler` takes
     const char* name;
   };
-  constexpr double kMargin = 31.0 / 32, kMarginOfBuffer = 15.0 / 16;
+  constexpr double kMargin = 15.0 / 16;
   constexpr std::array kNeeds = {
       Need{"mixed", "integer", 7.0 / 16, "the general registers"},
       Need{"mixed", "vector", 7.0 / 16, "the vector registers"},
@@ -321,8 +321,7 @@ void judge_windows_together(std::map<std::string, WindowSize, std::less<>>& wind
     if (one == windows.end() || other == measured.end() || !one->second.clear) continue;
     const double taken = static_cast<double>(one->second.size) * need.share;
     const uint64_t there = other->second.clear ? other->second.size : other->second.at_least;
-    const bool of_buffer = std::string_view(need.other) == "nop" || need.other == mixture;
-    if (taken <= static_cast<double>(there) * (of_buffer ? kMarginOfBuffer : kMargin)) continue;
+    if (taken <= static_cast<double>(there) * kMargin) continue;
     one->second.clear = false;
     one->second.at_least = one->second.low;
     one->second.why =

@@ -27,8 +27,8 @@ struct WindowSize {
 WindowSize judge_window(std::vector<CurvePoint> curve, double miss);
 
 // What else a window's fillers take, so that it may be this that ended. Keys are the kernel's words for fillers. A size that
-// comes within 1/32 of what another resource allows is not clear, or within 1/16 of what the reorder buffer does, whose entries
-// some cores give out in groups.
+// comes within 1/16 of what another resource allows is not clear: entries are given out in groups, and from run to run a few
+// more or less are free.
 //   - general registers, vector registers and queues end before the reorder buffer, or are not seen;
 //   - loads write general and vector registers by turns; what waits in the scheduler has a register as well;
 //   - the mixture's own needs are seven registers of each kind and two stores in sixteen.
