@@ -45,8 +45,9 @@ bool narrow_enough(const Point& point, const Goal& goal, double coverage) {
   return (interval.high - interval.low) / 2 <= goal.relative * scale;
 }
 
-// Those whose interval lies beyond that of another in their race.
-std::vector<size_t> losers(const std::vector<Point>& points) {
+// Those whose interval lies beyond that of another in their race, by more than the figures are to be known to: which of two
+// that are closer is the best, few samples do not say.
+std::vector<size_t> losers(const std::vector<Point>& points, double relative) {
   std::map<std::string_view, double> best;  // of each race: the least upper end
   for (const Point& point : points) {
     if (point.race.empty() || values_of(point).empty()) continue;
@@ -57,7 +58,7 @@ std::vector<size_t> losers(const std::vector<Point>& points) {
   for (size_t i = 0; i < points.size(); ++i) {
     const Point& point = points[i];
     if (point.race.empty() || values_of(point).empty()) continue;
-    if (interval_of(point).low > best[point.race]) found.push_back(i);
+    if (interval_of(point).low > best[point.race] * (1 + relative)) found.push_back(i);
   }
   return found;
 }
@@ -105,7 +106,7 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
     if (round >= least && spent() > seconds) break;
     if (round >= most && spent() >= span) break;
     if (round >= least && spent() / round * most > seconds) {
-      for (const size_t i : losers(points)) {
+      for (const size_t i : losers(points, goal.relative)) {
         open -= done[i] ? 0 : 1;
         done[i] = true;
       }

@@ -51,9 +51,10 @@ class Panel:
     zero: str = ""       # of a difference: what it means that it is 0
 
 
-def grid_of(figure, count, columns):
-    rows = math.ceil(count / columns)
-    return [figure.add_subplot(rows, columns, place + 1) for place in range(count)]
+def grid_of(figure, count, columns, heights=None):
+    """Axes of so many panels; `heights` are the rows', in proportion."""
+    grid = figure.add_gridspec(math.ceil(count / columns), columns, height_ratios=heights)
+    return [figure.add_subplot(grid[place // columns, place % columns]) for place in range(count)]
 
 
 def draw_panels(subject, name, title, caption, panels, items=(), columns=2, height=2.5, shared=False):
@@ -231,9 +232,10 @@ def draw_heats(subject, name, title, caption, heats, unit, items=(), columns=1):
     """One plot of these heat maps, in the same shades."""
     values = [v for heat in heats for v in heat.cells.values()]
     columns = min(columns, len(heats))
-    figure = new_figure(sum(max(map(heat_height, heats[i:i + columns])) for i in range(0, len(heats), columns)))
+    heights = [max(map(heat_height, heats[i:i + columns])) for i in range(0, len(heats), columns)]
+    figure = new_figure(sum(heights))
     colours, steps, scale = shades_of(values)
-    panels = grid_of(figure, len(heats), columns)
+    panels = grid_of(figure, len(heats), columns, heights)
     for axes, heat in zip(panels, heats):
         draw_heat(axes, heat, colours, steps, columns)
     bar = figure.colorbar(cm.ScalarMappable(scale, colours), ax=panels, fraction=0.03, pad=0.01, aspect=30)
