@@ -17,10 +17,6 @@
 namespace skidproof {
 namespace {
 
-bool on_silicon(const Workbench& bench) {
-  return bench.machine().identity().provenance == Provenance::kSilicon;
-}
-
 constexpr double kConfidence = 0.95;
 
 const std::vector<double>& values_of(const Point& point) {
@@ -75,6 +71,10 @@ std::vector<size_t> order_of_round(size_t points, uint64_t seed, unsigned round)
 
 double Point::median_ns() const { return stats::median(ns); }
 double Point::median_cycles() const { return stats::median(cycles); }
+
+bool on_silicon(const Workbench& bench) {
+  return bench.machine().identity().provenance == Provenance::kSilicon;
+}
 
 double usual_span(const Workbench& bench) {
   return on_silicon(bench) && bench.effort() != Effort::kQuick ? 3 : 0;

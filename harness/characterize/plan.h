@@ -52,6 +52,9 @@ struct Goal {
   double span = 0;
 };
 
+// Only there may others disturb.
+bool on_silicon(const Workbench& bench);
+
 // Goal::span of what neighbours can disturb: what they do to a shared level and to the clock lasts about a second, of which
 // this is some. 0 for a quick look, and where nobody is beside: on what is no silicon.
 double usual_span(const Workbench& bench);

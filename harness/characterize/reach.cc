@@ -15,6 +15,8 @@
 namespace skidproof {
 namespace {
 
+// Looks at what stands in the way of a verdict.
+constexpr int kMostLooks = 64, kLooksWithoutNeighbours = 8;
 // An end that disturbance explains with more than this probability is not clear.
 constexpr double kLikelyDisturbed = 1e-4;
 
@@ -227,8 +229,10 @@ Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question
     reach = judge_reach(looks.curve(), question.least_rise, question.sharp);
   }
   if (reach.first_beyond == 0 || bench.cancelled()) return reach;
-  // Again, later; while that is not clear and there is time, what stands in the way may have been disturbed.
-  for (int again = 0; again < 8 && !bench.cancelled(); ++again) {
+  // Again, later; while that is not clear and there is time, what stands in the way may have been disturbed: a neighbour's
+  // burst lasts longer than a look.
+  const int most = on_silicon(bench) ? kMostLooks : kLooksWithoutNeighbours;
+  for (int again = 0; again < most && !bench.cancelled(); ++again) {
     if (again != 0 && (reach.clear || spent() > seconds)) break;
     std::vector<uint64_t> sizes = {reach.last_within, reach.first_beyond};
     if (reach.odd != 0 && reach.odd != reach.last_within && reach.odd != reach.first_beyond)
