@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -30,7 +31,6 @@ constexpr uint64_t kMostWays = 48;   // of any cache that was ever built, with r
 constexpr double kRunNs = 2e4;
 constexpr unsigned kTriesEach = 6;
 constexpr uint64_t kUnrolled = 16;
-constexpr int kLooks = 3;  // at the lines of one stride
 
 // A chase over lines of one stride.
 struct Conflict {
@@ -227,8 +227,12 @@ Expected<Geometry> geometry_of_level(Workbench& bench, const Level& level, uint6
     if (bench.cancelled()) return found;
     // Another look where one was disturbed: all that comes behind stands on this.
     Fit fit = Fit::kUnclear;
-    for (int look = 0; look < kLooks && fit == Fit::kUnclear; ++look) {
-      if (bench.cancelled()) return found;
+    const auto began = std::chrono::steady_clock::now();
+    const auto spent = [began] {
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    };
+    for (int look = 0; look < most_looks(bench) && fit == Fit::kUnclear; ++look) {
+      if (bench.cancelled() || (look != 0 && spent() > seconds)) return found;
       found.why.clear();
       fit = SKIDPROOF_TRY(fit_at(bench, level, stride, seconds / 8, found));
     }

@@ -39,7 +39,7 @@ uint64_t least_of(uint64_t (*ticks)()) {
 }  // namespace
 
 Expected<void> characterize_clock(Workbench& bench) {
-  if (bench.machine().identity().provenance != Provenance::kSilicon) {
+  if (!on_silicon(bench)) {
     return fail(ErrorCode::kUnsupported,
                 "the clocks here are this computer's, and not what is measured");
   }

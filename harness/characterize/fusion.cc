@@ -35,7 +35,7 @@ struct Layout {
 constexpr std::array<Layout, 8> kLayouts = {
     {{2, 4, 4}, {8, 4, 4}, {16, 4, 2}, {32, 4, 2}, {24, 1, 2}, {28, 1, 2}, {32, 1, 2}, {40, 1, 2}}};
 // A no-operation keeps the MOV that sets the first's operand from being fused with it, which would save a slot only where
-// the pair stands side by side: Zen 5 does so, and ADD and JE seemed not to fuse.
+// the pair is kept apart, since no other no-operation stands between them there: on Zen 5 ADD and JE seemed not to fuse.
 constexpr uint64_t kResetNops = 1;
 // After so many samples that do not even lean to a verdict another layout has its turn.
 constexpr unsigned kVisit = 16;

@@ -76,6 +76,8 @@ bool on_silicon(const Workbench& bench) {
   return bench.machine().identity().provenance == Provenance::kSilicon;
 }
 
+int most_looks(const Workbench& bench) { return on_silicon(bench) ? 64 : 8; }
+
 double usual_span(const Workbench& bench) {
   return on_silicon(bench) && bench.effort() != Effort::kQuick ? 3 : 0;
 }

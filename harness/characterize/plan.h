@@ -55,6 +55,10 @@ struct Goal {
 // Only there may others disturb.
 bool on_silicon(const Workbench& bench);
 
+// So often, while there is time, is looked at what stands in the way of a verdict: it may have been disturbed, and a
+// neighbour's burst lasts longer than a few looks.
+int most_looks(const Workbench& bench);
+
 // Goal::span of what neighbours can disturb: what they do to a shared level and to the clock lasts about a second, of which
 // this is some. 0 for a quick look, and where nobody is beside: on what is no silicon.
 double usual_span(const Workbench& bench);

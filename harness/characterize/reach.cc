@@ -15,8 +15,6 @@
 namespace skidproof {
 namespace {
 
-// Looks at what stands in the way of a verdict.
-constexpr int kMostLooks = 64, kLooksWithoutNeighbours = 8;
 // An end that disturbance explains with more than this probability is not clear.
 constexpr double kLikelyDisturbed = 1e-4;
 
@@ -229,9 +227,8 @@ Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question
     reach = judge_reach(looks.curve(), question.least_rise, question.sharp);
   }
   if (reach.first_beyond == 0 || bench.cancelled()) return reach;
-  // Again, later; while that is not clear and there is time, what stands in the way may have been disturbed: a neighbour's
-  // burst lasts longer than a look.
-  const int most = on_silicon(bench) ? kMostLooks : kLooksWithoutNeighbours;
+  // Again, later; while that is not clear and there is time, what stands in the way may have been disturbed.
+  const int most = most_looks(bench);
   for (int again = 0; again < most && !bench.cancelled(); ++again) {
     if (again != 0 && (reach.clear || spent() > seconds)) break;
     std::vector<uint64_t> sizes = {reach.last_within, reach.first_beyond};
