@@ -159,9 +159,9 @@ Expected<void> find_ways(const Workbench& bench, const Level& level, uint64_t st
 enum class Fit : uint8_t { kAsManyAsWays, kTwiceAsMany, kUnclear };
 
 // Whether as many lines of this stride fit as there are ways, and not one more, or twice as many, and not one more in
-// each of two sets.
+// each of two sets. What they cost is `curve`.
 Expected<Fit> fit_at(const Workbench& bench, const Level& level, uint64_t stride, double seconds,
-                     Geometry& found) {
+                     Geometry& found, std::vector<CurvePoint>& curve) {
   const uint64_t ways = found.ways;
   std::vector<Point> points;
   for (uint64_t lines : {ways, ways + 1, 2 * ways, 2 * ways + 2}) {
@@ -174,7 +174,7 @@ Expected<Fit> fit_at(const Workbench& bench, const Level& level, uint64_t stride
   const Misses misses = misses_of_level(bench, level.number);
   std::string counted;
   std::map<uint64_t, bool> fits, over;
-  std::vector<CurvePoint> curve;
+  curve.clear();
   for (const Point& point : points) {
     const CurvePoint at = curve_point(point.tag, point);
     curve.push_back(at);
@@ -188,7 +188,6 @@ Expected<Fit> fit_at(const Workbench& bench, const Level& level, uint64_t stride
       counted += fmt::format("{}{:.3g}", counted.empty() ? "; misses counted: " : ", ", *missed);
     }
   }
-  emit_conflicts(bench, level, stride, curve);
   if (fits[ways] && over[ways + 1] && over[2 * ways] && over[2 * ways + 2])
     return Fit::kAsManyAsWays;
   if (fits[ways] && fits[ways + 1] && fits[2 * ways] && over[2 * ways + 2])
@@ -227,15 +226,17 @@ Expected<Geometry> geometry_of_level(Workbench& bench, const Level& level, uint6
     if (bench.cancelled()) return found;
     // Another look where one was disturbed: all that comes behind stands on this.
     Fit fit = Fit::kUnclear;
+    std::vector<CurvePoint> curve;  // of the last look
     const auto began = std::chrono::steady_clock::now();
     const auto spent = [began] {
       return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     };
     for (int look = 0; look < most_looks(bench) && fit == Fit::kUnclear; ++look) {
-      if (bench.cancelled() || (look != 0 && spent() > seconds)) return found;
+      if (bench.cancelled() || (look != 0 && spent() > seconds)) break;
       found.why.clear();
-      fit = SKIDPROOF_TRY(fit_at(bench, level, stride, seconds / 8, found));
+      fit = SKIDPROOF_TRY(fit_at(bench, level, stride, seconds / 8, found, curve));
     }
+    emit_conflicts(bench, level, stride, curve);
     if (fit == Fit::kUnclear) return found;
     if (fit == Fit::kAsManyAsWays) {
       ++multiples;
