@@ -9,13 +9,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <array>
 #include <cmath>
-#include <map>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/random.h"
 #include "harness/characterize/last_level.h"
 #include "harness/characterize/parts.h"
 #include "harness/characterize/plan.h"
@@ -39,10 +40,24 @@ struct Conflict {
   bool apart = false;  // each line in another set, in the same pages
 };
 
-Expected<Workpiece> chase_of(const Workbench& bench, const Conflict& c) {
-  const uint64_t bytes = c.lines * c.stride;
-  const Memory memory =
-      SKIDPROOF_TRY(c.huge ? bench.allocate_huge(bytes) : bench.allocate(bytes, false));
+// Where the next chase's lines begin in their memory: some caches look lines up by a hash of their address first (AMD's
+// "utag"), and two of one set that share it are never both found. Elsewhere others share it.
+class Places {
+ public:
+  static constexpr int kEnough = 3;             // in all of which one would have to lie badly
+  static constexpr uint64_t kMost = 64 * 4096;  // bytes
+  explicit Places(const Workbench& bench) : random_(derive_seed(bench.options().seed, "places")) {}
+  uint64_t next() { return random_.below(kMost / 4096) * 4096; }
+
+ private:
+  Random random_;
+};
+
+Expected<Workpiece> chase_of(const Workbench& bench, const Conflict& c, uint64_t place) {
+  const uint64_t bytes = c.lines * c.stride, all = bytes + Places::kMost;
+  Memory memory = SKIDPROOF_TRY(c.huge ? bench.allocate_huge(all) : bench.allocate(all, false));
+  memory.host = memory.host.subspan(place);
+  memory.address += place;
   return bench.prepare("pointer_chase",
                        fmt::format("bytes={},granularity={},shift={},stagger={},unroll={}", bytes,
                                    c.stride, c.shift, c.apart ? 2 : 0, kUnrolled),
@@ -50,10 +65,11 @@ Expected<Workpiece> chase_of(const Workbench& bench, const Conflict& c) {
 }
 
 // Cycles a load. `floor`: what a nearer level costs counts as no more than this.
-Expected<Point> conflict_point(const Workbench& bench, const Conflict& c, double floor) {
+Expected<Point> conflict_point(const Workbench& bench, const Conflict& c, uint64_t place,
+                               double floor) {
   Point point;
   point.what = fmt::format("caches, {} lines {} apart", c.lines, c.stride);
-  const Workpiece piece = SKIDPROOF_TRY(chase_of(bench, c));
+  const Workpiece piece = SKIDPROOF_TRY(chase_of(bench, c, place));
   const uint64_t twice = 2 * c.lines / kUnrolled + 2;
   SKIDPROOF_CHECK(bench.run(piece, twice));
   const uint64_t iterations = SKIDPROOF_TRY(bench.iterations_for(kRunNs, piece));
@@ -69,7 +85,7 @@ Expected<Point> conflict_point(const Workbench& bench, const Conflict& c, double
 
 // The least cycles a load of one chase, of five samples.
 Expected<double> cost_of(const Workbench& bench, const Conflict& c) {
-  const Point point = SKIDPROOF_TRY(conflict_point(bench, c, 0));
+  const Point point = SKIDPROOF_TRY(conflict_point(bench, c, 0, 0));
   double least = INFINITY;
   for (int i = 0; i < 5; ++i) least = std::min(least, SKIDPROOF_TRY(point.sample()).cycles);
   return least;
@@ -131,19 +147,26 @@ struct Geometry {
   std::string why;    // where it is not clear
 };
 
+// What stands on a level's geometry is all that is behind it: there is time for it while half of the part's is left.
+double patience(const Workbench& bench) {
+  return std::max(bench.seconds_of_part() / 8, bench.seconds_left() - bench.seconds_of_part() / 2);
+}
+
 // How many lines fit that certainly share a set.
 Expected<void> find_ways(const Workbench& bench, const Level& level, uint64_t stride,
-                         double seconds, Geometry& found) {
+                         double seconds, Places& places, Geometry& found) {
   ReachQuestion question;
   question.what = level.name;
   question.from = 2;
   question.to = kMostWays;
   question.growth = 1.2;
   question.least_rise = level.least_rise;
+  question.patience = patience(bench);
   question.misses = misses_of_level(bench, level.number);
+  question.anew = true;
   question.point = [&](uint64_t lines) {
     return conflict_point(bench, {.stride = stride, .lines = lines, .huge = level.huge},
-                          level.floor);
+                          places.next(), level.floor);
   };
   const Reach reach = SKIDPROOF_TRY(find_reach(bench, question, seconds));
   emit_conflicts(bench, level, stride, reach.curve);
@@ -156,87 +179,110 @@ Expected<void> find_ways(const Workbench& bench, const Level& level, uint64_t st
   return {};
 }
 
+// The curve once these were looked at. kNotAvailable where one could not be sampled: the report says why.
+Expected<std::vector<CurvePoint>> look_at(Looks& looks, const std::vector<uint64_t>& xs,
+                                          double seconds) {
+  SKIDPROOF_CHECK(looks.at(xs, seconds));
+  std::vector<CurvePoint> curve = looks.curve();
+  if (curve.size() == xs.size()) return curve;
+  return fail(ErrorCode::kNotAvailable, "loads of some lines could not be timed",
+              "see the problems beside this, and run it to its end");
+}
+
 enum class Fit : uint8_t { kAsManyAsWays, kTwiceAsMany, kUnclear };
 
-// Whether as many lines of this stride fit as there are ways, and not one more, or twice as many, and not one more in
-// each of two sets. What they cost is `curve`.
-Expected<Fit> fit_at(const Workbench& bench, const Level& level, uint64_t stride, double seconds,
-                     Geometry& found, std::vector<CurvePoint>& curve) {
-  const uint64_t ways = found.ways;
-  std::vector<Point> points;
-  for (uint64_t lines : {ways, ways + 1, 2 * ways, 2 * ways + 2}) {
-    points.push_back(SKIDPROOF_TRY(conflict_point(
-        bench, {.stride = stride, .lines = lines, .huge = level.huge}, level.floor)));
-    points.back().tag = lines;
-  }
-  SKIDPROOF_CHECK(take_by_turns(bench, points, {.seconds = seconds}));
+// Of four chases, over as many lines of a stride as there are ways, one more, twice as many, and two more.
+Fit judge_fit(const Level& level, const Geometry& found, const std::vector<CurvePoint>& curve,
+              const Misses& misses, std::string& why) {
   const double border = found.within + level.least_rise / 2;
-  const Misses misses = misses_of_level(bench, level.number);
+  std::array<bool, 4> fits = {}, over = {};
   std::string counted;
-  std::map<uint64_t, bool> fits, over;
-  curve.clear();
-  for (const Point& point : points) {
-    const CurvePoint at = curve_point(point.tag, point);
-    curve.push_back(at);
-    fits[point.tag] = at.least < border;
-    over[point.tag] = at.least > border;
-    if (const auto missed = misses ? least_misses(at, misses) : std::nullopt) {
+  for (size_t i = 0; i < 4; ++i) {
+    fits[i] = curve[i].least < border;
+    over[i] = curve[i].least > border && !may_be_disturbed(curve[0], curve[i], border);
+    if (const auto missed = misses ? least_misses(curve[i], misses) : std::nullopt) {
       // One line of each set that does not fit, of ways + 1.
-      const double half = unavoidable_misses(ways, ways + 1) / 2;
-      fits[point.tag] = fits[point.tag] && *missed < half;
-      over[point.tag] = over[point.tag] && *missed > half;
+      const double half = unavoidable_misses(found.ways, found.ways + 1) / 2;
+      fits[i] = fits[i] && *missed < half;
+      over[i] = over[i] && *missed > half;
       counted += fmt::format("{}{:.3g}", counted.empty() ? "; misses counted: " : ", ", *missed);
     }
   }
-  if (fits[ways] && over[ways + 1] && over[2 * ways] && over[2 * ways + 2])
-    return Fit::kAsManyAsWays;
-  if (fits[ways] && fits[ways + 1] && fits[2 * ways] && over[2 * ways + 2])
-    return Fit::kTwiceAsMany;
-  found.why = fmt::format(
-      "lines {} bytes apart: {} and {} of them cost {:.4g} and {:.4g} cycles each, {} and {} cost "
-      "{:.4g} "
-      "and {:.4g}: neither a way's multiple nor its half{}",
-      stride, ways, ways + 1, curve[0].least, curve[1].least, 2 * ways, 2 * ways + 2,
+  if (fits[0] && over[1] && over[2] && over[3]) return Fit::kAsManyAsWays;
+  if (fits[0] && fits[1] && fits[2] && over[3]) return Fit::kTwiceAsMany;
+  why = fmt::format(
+      "{} and {} of them cost {:.4g} and {:.4g} cycles each, {} and {} cost {:.4g} and {:.4g}: "
+      "neither a way's multiple nor its half{}",
+      curve[0].x, curve[1].x, curve[0].least, curve[1].least, curve[2].x, curve[3].x,
       curve[2].least, curve[3].least, counted);
   return Fit::kUnclear;
 }
 
+// Whether as many lines of this stride fit as there are ways, and not one more, or twice as many, and not one more in
+// each of two sets.
+Expected<Fit> fit_at(const Workbench& bench, const Level& level, uint64_t stride, double seconds,
+                     Places& places, Geometry& found) {
+  Looks looks(
+      bench,
+      [&](uint64_t lines) {
+        return conflict_point(bench, {.stride = stride, .lines = lines, .huge = level.huge},
+                              places.next(), level.floor);
+      },
+      true);
+  const Misses misses = misses_of_level(bench, level.number);
+  Fit fit = Fit::kUnclear;
+  std::vector<CurvePoint> curve;
+  std::string why;
+  MoreLooks more(bench, patience(bench));
+  for (int look = 0; (look < Places::kEnough || fit == Fit::kUnclear) && more.another(); ++look) {
+    curve = SKIDPROOF_TRY(
+        look_at(looks, {found.ways, found.ways + 1, 2 * found.ways, 2 * found.ways + 2}, seconds));
+    fit = judge_fit(level, found, curve, misses, why);
+  }
+  emit_conflicts(bench, level, stride, curve);
+  if (fit == Fit::kUnclear) found.why = fmt::format("lines {} bytes apart: {}", stride, why);
+  return fit;
+}
+
+// Translation has sets as well. Lines in the same pages that share no set of a cache must cost what few do; where a
+// hypervisor backs large pages with small ones, they do not, and nobody knows where lines stand.
+Expected<void> check_translation(const Workbench& bench, const Level& level, uint64_t stride,
+                                 double seconds, Places& places, Geometry& found) {
+  constexpr uint64_t kFew = 2, kMany = kMostWays / 2;
+  Looks looks(
+      bench,
+      [&](uint64_t lines) {
+        return conflict_point(bench,
+                              {.stride = stride, .lines = lines, .huge = level.huge, .apart = true},
+                              places.next(), 0);
+      },
+      true);
+  MoreLooks more(bench, patience(bench));
+  while (more.another()) {
+    const auto curve = SKIDPROOF_TRY(look_at(looks, {kFew, kMany}, seconds));
+    const double dearer = curve[1].least - curve[0].least;
+    found.why.clear();
+    if (dearer <= Level{}.least_rise / 2) break;
+    found.why = fmt::format(
+        "translation of {} lines {} bytes apart costs {:.3g} cycles more than that of {}{}", kMany,
+        stride, dearer, kFew, level.huge ? ": 2 MiB pages are small ones beneath" : "");
+  }
+  return {};
+}
+
 // Strides from the largest down: only as many lines fit as there are ways while every stride is a multiple of the way's
 // size, and twice as many with the first that is not.
-Expected<Geometry> geometry_of_level(Workbench& bench, const Level& level, uint64_t largest,
+Expected<Geometry> geometry_of_level(const Workbench& bench, const Level& level, uint64_t largest,
                                      uint64_t smallest) {
   Geometry found;
   const double seconds = bench.seconds_of_part() / 8;
-  // Translation has sets as well. Lines in the same pages that share no set of a cache must cost what few do; where a
-  // hypervisor backs large pages with small ones, they do not, and nobody knows where lines stand.
-  const double few = SKIDPROOF_TRY(
-      cost_of(bench, {.stride = largest, .lines = 2, .huge = level.huge, .apart = true}));
-  const double many = SKIDPROOF_TRY(cost_of(
-      bench, {.stride = largest, .lines = kMostWays / 2, .huge = level.huge, .apart = true}));
-  if (many > few + Level{}.least_rise / 2) {
-    found.why = fmt::format(
-        "translation of {} lines {} bytes apart costs {:.3g} cycles more than that of 2{}",
-        kMostWays / 2, largest, many - few,
-        level.huge ? ": 2 MiB pages are small ones beneath" : "");
-    return found;
-  }
-  SKIDPROOF_CHECK(find_ways(bench, level, largest, seconds, found));
+  Places places(bench);
+  SKIDPROOF_CHECK(check_translation(bench, level, largest, seconds / 8, places, found));
+  if (!found.why.empty()) return found;
+  SKIDPROOF_CHECK(find_ways(bench, level, largest, seconds, places, found));
   unsigned multiples = 1;
   for (uint64_t stride = largest / 2; found.ways != 0 && stride >= smallest; stride /= 2) {
-    if (bench.cancelled()) return found;
-    // Another look where one was disturbed: all that comes behind stands on this.
-    Fit fit = Fit::kUnclear;
-    std::vector<CurvePoint> curve;  // of the last look
-    const auto began = std::chrono::steady_clock::now();
-    const auto spent = [began] {
-      return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    };
-    for (int look = 0; look < most_looks(bench) && fit == Fit::kUnclear; ++look) {
-      if (bench.cancelled() || (look != 0 && spent() > seconds)) break;
-      found.why.clear();
-      fit = SKIDPROOF_TRY(fit_at(bench, level, stride, seconds / 8, found, curve));
-    }
-    emit_conflicts(bench, level, stride, curve);
+    const Fit fit = SKIDPROOF_TRY(fit_at(bench, level, stride, seconds / 8, places, found));
     if (fit == Fit::kUnclear) return found;
     if (fit == Fit::kAsManyAsWays) {
       ++multiples;
@@ -256,26 +302,43 @@ Expected<Geometry> geometry_of_level(Workbench& bench, const Level& level, uint6
 }
 
 // The line: ways + 1 lines of one set, half of them displaced, fit as soon as the displacement reaches another set.
-Expected<std::optional<uint64_t>> line_of(const Workbench& bench, const Geometry& l1, double hit,
+Expected<std::optional<uint64_t>> line_of(const Workbench& bench, const Geometry& l1,
                                           std::string& why) {
   const uint64_t lines = l1.ways + (l1.ways % 2 == 0 ? 2 : 1);  // half of them fit
-  std::map<uint64_t, double> cost;
-  for (uint64_t shift = 8; shift <= 1024; shift *= 2) {
-    cost[shift] =
-        SKIDPROOF_TRY(cost_of(bench, {.stride = l1.way_bytes, .lines = lines, .shift = shift}));
-  }
-  std::optional<uint64_t> line;
-  for (const auto& [shift, cycles] : cost) {
-    const bool fits_now = cycles < hit + Level{}.least_rise / 2;
-    if (fits_now && !line) line = shift;
-    if (!fits_now && line) {
+  std::vector<uint64_t> shifts;
+  for (uint64_t shift = 8; shift <= 1024; shift *= 2) shifts.push_back(shift);
+  Places places(bench);
+  Looks looks(
+      bench,
+      [&](uint64_t shift) {
+        return conflict_point(bench, {.stride = l1.way_bytes, .lines = lines, .shift = shift},
+                              places.next(), 0);
+      },
+      true);
+  const double border = l1.within + Level{}.least_rise / 2;
+  MoreLooks more(bench, patience(bench));
+  for (int look = 1; more.another(); ++look) {
+    const auto curve = SKIDPROOF_TRY(look_at(looks, shifts, bench.seconds_of_part() / 64));
+    const auto first = std::find_if(curve.begin(), curve.end(),
+                                    [&](const CurvePoint& at) { return at.least < border; });
+    if (first == curve.end()) {
+      why = fmt::format("{} lines fit with no displacement", lines);
+      continue;
+    }
+    const auto odd =
+        std::find_if(first, curve.end(), [&](const CurvePoint& at) { return at.least >= border; });
+    if (odd != curve.end()) {
       why = fmt::format("{} lines fit when half of them are displaced by {} bytes, but not by {}",
-                        lines, *line, shift);
-      return std::optional<uint64_t>{};
+                        lines, first->x, odd->x);
+    } else if (first != curve.begin() && may_be_disturbed(*first, *std::prev(first), border)) {
+      why = fmt::format(
+          "few samples say that {} lines fit when half of them are displaced by {} bytes", lines,
+          first->x);
+    } else if (look >= Places::kEnough) {
+      return std::optional(first->x);
     }
   }
-  if (!line) why = fmt::format("{} lines fit with no displacement", lines);
-  return line;
+  return std::optional<uint64_t>{};
 }
 
 void emit_geometry(const Workbench& bench, const Level& level, const Geometry& g) {
@@ -292,10 +355,14 @@ void emit_geometry(const Workbench& bench, const Level& level, const Geometry& g
 
 // A load from one of so many pages, each with one line, in different sets of the caches; the control: as many lines side by
 // side.
-Expected<Point> pages_point(const Workbench& bench, uint64_t pages, double floor) {
+Expected<Point> pages_point(const Workbench& bench, uint64_t pages, uint64_t place, double floor) {
+  const uint64_t bytes = pages * 4096;
+  Memory memory = SKIDPROOF_TRY(bench.allocate(bytes + Places::kMost, false));
+  memory.host = memory.host.subspan(place);
+  memory.address += place;
   const Workpiece apart = SKIDPROOF_TRY(bench.prepare(
       "pointer_chase",
-      fmt::format("bytes={},granularity=4096,stagger=2,unroll={}", pages * 4096, kUnrolled)));
+      fmt::format("bytes={},granularity=4096,stagger=2,unroll={}", bytes, kUnrolled), memory));
   const Workpiece beside = SKIDPROOF_TRY(bench.prepare(
       "pointer_chase", fmt::format("bytes={},granularity=64,unroll={}", pages * 64, kUnrolled)));
   Point point;
@@ -334,7 +401,11 @@ Expected<Reach> find_translation(Workbench& bench, const Translation& t, double 
   question.least_rise = t.least_rise;
   // Rows have no event of loads that miss the first level alone.
   if (t.level == 2) question.misses = misses_of_pages(bench);
-  question.point = [&](uint64_t pages) { return pages_point(bench, pages, t.floor); };
+  Places places(bench);
+  question.anew = true;
+  question.point = [&](uint64_t pages) {
+    return pages_point(bench, pages, places.next(), t.floor);
+  };
   Reach reach = SKIDPROOF_TRY(find_reach(bench, question, seconds));
   MeasurementParameters parameters;
   if (const auto told = told_tlb(bench.machine(), t.level)) {
@@ -353,7 +424,7 @@ Expected<void> measure_walk(const Workbench& bench, const Reach& second) {
     return {};
   }
   const uint64_t pages = 4 * second.first_beyond;
-  const Point point = SKIDPROOF_TRY(pages_point(bench, pages, 0));
+  const Point point = SKIDPROOF_TRY(pages_point(bench, pages, 0, 0));
   std::vector<double> cycles;
   Noise noise;
   for (unsigned i = 0; i < kSamples && !bench.cancelled(); ++i) {
@@ -375,7 +446,7 @@ Expected<void> translations(Workbench& bench) {
     return {};
   }
   // What the second level adds, where it surely answers alone.
-  const Point settled = SKIDPROOF_TRY(pages_point(bench, 2 * first.first_beyond, 0));
+  const Point settled = SKIDPROOF_TRY(pages_point(bench, 2 * first.first_beyond, 0, 0));
   double least = INFINITY, control = INFINITY;
   for (int i = 0; i < 5; ++i) {
     const Sample sample = SKIDPROOF_TRY(settled.sample());
@@ -406,28 +477,19 @@ Expected<void> last_level(Workbench& bench, const Geometry& l2) {
   return find_last_level(bench, l2.ways * l2.way_bytes, bench.seconds_of_part() / 2);
 }
 
-}  // namespace
-
-Expected<void> characterize_caches(Workbench& bench) {
-  SKIDPROOF_CHECK(bench.count(kOfLoads));
-  const Level first = {.number = 1, .name = "l1d"};
-  const Geometry l1 = SKIDPROOF_TRY(geometry_of_level(bench, first, 8 << 10, kSmallest));
-  if (bench.cancelled()) return {};
-  emit_geometry(bench, first, l1);
+// What stands on the first level's geometry: the line, and the second level.
+Expected<Geometry> beyond_first_level(const Workbench& bench, const Geometry& l1) {
   if (l1.way_bytes == 0) {
-    for (const char* name :
-         {"line", "l2.size", "l2.ways", "l3.size", "dtlb.reach", "stlb.reach", "tlb.walk"}) {
+    for (const char* name : {"line", "l2.size", "l2.ways"}) {
       bench.unclear(std::string("shape.") + name, "the first-level cache's geometry is not clear");
     }
-    return {};
+    return Geometry{};
   }
   std::string why;
-  const double hit = SKIDPROOF_TRY(cost_of(bench, {.stride = l1.way_bytes, .lines = l1.ways}));
-  const auto line = SKIDPROOF_TRY(line_of(bench, l1, hit, why));
-  if (line) {
+  if (const auto line = SKIDPROOF_TRY(line_of(bench, l1, why))) {
     emit_exact(bench, "line", *line, "bytes",
                told_as(told_cache(bench.machine(), 1), &ToldCache::line));
-  } else {
+  } else if (!bench.cancelled()) {
     bench.unclear("shape.line", why);
   }
   // Lines of one set of the first level, but of many of the second: what it costs to hit that.
@@ -439,16 +501,29 @@ Expected<void> characterize_caches(Workbench& bench) {
                         .least_rise = std::max(2.0, next / 4),
                         .huge = true};
   const auto l2 = geometry_of_level(bench, second, 512 << 10, 2 * l1.way_bytes);
+  if (bench.cancelled()) return Geometry{};
   if (!l2) {
     bench.unclear("shape.l2.size", l2.error().message);
     bench.unclear("shape.l2.ways", l2.error().message);
-  } else if (!bench.cancelled()) {
-    emit_geometry(bench, second, *l2);
+    return Geometry{};
   }
+  emit_geometry(bench, second, *l2);
+  return *l2;
+}
+
+}  // namespace
+
+Expected<void> characterize_caches(Workbench& bench) {
+  SKIDPROOF_CHECK(bench.count(kOfLoads));
+  const Level first = {.number = 1, .name = "l1d"};
+  const Geometry l1 = SKIDPROOF_TRY(geometry_of_level(bench, first, 8 << 10, kSmallest));
+  if (bench.cancelled()) return {};
+  emit_geometry(bench, first, l1);
+  const Geometry l2 = SKIDPROOF_TRY(beyond_first_level(bench, l1));
   if (bench.cancelled()) return {};
   SKIDPROOF_CHECK(translations(bench));
   if (bench.cancelled()) return {};
-  return last_level(bench, l2 ? *l2 : Geometry{});
+  return last_level(bench, l2);
 }
 
 }  // namespace skidproof

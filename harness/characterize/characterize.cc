@@ -156,9 +156,9 @@ Expected<Characterization> characterize(Machine& machine, const CharacterizeOpti
                      part->seconds * factor_of(options.effort));
     Expected<void> measured = bench.count({});
     if (measured) measured = part->measure(bench);
-    if (!measured) {
+    if (!measured && !bench.cancelled()) {
       Error error = measured.error();
-      if (!bench.cancelled()) answer_rest(bench, *part, error.message);
+      answer_rest(bench, *part, error.message);
       error.message = fmt::format("{}: {}", part->name, error.message);
       bench.problem(std::move(error));
     }

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "base/random.h"
@@ -76,7 +77,31 @@ bool on_silicon(const Workbench& bench) {
   return bench.machine().identity().provenance == Provenance::kSilicon;
 }
 
-int most_looks(const Workbench& bench) { return on_silicon(bench) ? 64 : 8; }
+MoreLooks::MoreLooks(const Workbench& bench, double seconds) : bench_(bench), seconds_(seconds) {}
+
+double MoreLooks::spent() const {
+  return std::chrono::duration<double>(Clock::now() - began_).count();
+}
+
+bool MoreLooks::another() {
+  constexpr int kMostUndisturbed = 8;
+  constexpr auto kSlice = std::chrono::milliseconds(10);  // after which Ctrl-C is noticed
+  if (bench_.cancelled()) return false;
+  if (looks_ != 0) {
+    if (spent() > seconds_) return false;
+    if (!on_silicon(bench_)) {
+      if (looks_ == kMostUndisturbed) return false;
+    } else {
+      const auto due = last_ + (Clock::now() - began_) / 16;
+      while (Clock::now() < due && !bench_.cancelled())
+        std::this_thread::sleep_until(std::min(due, Clock::now() + kSlice));
+      if (bench_.cancelled()) return false;
+    }
+  }
+  ++looks_;
+  last_ = Clock::now();
+  return true;
+}
 
 double usual_span(const Workbench& bench) {
   return on_silicon(bench) && bench.effort() != Effort::kQuick ? 3 : 0;

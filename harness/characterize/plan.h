@@ -2,6 +2,7 @@
 #ifndef SKIDPROOF_HARNESS_CHARACTERIZE_PLAN_H_
 #define SKIDPROOF_HARNESS_CHARACTERIZE_PLAN_H_
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <span>
@@ -55,9 +56,23 @@ struct Goal {
 // Only there may others disturb.
 bool on_silicon(const Workbench& bench);
 
-// So often, while there is time, is looked at what stands in the way of a verdict: it may have been disturbed, and a
-// neighbour's burst lasts longer than a few looks.
-int most_looks(const Workbench& bench);
+// How often what stands in the way of a verdict is looked at: it may have been disturbed. While there is time; where others
+// may disturb, ever further apart, for what they do can last a second, and eight times at most elsewhere.
+class MoreLooks {
+ public:
+  // From now on, so many seconds.
+  MoreLooks(const Workbench& bench, double seconds);
+  // True the first time. Then waits until the next look is due; false where no time is left for it.
+  bool another();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double spent() const;
+  const Workbench& bench_;
+  double seconds_;
+  Clock::time_point began_ = Clock::now(), last_ = began_;
+  int looks_ = 0;
+};
 
 // Goal::span of what neighbours can disturb: what they do to a shared level and to the clock lasts about a second, of which
 // this is some. 0 for a quick look, and where nobody is beside: on what is no silicon.

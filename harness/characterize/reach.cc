@@ -4,9 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -15,8 +13,7 @@
 namespace skidproof {
 namespace {
 
-// An end that disturbance explains with more than this probability is not clear.
-constexpr double kLikelyDisturbed = 1e-4;
+constexpr int kMostHalvings = 48;  // of any 32-bit size, and of what is left where an end moves
 
 // Where the curve leaves its plateau: the first point that lies `least_rise` above the median of all before it, and whose
 // successor does so too.
@@ -47,17 +44,6 @@ double highest_up_to(const std::vector<CurvePoint>& curve, uint64_t most) {
   return highest;
 }
 
-// How likely all samples of `beyond` are disturbed ones of a size that is within, if as many are as of `within`: of those,
-// too, some cost more than `middle`.
-double likely_disturbed(const CurvePoint& within, const CurvePoint& beyond, double middle) {
-  if (within.cycles.empty() || beyond.cycles.empty()) return 0;
-  const double control = stats::minimum(within.cycles) - within.least;
-  const auto undisturbed = std::count_if(within.cycles.begin(), within.cycles.end(),
-                                         [&](double cycles) { return cycles - control < middle; });
-  const double share = static_cast<double>(undisturbed) / static_cast<double>(within.cycles.size());
-  return std::pow(1 - share, static_cast<double>(beyond.cycles.size()));
-}
-
 std::vector<uint64_t> coarse_sizes(const ReachQuestion& question) {
   const uint64_t grain = std::max<uint64_t>(1, question.grain);
   std::vector<uint64_t> sizes;
@@ -72,46 +58,38 @@ std::vector<uint64_t> coarse_sizes(const ReachQuestion& question) {
   return sizes;
 }
 
-// What is known of each size: samples add up when it is looked at again.
-class Looks {
- public:
-  Looks(const Workbench& bench, const ReachQuestion& question)
-      : bench_(bench), question_(question) {}
-
-  Expected<void> at(const std::vector<uint64_t>& sizes, double seconds, double from, double to) {
-    std::vector<Point> points;
-    for (uint64_t size : sizes) {
-      auto& known = points_[size];
-      if (!known) known = SKIDPROOF_TRY(question_.point(size));
-      known->tag = size;
-      points.push_back(*known);
-    }
-    SKIDPROOF_CHECK(take_by_turns(bench_, points, {.seconds = seconds}, from, to));
-    for (Point& point : points) {
-      Point& known = samples_[point.tag];
-      known.cycles.insert(known.cycles.end(), point.cycles.begin(), point.cycles.end());
-      known.control.insert(known.control.end(), point.control.begin(), point.control.end());
-      known.counts.insert(known.counts.end(), point.counts.begin(), point.counts.end());
-    }
-    return {};
-  }
-
-  std::vector<CurvePoint> curve() const {
-    std::vector<CurvePoint> curve;
-    for (const auto& [size, samples] : samples_) {
-      if (!samples.cycles.empty()) curve.push_back(curve_point(size, samples));
-    }
-    return curve;
-  }
-
- private:
-  const Workbench& bench_;
-  const ReachQuestion& question_;
-  std::map<uint64_t, std::optional<Point>> points_;
-  std::map<uint64_t, Point> samples_;  // cycles, control and counts alone
-};
-
 }  // namespace
+
+Looks::Looks(const Workbench& bench, MakePoint make, bool anew)
+    : bench_(bench), make_(std::move(make)), anew_(anew) {}
+
+Expected<void> Looks::at(const std::vector<uint64_t>& xs, double seconds, double from, double to) {
+  std::vector<Point> points;
+  for (uint64_t x : xs) {
+    if (anew_ || !made_.contains(x)) made_[x] = SKIDPROOF_TRY(make_(x));
+    made_[x].tag = x;
+    points.push_back(made_[x]);
+  }
+  SKIDPROOF_CHECK(take_by_turns(bench_, points, {.seconds = seconds}, from, to));
+  const auto append = [](auto& all, const auto& more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  for (const Point& point : points) {
+    Point& known = samples_[point.tag];
+    append(known.cycles, point.cycles);
+    append(known.control, point.control);
+    append(known.counts, point.counts);
+  }
+  return {};
+}
+
+std::vector<CurvePoint> Looks::curve() const {
+  std::vector<CurvePoint> curve;
+  for (const auto& [x, samples] : samples_) {
+    if (!samples.cycles.empty()) curve.push_back(curve_point(x, samples));
+  }
+  return curve;
+}
 
 CurvePoint curve_point(uint64_t x, const Point& point) {
   const double control = point.control.empty() ? 0 : stats::minimum(point.control);
@@ -125,6 +103,16 @@ CurvePoint curve_point(uint64_t x, const Point& point) {
           .interval = interval_name(Statistic::kMedian, summary.interval.coverage),
           .cycles = point.cycles,
           .counts = point.counts};
+}
+
+bool may_be_disturbed(const CurvePoint& within, const CurvePoint& beyond, double border) {
+  constexpr double kLikely = 1e-4;
+  if (within.cycles.empty() || beyond.cycles.empty()) return false;
+  const double control = stats::minimum(within.cycles) - within.least;
+  const auto undisturbed = std::count_if(within.cycles.begin(), within.cycles.end(),
+                                         [&](double cycles) { return cycles - control < border; });
+  const double share = static_cast<double>(undisturbed) / static_cast<double>(within.cycles.size());
+  return std::pow(1 - share, static_cast<double>(beyond.cycles.size())) > kLikely;
 }
 
 std::optional<double> least_misses(const CurvePoint& point, const Misses& misses) {
@@ -195,8 +183,7 @@ Reach judge_reach(std::vector<CurvePoint> curve, double least_rise, bool sharp) 
                       reach.within, reach.last_within, reach.beyond, reach.first_beyond, top);
     }
   }
-  if (reach.clear &&
-      likely_disturbed(curve[*above - 1], curve[*above], middle) > kLikelyDisturbed) {
+  if (reach.clear && may_be_disturbed(curve[*above - 1], curve[*above], middle)) {
     reach.clear = false;
     reach.why = fmt::format(
         "few samples at {} cost what small sizes do, so that all {} at {} may be disturbed",
@@ -208,36 +195,37 @@ Reach judge_reach(std::vector<CurvePoint> curve, double least_rise, bool sharp) 
 
 Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question, double seconds,
                            double from, double to) {
-  const auto began = std::chrono::steady_clock::now();
-  const auto spent = [began] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  };
-  Looks looks(bench, question);
+  MoreLooks again(bench, std::max(seconds, question.patience));
+  Looks looks(bench, question.point, question.anew);
   const double step = (to - from) / 4;
   SKIDPROOF_CHECK(looks.at(coarse_sizes(question), seconds / 2, from, from + 2 * step));
   const uint64_t grain = std::max<uint64_t>(1, question.grain);
   Reach reach = judge_reach(looks.curve(), question.least_rise, question.sharp);
-  // Each halving a look at one more size, together with both ends.
-  for (int halvings = 0; halvings < 24 && !bench.cancelled(); ++halvings) {
-    if (reach.first_beyond == 0 || reach.first_beyond - reach.last_within <= grain) break;
-    const uint64_t middle = (reach.last_within + reach.first_beyond) / 2 / grain * grain;
-    const uint64_t at = std::max(middle, reach.last_within + grain);
-    SKIDPROOF_CHECK(looks.at({reach.last_within, at, reach.first_beyond}, seconds / 24,
-                             from + 2 * step, from + 3 * step));
+  // Halvings, each a look at one more size together with both ends. Then both ends again, later, and in other places; while
+  // that is not clear, or moves an end, what stands in the way may have been disturbed.
+  const int enough = question.anew ? 3 : 1;
+  std::pair<uint64_t, uint64_t> again_at;
+  int times = 0;
+  for (int halvings = 0; reach.first_beyond != 0 && !bench.cancelled();) {
+    const std::pair ends(reach.last_within, reach.first_beyond);
+    if (ends.second - ends.first > grain) {
+      if (++halvings > kMostHalvings) break;
+      const uint64_t middle = (ends.first + ends.second) / 2 / grain * grain;
+      const uint64_t at = std::max(middle, ends.first + grain);
+      SKIDPROOF_CHECK(
+          looks.at({ends.first, at, ends.second}, seconds / 24, from + 2 * step, from + 3 * step));
+    } else {
+      if (ends != std::exchange(again_at, ends)) times = 0;
+      if ((reach.clear && times >= enough) || !again.another()) break;
+      std::vector<uint64_t> sizes = {ends.first, ends.second};
+      if (reach.odd != 0 && reach.odd != ends.first && reach.odd != ends.second)
+        sizes.push_back(reach.odd);
+      SKIDPROOF_CHECK(looks.at(sizes, seconds / 8, from + 3 * step, to));
+      ++times;
+    }
     reach = judge_reach(looks.curve(), question.least_rise, question.sharp);
   }
   if (reach.first_beyond == 0 || bench.cancelled()) return reach;
-  // Again, later; while that is not clear and there is time, what stands in the way may have been disturbed.
-  const int most = most_looks(bench);
-  for (int again = 0; again < most && !bench.cancelled(); ++again) {
-    if (again != 0 && (reach.clear || spent() > seconds)) break;
-    std::vector<uint64_t> sizes = {reach.last_within, reach.first_beyond};
-    if (reach.odd != 0 && reach.odd != reach.last_within && reach.odd != reach.first_beyond)
-      sizes.push_back(reach.odd);
-    SKIDPROOF_CHECK(looks.at(sizes, seconds / 8, from + 3 * step, to));
-    reach = judge_reach(looks.curve(), question.least_rise, question.sharp);
-    if (reach.first_beyond == 0) break;
-  }
   if (reach.clear && reach.first_beyond - reach.last_within > grain) {
     reach.clear = false;
     reach.why = fmt::format("between {} and {}", reach.last_within, reach.first_beyond);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,19 +32,42 @@ CurvePoint curve_point(uint64_t x, const Point& point);
 // What of a unit's counts says that it missed what ends.
 using Misses = std::function<double(const Counts& unit)>;
 
+// Points that are looked at by turns, again and again: what their samples say adds up.
+class Looks {
+ public:
+  using MakePoint = std::function<Expected<Point>(uint64_t x)>;
+  // `anew`: makes them again for each look, elsewhere in memory.
+  Looks(const Workbench& bench, MakePoint make, bool anew = false);
+  Expected<void> at(const std::vector<uint64_t>& xs, double seconds, double from = 0,
+                    double to = 1);
+  // Of all that were looked at, by x. One that cannot be sampled is a problem of the report, and missing.
+  std::vector<CurvePoint> curve() const;
+
+ private:
+  const Workbench& bench_;
+  MakePoint make_;
+  bool anew_;
+  std::map<uint64_t, Point> made_;
+  std::map<uint64_t, Point> samples_;  // cycles, control and counts alone
+};
+
 struct ReachQuestion {
   std::string what;           // "return stack": for people
   uint64_t from = 1, to = 1;  // sizes to look at, both included
   uint64_t grain = 1;         // sizes are multiples of it; the answer is no finer
   double growth = 1.3;        // of one size over the one before, in the first, coarse look
   double least_rise = 0.5;    // cycles by which the cost rises at least, where something ends
+  double patience =
+      0;  // seconds in which what is not clear is looked at again, where more than all are to take
   // What ends does so at once: the first size beyond adds at least two fifths of what sizes up to twice as
   // large add. A slope that
   // begins early (sets that a hash fills unevenly, a cache that others share) says nothing of where it ends.
   bool sharp = false;
   Misses misses = {};  // the second witness; empty: there is none
   // Makes the point of one size; its samples are of one unit of work (a jump, a load).
-  std::function<Expected<Point>(uint64_t size)> point;
+  Looks::MakePoint point;
+  bool anew =
+      false;  // of Looks: where memory lies has a say, so ends are looked at in several places
 };
 
 struct Reach {
@@ -67,6 +91,10 @@ Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question
 // those of the first size beyond are too many to have been disturbed one and all, by how often the last size within was:
 // on a core that is shared it may be that few find it undisturbed, and chance decides where they do.
 Reach judge_reach(std::vector<CurvePoint> curve, double least_rise, bool sharp = false);
+
+// Whether all samples of `beyond` may be disturbed ones of what costs less than `border`, as some of `within` are: chance
+// would do that with more than 1 in 10,000.
+bool may_be_disturbed(const CurvePoint& within, const CurvePoint& beyond, double border);
 
 // The least misses of a unit that counters saw at a size; empty where none did, undisturbed.
 std::optional<double> least_misses(const CurvePoint& point, const Misses& misses);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -141,6 +142,61 @@ TEST_F(FindReach, WhatDoesNotEndIsNotClear) {
   ASSERT_TRUE(reach) << reach.error().text();
   EXPECT_FALSE(reach->clear);
   EXPECT_TRUE(looked_at_.contains(700)) << "the last size is looked at";
+}
+
+// Some sizes lie badly in the first places that memory gives them.
+TEST_F(FindReach, PlacesThatAreBadMoveNoEnd) {
+  for (const bool anew : {true, false}) {
+    std::map<uint64_t, int> places;
+    ReachQuestion question;
+    question.what = "something";
+    question.to = 48;
+    question.least_rise = 1;
+    question.anew = anew;
+    question.point = [&](uint64_t size) -> Expected<Point> {
+      const bool bad = size >= 11 && ++places[size] <= 2;
+      Point point;
+      point.what = "something";
+      point.sample = [=] { return Expected<Sample>(Sample{1, size > 16 || bad ? 9.0 : 4.0, {}}); };
+      return point;
+    };
+    const auto reach = find_reach(*bench_, question, 0.5);
+    ASSERT_TRUE(reach) << reach.error().text();
+    EXPECT_TRUE(reach->clear) << reach->why;
+    EXPECT_EQ(reach->last_within, anew ? 16u : 10u) << "anew: " << anew;
+    EXPECT_EQ(reach->first_beyond, anew ? 17u : 11u);
+  }
+}
+
+TEST_F(FindReach, LooksAddUpBySizeAndAreMadeAgainWhereAsked) {
+  for (const bool anew : {true, false}) {
+    int made = 0;
+    Looks looks(
+        *bench_,
+        [&](uint64_t size) -> Expected<Point> {
+          ++made;
+          Point point;
+          point.sample = [=] { return Expected<Sample>(Sample{1, static_cast<double>(size), {}}); };
+          return point;
+        },
+        anew);
+    ASSERT_TRUE(looks.at({3, 1}, 0.01));
+    ASSERT_TRUE(looks.at({3}, 0.01));
+    const auto curve = looks.curve();
+    ASSERT_EQ(curve.size(), 2u);
+    EXPECT_EQ(curve[0].x, 1u);
+    EXPECT_EQ(curve[1].least, 3);
+    EXPECT_EQ(curve[1].n, 2 * curve[0].n);
+    EXPECT_EQ(made, anew ? 3 : 2);
+  }
+}
+
+TEST_F(FindReach, MoreLooksEndWithTheirTime) {
+  MoreLooks none(*bench_, 0);
+  EXPECT_TRUE(none.another()) << "one in any case";
+  EXPECT_FALSE(none.another());
+  MoreLooks some(*bench_, 1e9);
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(some.another());
 }
 
 TEST_F(FindReach, RowsOfBothEnds) {
