@@ -14,9 +14,9 @@ namespace {
 
 const double kStep = std::log(3.0);  // of the likelihood ratio, by a vote
 const double kDecided = std::log(1e8);
-// Of a slot: a median gain that is none, and one that is one. Of a share: a slot that is worth an instruction (some take
-// two).
-constexpr double kMostNothing = 0.3, kLeastWhole = 0.7, kMostWhole = 1.4;
+// Of a slot: a median gain that is none, and one that is one and not yet nearer to two. Of a share: a slot that is worth an
+// instruction (some take two).
+constexpr double kMostNothing = 0.3, kLeastWhole = 0.7, kMostGain = 1.5, kMostWhole = 1.4;
 
 int votes_of(const std::vector<double>& values, const std::function<double(size_t)>& border) {
   int votes = 0;
@@ -43,15 +43,16 @@ int slot_votes(const PairSamples& samples) {
 
 bool decided(int votes) { return std::abs(votes) * kStep >= kDecided; }
 
-bool near_nothing(double value, double unit) { return std::abs(value) <= kMostNothing * unit; }
-bool near_one(double value, double unit) {
-  return value >= kLeastWhole * unit && value <= kMostWhole * unit;
+bool no_gain(double gain, double slot) { return std::abs(gain) <= kMostNothing * slot; }
+bool one_slot(double gain, double slot) {
+  return gain >= kLeastWhole * slot && gain <= kMostGain * slot;
 }
 
 bool issue_limits(const PairSamples& samples) {
   const double share = stats::median(samples.share);
   return std::ranges::all_of(slots_of(samples), [share](const std::vector<double>* slot) {
-    return near_one(stats::median(*slot), share);
+    const double median = stats::median(*slot);
+    return median >= kLeastWhole * share && median <= kMostWhole * share;
   });
 }
 
@@ -68,14 +69,14 @@ PairVerdict judge_pair(const PairSamples& samples) {
   const double slot = samples.slot(), gain = stats::median(samples.gain);
   const int votes = votes_of(samples.gain, [slot](size_t) { return slot / 2; });
   if (!decided(votes) || !issue_limits(samples)) return PairVerdict::kOpen;
-  if (votes > 0 && near_one(gain, slot)) return PairVerdict::kFused;
-  if (votes < 0 && near_nothing(gain, slot)) return PairVerdict::kNoGain;
+  if (votes > 0 && one_slot(gain, slot)) return PairVerdict::kFused;
+  if (votes < 0 && no_gain(gain, slot)) return PairVerdict::kNoGain;
   return PairVerdict::kOpen;
 }
 
 bool leaning(const PairSamples& samples) {
   const double slot = samples.slot(), gain = stats::median(samples.gain);
-  return issue_limits(samples) && (near_nothing(gain, slot) || near_one(gain, slot));
+  return issue_limits(samples) && (no_gain(gain, slot) || one_slot(gain, slot));
 }
 
 }  // namespace skidproof

@@ -76,6 +76,17 @@ TEST(PairVerdict, StaysOpenBetweenASlotAndNothing) {
             PairVerdict::kOpen);
 }
 
+TEST(PairVerdict, TakesWhatIsNearerToOneSlotThanToTwo) {
+  const auto gaining = [](double slots) {
+    return judge_pair(samples_of(
+        100, [slots](size_t i) { return slots + (i % 2 == 0 ? 0.1 : -0.1); }, one));
+  };
+  EXPECT_EQ(gaining(1.45), PairVerdict::kFused);
+  EXPECT_EQ(gaining(0.65), PairVerdict::kOpen);
+  EXPECT_EQ(gaining(0.75), PairVerdict::kFused);
+  EXPECT_EQ(gaining(1.65), PairVerdict::kOpen);
+}
+
 TEST(PairVerdict, IsNotCarriedAwayByAThirdOfSpoiledSamples) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     const auto spoiled = uniform(-5, 5, seed * 1000);
