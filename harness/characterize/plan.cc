@@ -85,7 +85,7 @@ double MoreLooks::spent() const {
 
 bool MoreLooks::another() {
   constexpr int kMostUndisturbed = 8;
-  constexpr auto kSlice = std::chrono::milliseconds(10);  // after which Ctrl-C is noticed
+  constexpr auto kNap = std::chrono::milliseconds(10);  // after which Ctrl-C is noticed
   if (bench_.cancelled()) return false;
   if (looks_ != 0) {
     if (spent() > seconds_) return false;
@@ -94,7 +94,7 @@ bool MoreLooks::another() {
     } else {
       const auto due = last_ + (Clock::now() - began_) / 16;
       while (Clock::now() < due && !bench_.cancelled())
-        std::this_thread::sleep_until(std::min(due, Clock::now() + kSlice));
+        std::this_thread::sleep_until(std::min(due, Clock::now() + kNap));
       if (bench_.cancelled()) return false;
     }
   }
