@@ -77,8 +77,11 @@ bool missing(const Error& error) { return error.code == ErrorCode::kUnsupported;
 Expected<std::shared_ptr<Flow>> make_flow(const Workbench& bench, const Stream& stream,
                                           uint64_t width, uint64_t window,
                                           const std::vector<Memory>& places) {
-  auto flow = std::make_shared<Flow>(
-      Flow{.stream = &stream, .width = width, .window = window, .huge = places[0].huge_pages});
+  auto flow =
+      std::make_shared<Flow>(Flow{.stream = &stream,
+                                  .width = width,
+                                  .window = window,
+                                  .huge = std::ranges::all_of(places, &Memory::huge_pages)});
   const std::string parameters =
       stream.repeated
           ? fmt::format("kind={},bytes={}", stream.kind, window)

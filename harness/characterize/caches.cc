@@ -53,11 +53,18 @@ class Places {
   Random random_;
 };
 
-Expected<Workpiece> chase_of(const Workbench& bench, const Conflict& c, uint64_t place) {
-  const uint64_t bytes = c.lines * c.stride, all = bytes + Places::kMost;
-  Memory memory = SKIDPROOF_TRY(c.huge ? bench.allocate_huge(all) : bench.allocate(all, false));
+// So many bytes from a place on.
+Expected<Memory> memory_at(const Workbench& bench, uint64_t place, uint64_t bytes, bool huge) {
+  const uint64_t all = bytes + Places::kMost;
+  Memory memory = SKIDPROOF_TRY(huge ? bench.allocate_huge(all) : bench.allocate(all, false));
   memory.host = memory.host.subspan(place);
   memory.address += place;
+  return memory;
+}
+
+Expected<Workpiece> chase_of(const Workbench& bench, const Conflict& c, uint64_t place) {
+  const uint64_t bytes = c.lines * c.stride;
+  const Memory memory = SKIDPROOF_TRY(memory_at(bench, place, bytes, c.huge));
   return bench.prepare("pointer_chase",
                        fmt::format("bytes={},granularity={},shift={},stagger={},unroll={}", bytes,
                                    c.stride, c.shift, c.apart ? 2 : 0, kUnrolled),
@@ -357,9 +364,7 @@ void emit_geometry(const Workbench& bench, const Level& level, const Geometry& g
 // side.
 Expected<Point> pages_point(const Workbench& bench, uint64_t pages, uint64_t place, double floor) {
   const uint64_t bytes = pages * 4096;
-  Memory memory = SKIDPROOF_TRY(bench.allocate(bytes + Places::kMost, false));
-  memory.host = memory.host.subspan(place);
-  memory.address += place;
+  const Memory memory = SKIDPROOF_TRY(memory_at(bench, place, bytes, false));
   const Workpiece apart = SKIDPROOF_TRY(bench.prepare(
       "pointer_chase",
       fmt::format("bytes={},granularity=4096,stagger=2,unroll={}", bytes, kUnrolled), memory));

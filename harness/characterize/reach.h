@@ -57,8 +57,8 @@ struct ReachQuestion {
   uint64_t grain = 1;         // sizes are multiples of it; the answer is no finer
   double growth = 1.3;        // of one size over the one before, in the first, coarse look
   double least_rise = 0.5;    // cycles by which the cost rises at least, where something ends
-  double patience =
-      0;  // seconds in which what is not clear is looked at again, where more than all are to take
+  // Seconds in which what is not clear is looked at again, where more than those of the whole question.
+  double patience = 0;
   // What ends does so at once: the first size beyond adds at least two fifths of what sizes up to twice as
   // large add. A slope that
   // begins early (sets that a hash fills unevenly, a cache that others share) says nothing of where it ends.
@@ -66,8 +66,8 @@ struct ReachQuestion {
   Misses misses = {};  // the second witness; empty: there is none
   // Makes the point of one size; its samples are of one unit of work (a jump, a load).
   Looks::MakePoint point;
-  bool anew =
-      false;  // of Looks: where memory lies has a say, so ends are looked at in several places
+  // Of Looks: where memory lies has a say, so ends are looked at in several places.
+  bool anew = false;
 };
 
 struct Reach {
