@@ -1,6 +1,9 @@
-// Signals on an alternate stack, sigsetjmp around the call, and a timer for the deadline.
+// Signals on an alternate stack, sigsetjmp around the call, and a timer for the deadline. A call that ends in time costs no
+// system call: under some hypervisors each takes a microsecond, and what the kernel does between two runs drives lines out of
+// the caches.
 #include "harness/run/fault_trap.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -8,6 +11,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -23,10 +27,15 @@ constexpr std::array kFaultSignals = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP};
 // A wide vector state makes signal frames of several KiB; sanitizers' handlers want more.
 constexpr size_t kSignalStack = 128 << 10;
 
+constexpr std::chrono::hours kLongest{24 * 365};
+constexpr int64_t kLookAgain =
+    10'000'000;  // ns: at a call whose deadline is over, and that was not in its code
+
 // The call in progress on this thread.
 struct Active {
   sigjmp_buf back;
   const TrappedCall* call = nullptr;
+  int64_t deadline = 0;  // of CLOCK_MONOTONIC, in ns
   Fault fault;
 };
 thread_local Active* volatile active = nullptr;
@@ -46,13 +55,79 @@ Fault describe(int signal, const siginfo_t& info, const ucontext_t& context) {
   return fault;
 }
 
+int64_t monotonic_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// A child has none of its parent's timers.
+volatile sig_atomic_t generation = 0;
+
+// This thread's timer, which signals it once. It is left armed when a call ends, and finds none then, or a later one that
+// still has time, for which it is armed anew: few calls last as long as their deadline.
+class DeadlineTimer {
+ public:
+  DeadlineTimer() = default;
+  DeadlineTimer(const DeadlineTimer&) = delete;
+  DeadlineTimer& operator=(const DeadlineTimer&) = delete;
+  ~DeadlineTimer() {
+    if (created_ && generation_ == generation) timer_delete(timer_);
+  }
+
+  // Signals at `when`, or earlier. False, with errno: it cannot.
+  bool ensure(int64_t when) {
+    if (created_ && generation_ != generation) created_ = false;
+    if (!created_ && !create()) return false;
+    // What expired before this reading may have found nobody.
+    if (expires_ > monotonic_ns() && expires_ <= when) return true;
+    return arm(when);
+  }
+  // In a signal handler, too.
+  bool arm(int64_t when) {
+    itimerspec at = {};
+    at.it_value.tv_sec = when / 1'000'000'000;
+    at.it_value.tv_nsec = when % 1'000'000'000;
+    expires_ = when;
+    return timer_settime(timer_, TIMER_ABSTIME, &at, nullptr) == 0;
+  }
+
+ private:
+  bool create() {
+    static std::once_flag once;
+    std::call_once(once,
+                   [] { pthread_atfork(nullptr, nullptr, [] { generation = generation + 1; }); });
+    sigevent event = {};
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = timer_signal();
+    event._sigev_un._tid = gettid();
+    created_ = timer_create(CLOCK_MONOTONIC, &event, &timer_) == 0;
+    generation_ = generation;
+    expires_ = 0;
+    return created_;
+  }
+
+  timer_t timer_ = nullptr;
+  bool created_ = false;
+  sig_atomic_t generation_ = 0;
+  volatile int64_t expires_ = 0;  // which its handler changes
+};
+thread_local DeadlineTimer timer;
+
+// Back to the call, from a handler on its thread: with the signals blocked that were so there.
+[[noreturn]] void jump_back(Active& current, const ucontext_t& context) {
+  active = nullptr;
+  pthread_sigmask(SIG_SETMASK, &context.uc_sigmask, nullptr);
+  siglongjmp(current.back, 1);
+}
+
 void on_fault(int signal, siginfo_t* info, void* context) {
   Active* current = active;
   // si_code > 0: the kernel raised it for an instruction, nobody sent it.
   if (current != nullptr && info->si_code > 0) {
-    current->fault = describe(signal, *info, *static_cast<ucontext_t*>(context));
-    active = nullptr;
-    siglongjmp(current->back, 1);
+    const auto& machine = *static_cast<ucontext_t*>(context);
+    current->fault = describe(signal, *info, machine);
+    jump_back(*current, machine);
   }
   const struct sigaction& before = previous[signal];
   if ((before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr) {
@@ -70,13 +145,20 @@ void on_fault(int signal, siginfo_t* info, void* context) {
 void on_timer(int signal, siginfo_t* info, void* context) {
   Active* current = active;
   if (current == nullptr || info->si_code != SI_TIMER) return;
+  const int64_t now = monotonic_ns();
+  if (now < current->deadline) {
+    timer.arm(current->deadline);
+    return;
+  }
   const auto& machine = *static_cast<ucontext_t*>(context);
   const auto ip = static_cast<uint64_t>(machine.uc_mcontext.gregs[REG_RIP]);
-  if (ip < current->call->code_begin || ip >= current->call->code_end) return;
+  if (ip < current->call->code_begin || ip >= current->call->code_end) {
+    timer.arm(now + kLookAgain);
+    return;
+  }
   current->fault = describe(signal, *info, machine);
   current->fault.timeout = true;
-  active = nullptr;
-  siglongjmp(current->back, 1);
+  jump_back(*current, machine);
 }
 
 void install_handlers() {
@@ -122,37 +204,6 @@ class SignalStack {
   bool ready_ = false;
 };
 
-// A one-shot timer that signals this thread at the deadline, and again every 10 ms until the code
-// is found executing: the first may hit between the arming and the call.
-class DeadlineTimer {
- public:
-  explicit DeadlineTimer(std::chrono::milliseconds deadline) {
-    sigevent event = {};
-    event.sigev_notify = SIGEV_THREAD_ID;
-    event.sigev_signo = timer_signal();
-    event._sigev_un._tid = gettid();
-    if (timer_create(CLOCK_MONOTONIC, &event, &timer_) != 0) return;
-    created_ = true;
-    itimerspec when = {};
-    when.it_value.tv_sec = deadline.count() / 1000;
-    when.it_value.tv_nsec = deadline.count() % 1000 * 1'000'000;
-    if (deadline.count() <= 0) when.it_value = {0, 1};
-    when.it_interval = {0, 10'000'000};
-    armed_ = timer_settime(timer_, 0, &when, nullptr) == 0;
-  }
-  DeadlineTimer(const DeadlineTimer&) = delete;
-  DeadlineTimer& operator=(const DeadlineTimer&) = delete;
-  ~DeadlineTimer() {
-    if (created_) timer_delete(timer_);
-  }
-  bool armed() const { return armed_; }
-
- private:
-  timer_t timer_ = nullptr;
-  bool created_ = false;
-  bool armed_ = false;
-};
-
 // Apart and never inlined: a frame between the sigsetjmp and the program whose locals nobody needs
 // after a jump.
 __attribute__((noinline)) CallResult call_and_time(const TrappedCall& call) {
@@ -177,18 +228,22 @@ Expected<tl::expected<CallResult, Fault>> call_trapped(const TrappedCall& call) 
   if (!stack.ready()) {
     return fail(ErrorCode::kNoMemory, "cannot set up an alternate signal stack", "free memory");
   }
-  const DeadlineTimer timer(call.deadline);
-  if (!timer.armed()) {
+  Active here;
+  here.call = &call;
+  here.deadline = monotonic_ns() + std::chrono::nanoseconds(
+                                       std::min<std::chrono::milliseconds>(call.deadline, kLongest))
+                                       .count();
+  if (sigsetjmp(here.back, 0) != 0)
+    return tl::expected<CallResult, Fault>(tl::unexpect, here.fault);
+  // Before the timer is looked at: it finds this call, or has expired before.
+  active = &here;
+  if (!timer.ensure(here.deadline)) {
+    active = nullptr;
     return fail(
         ErrorCode::kPermission,
         fmt::format("cannot arm a timer for the deadline: {}", std::strerror(errno)),
         "raise `ulimit -i` (pending signals), or leave the sandbox that forbids timer_create");
   }
-  Active here;
-  here.call = &call;
-  if (sigsetjmp(here.back, 1) != 0)
-    return tl::expected<CallResult, Fault>(tl::unexpect, here.fault);
-  active = &here;
   const CallResult result = call_and_time(call);
   active = nullptr;
   return tl::expected<CallResult, Fault>(result);

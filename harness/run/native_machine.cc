@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <iterator>
 #include <map>
@@ -188,10 +189,13 @@ Expected<void> NativeMachine::check(const Program& program, const RunPlan& plan)
 }
 
 Expected<void> NativeMachine::pin() {
-  if (pinned_ && pinned_thread_ == gettid()) return {};
+  // Not gettid(), which is a system call before each run.
+  static std::atomic<uint64_t> threads = 0;
+  thread_local const uint64_t thread = ++threads;
+  if (pinned_ && pinned_thread_ == thread) return {};
   pinned_.reset();
   pinned_ = SKIDPROOF_TRY(PinGuard::pin(cpu_));
-  pinned_thread_ = gettid();
+  pinned_thread_ = thread;
   return {};
 }
 

@@ -59,7 +59,7 @@ class NativeMachine : public Machine {
   const std::shared_ptr<Blocks> blocks_;
   NoiseMeter noise_;
   std::optional<PinGuard> pinned_;
-  int pinned_thread_ = 0;
+  uint64_t pinned_thread_ = 0;  // its serial number in this process
 };
 
 }  // namespace skidproof

@@ -224,6 +224,31 @@ TEST_F(NativeMachineTest, ARunawayMeetsItsDeadline) {
   expect_alive();
 }
 
+TEST_F(NativeMachineTest, EachRunHasItsOwnDeadline) {
+  using std::chrono::milliseconds;
+  const Program runaway = program({0xEB, 0xFE});
+  // mov rcx, rdi; dec rcx; jnz; ret: a tenth of a second
+  const Program loop = program({0x48, 0x89, 0xF9, 0x48, 0xFF, 0xC9, 0x75, 0xFB, 0xC3});
+  for (int i = 0; i < 2; ++i) {
+    expect_alive();  // in 10 s
+    EXPECT_EQ(error_of(runaway, {.deadline = milliseconds(20)}).code, ErrorCode::kTimeout);
+    EXPECT_TRUE(machine_->run(program({0xC3}), {.deadline = milliseconds(20)}));
+    const auto lasting = machine_->run(loop, {.iterations = 300'000'000});
+    EXPECT_TRUE(lasting) << lasting.error().text();
+  }
+}
+
+TEST_F(NativeMachineTest, AForkedProcessHasItsOwnTimer) {
+  expect_alive();
+  EXPECT_EXIT(
+      {
+        const Error error =
+            error_of(program({0xEB, 0xFE}), {.deadline = std::chrono::milliseconds(20)});
+        _exit(error.code == ErrorCode::kTimeout ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
 TEST_F(NativeMachineTest, FaultsOnAnotherThreadToo) {
   std::thread([this] {
     EXPECT_EQ(error_of(program({0x0F, 0x0B})).code, ErrorCode::kExecution);

@@ -17,6 +17,7 @@ namespace skidproof {
 namespace {
 
 constexpr uint64_t kStealInterval = 20'000'000;  // ns
+constexpr uint64_t kSwitchesHold = 50'000;       // ns
 
 uint64_t involuntary_switches() {
   rusage usage = {};
@@ -75,14 +76,20 @@ void NoiseMeter::begin() {
     stolen_ = stolen_seconds();
     stolen_read_ns_ = now_ns();
   }
-  switches_ = involuntary_switches();
+  const bool known =
+      switches_of_ == std::this_thread::get_id() && now_ns() - switches_read_ns_ <= kSwitchesHold;
+  if (!known) switches_ = involuntary_switches();
 }
 
 Noise NoiseMeter::end() {
   Noise noise;
-  noise.involuntary_switches = involuntary_switches() - switches_;
+  const uint64_t switches = involuntary_switches();
+  noise.involuntary_switches = switches - switches_;
   noise.migrations = sched_getcpu() != cpu_ ? 1 : 0;
   const uint64_t now = now_ns();
+  switches_ = switches;
+  switches_read_ns_ = now;
+  switches_of_ = std::this_thread::get_id();
   if (now - stolen_read_ns_ < kStealInterval) return noise;
   const double stolen = stolen_seconds();
   noise.steal_s = std::max(0.0, stolen - stolen_);

@@ -3,6 +3,7 @@
 #define SKIDPROOF_HARNESS_RUN_NOISE_H_
 
 #include <cstdint>
+#include <thread>
 
 #include "pebs/machine.h"
 
@@ -22,7 +23,7 @@ class NoiseMeter {
   ~NoiseMeter();
 
   void begin();
-  // Everything since begin(). Stolen time is counted by Linux in ticks of 10 ms, and reading it
+  // Everything since begin(), or since an end() that was less than 50 us before it: then switches are not read again. Stolen time is counted by Linux in ticks of 10 ms, and reading it
   // costs more than a short run, so it is read at most once in 20 ms: steal_s is then all that the
   // CPU lost since the reading before, charged to the run that sees it.
   Noise end();
@@ -32,6 +33,8 @@ class NoiseMeter {
 
   int stat_ = -1;  // /proc/stat
   uint64_t switches_ = 0;
+  uint64_t switches_read_ns_ = 0;
+  std::thread::id switches_of_;
   int cpu_ = -1;
   int stolen_cpu_ = -1;  // that the last reading of stolen time was of
   double stolen_ = 0;
