@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,6 +38,10 @@ constexpr std::array<Layout, 8> kLayouts = {
 // A no-operation keeps the MOV that sets the first's operand from being fused with it, which would save a slot only where
 // the pair is kept apart, since no other no-operation stands between them there: on Zen 5 ADD and JE seemed not to fuse.
 constexpr uint64_t kResetNops = 1;
+// What limits the code depends more on the core than on the pair: every so manyth pair goes first through all layouts, in this
+// share of the time, and the others begin where most of those were told of.
+constexpr size_t kScouts = 13;
+constexpr double kScoutsShare = 1.0 / 3;
 // After so many samples that do not even lean to a verdict another layout has its turn.
 constexpr unsigned kVisit = 16;
 constexpr unsigned kMostSamples = 1000;
@@ -65,15 +70,16 @@ struct Pair {
   }
 };
 
-// A pair in one of the layouts.
+// A pair in one of the layouts, in one place in memory.
 struct Attempt {
   // Each with no, one, and where the layout has so many two no-operations less on each side of each pair.
   std::vector<Workpiece> together, apart;
-  uint64_t iterations = 0;  // 0: not made yet
+  uint64_t iterations = 0;
   PairSamples samples;
   std::vector<double>
       saved;  // uops by a pair side by side, in each undisturbed round, where uops are counted
   PairVerdict verdict = PairVerdict::kOpen;
+  bool due = true;  // to be made, or made anew elsewhere
 };
 
 struct Trial {
@@ -82,13 +88,18 @@ struct Trial {
   size_t at = 0;                                   // the layout that is sampled
   unsigned visited = 0;                            // samples since that began
   std::array<unsigned, kLayouts.size()> visits{};  // ended ones
+  // What the place before told. Caches of decoded code find it by its address, so that a place can mislead: only what two
+  // tell, one after the other, is a verdict.
+  PairVerdict before = PairVerdict::kOpen;
 
   Attempt& attempt() { return attempts[at]; }
   const Attempt& attempt() const { return attempts[at]; }
+  bool told() const {
+    return attempt().verdict == PairVerdict::kFused || attempt().verdict == PairVerdict::kNoGain;
+  }
   // The time is over: one that nothing told of is shown where it was sampled most.
   void settle() {
-    if (attempt().verdict == PairVerdict::kFused || attempt().verdict == PairVerdict::kNoGain)
-      return;
+    if (told()) return;
     const auto samples = [](const Attempt& a) { return a.samples.gain.size(); };
     at = static_cast<size_t>(std::ranges::max_element(attempts, {}, samples) - attempts.begin());
   }
@@ -126,7 +137,7 @@ bool choose_direction(Pair& pair) {
 
 Expected<void> make_attempt(const Workbench& bench, Trial& trial) {
   const Layout& layout = kLayouts[trial.at];
-  Attempt& made = trial.attempt();
+  Attempt made;  // while the old one still is where it is
   for (uint64_t joined = 0; joined <= std::min<uint64_t>(2, layout.spacing / 2); ++joined) {
     for (bool apart : {false, true}) {
       (apart ? made.apart : made.together)
@@ -135,10 +146,12 @@ Expected<void> make_attempt(const Workbench& bench, Trial& trial) {
     }
   }
   made.iterations = SKIDPROOF_TRY(bench.iterations_for(kPairRunNs, made.apart[0]));
+  made.due = false;
+  trial.attempt() = std::move(made);
   return {};
 }
 
-// How many pairs each layout has told of. What limits the code depends more on the core than on the pair.
+// How many pairs each layout has told of.
 using Told = std::array<unsigned, kLayouts.size()>;
 
 // On to a layout that may still tell: of those that it has been in least, the one that has told of the most pairs; false
@@ -154,8 +167,10 @@ bool move_on(Trial& trial, const Told& told) {
       best = i;
     }
   }
-  if (best) trial.at = *best;
-  return best.has_value();
+  if (!best) return false;
+  trial.at = *best;
+  trial.attempt().due = true;
+  return true;
 }
 
 // What a layout's programs took, each of which has a no-operation less than the one before it.
@@ -165,7 +180,7 @@ struct Runs {
 
 // The median of the rounds' gains. Each round that nothing disturbed votes.
 Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
-  if (trial.attempt().iterations == 0) SKIDPROOF_CHECK(make_attempt(bench, trial));
+  if (trial.attempt().due) SKIDPROOF_CHECK(make_attempt(bench, trial));
   Attempt& attempt = trial.attempt();
   ++trial.visited;
   const double per_tick = SKIDPROOF_TRY(bench.core_cycles_per_tick());
@@ -218,9 +233,16 @@ Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
 bool done(Trial& trial, Told& told) {
   Attempt& attempt = trial.attempt();
   attempt.verdict = judge_pair(attempt.samples);
-  if (attempt.verdict == PairVerdict::kFused || attempt.verdict == PairVerdict::kNoGain) {
-    ++told[trial.at];
-    return true;
+  if (trial.told()) {
+    const bool again = trial.before == attempt.verdict;
+    trial.before = attempt.verdict;
+    if (again) {
+      ++told[trial.at];
+      return true;
+    }
+    attempt.verdict = PairVerdict::kOpen;
+    attempt.due = true;
+    return false;
   }
   if (attempt.verdict != PairVerdict::kNotIssue &&
       (trial.visited < kVisit || leaning(attempt.samples)))
@@ -282,25 +304,30 @@ Expected<void> characterize_fusion(Workbench& bench) {
   SKIDPROOF_CHECK(find_kernel("fused_branch"));
   std::vector<Pair> pairs = all_pairs(bench.effort() == Effort::kQuick);
   std::erase_if(pairs, [](Pair& pair) { return !choose_direction(pair); });
-  std::vector<Point> points;
+  std::vector<Point> scouts, others;
   std::vector<std::shared_ptr<Trial>> trials;
   const auto told = std::make_shared<Told>();
   for (const Pair& pair : pairs) {
-    if (bench.cancelled()) return {};
-    auto trial = std::make_shared<Trial>(Trial{.pair = pair});
-    if (auto made = make_attempt(bench, *trial); !made) {
-      bench.problem(made.error());
-      continue;
-    }
+    const auto trial = std::make_shared<Trial>(Trial{.pair = pair});
     Point point;
     point.what = fmt::format("fusion, {}", pair.name());
     point.tag = trials.size();
     point.sample = [&bench, trial] { return sample_trial(bench, *trial); };
     point.enough = [trial, told] { return done(*trial, *told); };
-    points.push_back(std::move(point));
-    trials.push_back(std::move(trial));
+    (trials.size() % kScouts == 0 ? scouts : others).push_back(std::move(point));
+    trials.push_back(trial);
   }
-  SKIDPROOF_CHECK(take_by_turns(bench, points, {.most = kMostSamples}));
+  const double seconds = std::max(0.0, bench.seconds_left());
+  SKIDPROOF_CHECK(take_by_turns(
+      bench, scouts, {.most = kMostSamples, .seconds = seconds * kScoutsShare}, 0, kScoutsShare));
+  const auto best = static_cast<size_t>(std::ranges::max_element(*told) - told->begin());
+  for (const Point& point : others) trials[point.tag]->at = best;
+  // With them, the scouts that nothing has told of yet.
+  std::vector<Point> points;
+  for (Point& point : scouts) (trials[point.tag]->told() ? points : others).push_back(point);
+  SKIDPROOF_CHECK(take_by_turns(bench, others, {.most = kMostSamples}, kScoutsShare, 1));
+  std::ranges::move(others, std::back_inserter(points));
+  std::ranges::sort(points, {}, &Point::tag);
   for (const auto& trial : trials) trial->settle();
   for (const Point& point : points) {
     if (!trials[point.tag]->attempt().samples.gain.empty())
