@@ -278,9 +278,9 @@ struct UnmeasuredRow {
 
 // `measurement`: one number with its spread. Names and parameters that the report draws:
 //   memory.latency         ns | cycles   parameters.bytes, parameters.page ("4KiB", "2MiB")
-//   store.bandwidth        GB/s          parameters.bytes, parameters.kind ("regular-8",
-//   "non-temporal" …) fusion.gain            cycles        parameters.pair ("cmp+jz" …): split
-//   minus fused, per pair branch.misprediction   cycles | ns   parameters.* free
+//   store.bandwidth        GB/s | B/cycle  parameters.bytes, parameters.kind ("regular-8", "non-temporal" …)
+//   fusion.gain            cycles        parameters.pair ("cmp+jz" …): split minus fused, per pair
+//   branch.misprediction   cycles | ns   parameters.* free
 struct MeasurementRow {
   std::string machine;
   std::string microarch;

@@ -55,12 +55,6 @@ struct Flow {
   uint64_t iterations = 1;
 };
 
-// Where a hypervisor backs large pages with small ones, chance decides which lines of a window meet in a core's own caches:
-// loads of 256 KiB differed by 3 % from one place to another. So samples of such a window are taken in several by turns.
-size_t places_of(const Workbench& bench, uint64_t window) {
-  return window <= kPrivateWindow && on_silicon(bench) ? 8 : 1;
-}
-
 std::vector<uint64_t> default_windows(Effort effort) {
   std::vector<uint64_t> sizes = {16 << 10, 256 << 10, 4 << 20, 64 << 20};
   if (effort != Effort::kQuick) sizes.push_back(256 << 20);
@@ -103,7 +97,7 @@ Expected<std::shared_ptr<Flow>> make_flow(const Workbench& bench, const Stream& 
 // fifths over some fifteen passes, and lost that to a stream of another order.
 Expected<void> settle(const Workbench& bench, const Workpiece& piece, uint64_t window) {
   constexpr int kPasses = 16;
-  const auto most = std::chrono::milliseconds(bench.effort() == Effort::kQuick ? 3 : 12);
+  const auto most = std::chrono::milliseconds(bench.effort() == Effort::kQuick ? 1 : 12);
   const auto began = std::chrono::steady_clock::now();
   const int passes = window > kPrivateWindow && on_silicon(bench) ? kPasses : 1;
   for (int i = 0; i < passes && !bench.cancelled(); ++i) {
@@ -125,8 +119,8 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
     for (uint64_t width : kWidths) {
       if (bench.cancelled()) return {};
       if (stream.repeated && width != kWidths[0]) continue;
-      // Beyond the caches every width waits for memory, and each pass takes its time.
-      const bool brief = bench.effort() == Effort::kQuick && window > (16 << 20);
+      // Beyond a core's own caches every width waits for what is there, and each pass takes its time.
+      const bool brief = bench.effort() == Effort::kQuick && window > kPrivateWindow;
       const uint64_t usual = host_supports(Isa::kAvx) ? 32 : 16;
       if (brief && !stream.repeated && width != usual) continue;
       // Several streams are what prefetchers can follow at a time, which matters where they fetch from afar.
@@ -162,16 +156,19 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
       bench, points, {.relative = 0.01, .seconds = seconds, .span = usual_span(bench)}, from, to));
   for (const Point& point : points) {
     const Flow& flow = *flows[point.tag];
-    std::vector<double> gigabytes;  // per second: bytes in a nanosecond
-    for (double ns : point.ns) gigabytes.push_back(1 / ns);
-    Measurement row = measurement_of(
-        Statistic::kUpperQuartile, flow.stream->measurement, "GB/s", gigabytes,
-        parameters_of(
-            point,
-            {{"bytes", window}, {"kind", kind_of(flow)}, {"page", flow.huge ? "2MiB" : "4KiB"}}),
-        point.noise);
-    row.counts = counts_of(bench, point, gigabytes, Statistic::kUpperQuartile);
-    bench.emit(std::move(row));
+    const MeasurementParameters said = parameters_of(
+        point, {{"bytes", window}, {"kind", kind_of(flow)}, {"page", flow.huge ? "2MiB" : "4KiB"}});
+    const auto emit_in = [&](const char* unit, const std::vector<double>& of_a_byte) {
+      std::vector<double> rates;
+      for (double cost : of_a_byte) rates.push_back(1 / cost);
+      Measurement row = measurement_of(Statistic::kUpperQuartile, flow.stream->measurement, unit,
+                                       rates, said, point.noise);
+      row.counts = counts_of(bench, point, rates, Statistic::kUpperQuartile);
+      bench.emit(std::move(row));
+    };
+    emit_in("GB/s", point.ns);  // bytes in a nanosecond
+    // What a core's own caches give goes with its clock, which drifts.
+    if (window <= kPrivateWindow) emit_in("B/cycle", point.cycles);
   }
   return {};
 }

@@ -31,9 +31,9 @@ enum class Statistic : uint8_t { kLowerQuartile, kMedian, kUpperQuartile };
 double share_below(Statistic statistic);  // 0.25, 0.5, 0.75
 
 struct Measurement {
-  std::string name;       // "memory.latency"
-  double value = 0;       // `statistic` of the n samples
-  std::string unit;       // "ns", "cycles" (of the core), "GB/s" (10⁹ bytes), "GHz", "bool"
+  std::string name;  // "memory.latency"
+  double value = 0;  // `statistic` of the n samples
+  std::string unit;  // "ns", "cycles" (of the core), "GB/s" (10⁹ bytes), "B/cycle", "GHz", "bool"
   std::string statistic;  // "median", "lower quartile", "inferred", …
   uint64_t n = 0;
   double low = 0, high = 0;

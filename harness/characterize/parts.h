@@ -19,7 +19,7 @@ Expected<void> characterize_strides(Workbench& bench);
 // both TLBs miss and page tables are in the core's caches), cache.last_level (cycles; bytes); shape.l1d.size,
 // shape.l1d.ways, shape.line, shape.l2.size, shape.l2.ways, shape.l3.size, shape.dtlb.reach, shape.stlb.reach
 Expected<void> characterize_caches(Workbench& bench);
-// store.bandwidth, load.bandwidth, copy.bandwidth (GB/s; bytes, kind, page)
+// store.bandwidth, load.bandwidth, copy.bandwidth (GB/s, of windows up to 2 MiB B/cycle as well; bytes, kind, page)
 Expected<void> characterize_bandwidth(Workbench& bench);
 // store.forwarding (cycles a round trip, with a MOVQ where one of the two goes through a general register and the other
 // through a vector register; store_bytes, load_bytes, offset of the load from the store, place "line", "across lines",

@@ -303,7 +303,7 @@ void print_bandwidth(const Text& text, const Characterization& all) {
     for (const char* name : {"load.bandwidth", "store.bandwidth", "copy.bandwidth"}) {
       const Measurement* best = nullptr;
       for (const Measurement& m : all.measurements) {
-        if (m.name == name && number_of(m, "bytes") == bytes &&
+        if (m.name == name && m.unit == "GB/s" && number_of(m, "bytes") == bytes &&
             (best == nullptr || m.value > best->value))
           best = &m;
       }

@@ -18,7 +18,7 @@ from skidproof import cli, ranks
 
 RATE = 0.01  # of what is called a change, how much may be chance
 LOWER_IS_BETTER = {"ns", "us", "ms", "s", "cycles"}
-HIGHER_IS_BETTER = {"GB/s", "MB/s", "GHz", "MHz"}
+HIGHER_IS_BETTER = {"GB/s", "MB/s", "B/cycle", "GHz", "MHz"}
 # What a machine row or a run row says that can explain a step, and what people call it.
 FACTS = {"microcode": "microcode", "os": "kernel", "bios": "BIOS", "version": "skidproof", "hypervisor": "hypervisor"}
 

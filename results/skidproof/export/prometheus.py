@@ -27,6 +27,7 @@ UNITS = {
     "B": ("bytes", 0), "kB": ("bytes", 3), "MB": ("bytes", 6), "GB": ("bytes", 9),
     "B/s": ("bytes_per_second", 0), "kB/s": ("bytes_per_second", 3), "MB/s": ("bytes_per_second", 6),
     "GB/s": ("bytes_per_second", 9),
+    "B/cycle": ("bytes_per_cycle", 0),
     "%": ("ratio", -2), "bool": ("bool", 0),
     **{unit: (unit, 0) for unit in ("cycles", "instructions", "loads", "stores", "uops", "records", "branches")},
 }

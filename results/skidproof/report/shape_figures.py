@@ -117,9 +117,9 @@ def draw_staircase(subject):
                    "inferred from it and from conflicts.", "bytes", "working set", "latency per load", "memory.latency", scale="bytes", log=True)
 
 
-def by_unit(subject, name, file, title, caption, x, x_words, y_words, marks="", scale="log", log=False):
-    """A plot for each unit of these rows: one wide panel."""
-    found = [row for row in measured_figures.measured(subject, name) if parameter(row, x) is not None]
+def by_unit(subject, name, file, title, caption, x, x_words, y_words, marks="", scale="log", log=False, but=""):
+    """A plot for each unit of these rows but one: one wide panel."""
+    found = [row for row in measured_figures.measured(subject, name) if parameter(row, x) is not None and row["unit"] != but]
     if scale != "linear":
         found = [row for row in found if parameter(row, x) > 0]
     plots, machine = [], machine_of(subject)
@@ -137,7 +137,7 @@ def draw_bandwidth(subject):
                             ("store", "Streams of stores over a buffer, regular, non-temporal and by string instruction."),
                             ("copy", "Copies from one buffer to another; bytes count once.")):
         plots += by_unit(subject, f"{stream}.bandwidth", f"{stream}-bandwidth", f"{stream.capitalize()} bandwidth", caption, "bytes", "buffer",
-                         f"{stream} bandwidth", "bandwidth", scale="bytes", log=True)
+                         f"{stream} bandwidth", "bandwidth", scale="bytes", log=True, but="B/cycle")  # of few sizes
     return plots
 
 
