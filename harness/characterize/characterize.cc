@@ -26,7 +26,7 @@ struct Part {
 
 const auto kParts = std::to_array<Part>({
     {"clock", characterize_clock, 0.3},
-    {"latency", characterize_latency, 9},
+    {"latency", characterize_latency, 12},
     {"strides", characterize_strides, 2},
     {"caches",
      characterize_caches,
@@ -44,7 +44,7 @@ const auto kParts = std::to_array<Part>({
 });
 
 double factor_of(Effort effort) {
-  return effort == Effort::kQuick ? 0.15 : effort == Effort::kDefault ? 1 : 5;
+  return effort == Effort::kQuick ? 0.12 : effort == Effort::kDefault ? 1 : 5;
 }
 
 Expected<std::vector<const Part*>> chosen_parts(const CharacterizeOptions& options) {

@@ -59,6 +59,18 @@ bool place_all(const arch::Microarch& row, unsigned counters, std::span<const Si
 
 double middle_of(std::vector<double> values) { return stats::median(values); }
 
+Counts combined(const Counts& a, const Counts& b, double sign) {
+  if (!a.any() || !b.any()) return {};
+  Counts out = a;
+  for (size_t i = 0; i < a.size; ++i) out.values[i] += sign * b.values[i];
+  out.declared += sign * b.declared;
+  out.timed += sign * b.timed;
+  out.judged = a.judged && b.judged;
+  out.instructions_agree = a.instructions_agree && b.instructions_agree;
+  out.cycles_agree = a.cycles_agree && b.cycles_agree;
+  return out;
+}
+
 }  // namespace
 
 Counts Counts::per(double units) const {
@@ -69,17 +81,8 @@ Counts Counts::per(double units) const {
   return out;
 }
 
-Counts operator-(const Counts& a, const Counts& b) {
-  if (!a.any() || !b.any()) return {};
-  Counts out = a;
-  for (size_t i = 0; i < a.size; ++i) out.values[i] -= b.values[i];
-  out.declared -= b.declared;
-  out.timed -= b.timed;
-  out.judged = a.judged && b.judged;
-  out.instructions_agree = a.instructions_agree && b.instructions_agree;
-  out.cycles_agree = a.cycles_agree && b.cycles_agree;
-  return out;
-}
+Counts operator+(const Counts& a, const Counts& b) { return combined(a, b, 1); }
+Counts operator-(const Counts& a, const Counts& b) { return combined(a, b, -1); }
 
 Agreements& Agreements::operator+=(Agreements other) {
   judged += other.judged;

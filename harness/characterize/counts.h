@@ -46,7 +46,8 @@ struct Counts {
   double cycles() const { return values[kCycles]; }
   Counts per(double units) const;
 };
-// The difference of two; it agrees where both do. Empty where one is.
+// The sum and the difference of two; it agrees where both do. Empty where one is.
+Counts operator+(const Counts& a, const Counts& b);
 Counts operator-(const Counts& a, const Counts& b);
 
 // A run with what was counted during it.

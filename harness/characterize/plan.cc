@@ -112,6 +112,12 @@ double usual_run_ns(const Workbench& bench) {
   return bench.effort() == Effort::kQuick ? 1e5 : 3e5;
 }
 
+size_t places_of(const Workbench& bench, uint64_t window) {
+  constexpr uint64_t kLargest = uint64_t{2} << 20;
+  if (window > kLargest || !on_silicon(bench)) return 1;
+  return bench.effort() == Effort::kQuick ? 2 : 8;
+}
+
 Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points, const Goal& goal,
                              double from, double to) {
   using Clock = std::chrono::steady_clock;

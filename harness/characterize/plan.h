@@ -81,6 +81,11 @@ double usual_span(const Workbench& bench);
 // which the next one meets farther away: these shall be few of its loads. In 50 us, walks through 256 KiB of a second-level
 // cache took up to a tenth more, by where their pages lay.
 double usual_run_ns(const Workbench& bench);
+// In how many places a window of so many bytes is measured. Where a hypervisor backs large pages with small ones, chance decides
+// which lines of it meet in a set, and one place is one throw of it: walks through 768 KiB of a second-level cache of 1 MiB
+// differed by a fifth from one to another, loads of 256 KiB by 3 %. One where windows are too large for a core's own caches, and
+// on what is no silicon.
+size_t places_of(const Workbench& bench, uint64_t window);
 
 // Samples all points by turns, in an order that the seed draws anew for each round, so that drift becomes spread and not
 // shape; those that are narrow enough drop out. When the time is over, rounds end once each point has `least` samples; at

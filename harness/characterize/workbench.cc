@@ -57,6 +57,15 @@ bool disturbed(const Noise& noise) {
          noise.slices != 0 || noise.steal_s > 0;
 }
 
+Sample operator+(const Sample& a, const Sample& b) {
+  return {.ns = a.ns + b.ns,
+          .cycles = a.cycles + b.cycles,
+          .noise = a.noise + b.noise,
+          .control = a.control + b.control,
+          .counts = a.counts + b.counts,
+          .spoiled = a.spoiled || b.spoiled};
+}
+
 Sample operator-(const Sample& a, const Sample& b) {
   return {.ns = a.ns - b.ns,
           .cycles = a.cycles - b.cycles,

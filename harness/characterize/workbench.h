@@ -43,7 +43,8 @@ struct Sample {
     return {ns / units, cycles / units, noise, control / units, counts.per(units), spoiled};
   }
 };
-// The difference of two; noise adds up, and controls are lost.
+// The sum and the difference of two; noise adds up in both. Of a difference the control is lost.
+Sample operator+(const Sample& a, const Sample& b);
 Sample operator-(const Sample& a, const Sample& b);
 
 // Whether a run was interrupted, moved or had its CPU taken away.
