@@ -160,6 +160,7 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
         point, {{"bytes", window}, {"kind", kind_of(flow)}, {"page", flow.huge ? "2MiB" : "4KiB"}});
     const auto emit_in = [&](const char* unit, const std::vector<double>& of_a_byte) {
       std::vector<double> rates;
+      rates.reserve(of_a_byte.size());
       for (double cost : of_a_byte) rates.push_back(1 / cost);
       Measurement row = measurement_of(Statistic::kUpperQuartile, flow.stream->measurement, unit,
                                        rates, said, point.noise);

@@ -10,6 +10,7 @@
 #include "harness/characterize/parts.h"
 #include "harness/characterize/plan.h"
 #include "harness/run/guarded_memory.h"
+#include "harness/run/noise.h"
 #include "pebs/told.h"
 
 namespace skidproof {
