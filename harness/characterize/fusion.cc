@@ -89,7 +89,7 @@ struct Trial {
   unsigned visited = 0;                            // samples since that began
   std::array<unsigned, kLayouts.size()> visits{};  // ended ones
   // What the place before told. Caches of decoded code find it by its address, so that a place can mislead: only what two
-  // tell, one after the other, is a verdict.
+  // tell, one after the other, is a verdict; on what is no silicon, one.
   PairVerdict before = PairVerdict::kOpen;
 
   Attempt& attempt() { return attempts[at]; }
@@ -230,11 +230,11 @@ Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
 }
 
 // Whether nothing more is to be sampled: told, or no layout can tell.
-bool done(Trial& trial, Told& told) {
+bool done(const Workbench& bench, Trial& trial, Told& told) {
   Attempt& attempt = trial.attempt();
   attempt.verdict = judge_pair(attempt.samples);
   if (trial.told()) {
-    const bool again = trial.before == attempt.verdict;
+    const bool again = trial.before == attempt.verdict || !on_silicon(bench);
     trial.before = attempt.verdict;
     if (again) {
       ++told[trial.at];
@@ -313,7 +313,7 @@ Expected<void> characterize_fusion(Workbench& bench) {
     point.what = fmt::format("fusion, {}", pair.name());
     point.tag = trials.size();
     point.sample = [&bench, trial] { return sample_trial(bench, *trial); };
-    point.enough = [trial, told] { return done(*trial, *told); };
+    point.enough = [&bench, trial, told] { return done(bench, *trial, *told); };
     (trials.size() % kScouts == 0 ? scouts : others).push_back(std::move(point));
     trials.push_back(trial);
   }

@@ -118,7 +118,7 @@ Expected<std::shared_ptr<Footprint>> make_footprint(const Workbench& bench, uint
 
 // The mean of the middle half of these places, all of whose runs are its noise: they differ by more than one of them does from
 // sample to sample, and lines of a single one may all stand in one another's way.
-Sample middle_of(std::vector<Sample> places) {
+Sample middle_half(std::vector<Sample> places) {
   std::ranges::sort(places, {}, &Sample::ns);
   const size_t beyond = places.size() / 4;
   Sample all = places[beyond];
@@ -145,7 +145,7 @@ Point chase_point(const Workbench& bench, const std::shared_ptr<Footprint>& at) 
       found.push_back(SKIDPROOF_TRY(
           bench.sample(tries, [&] { return walk(bench, place.chase, at->iterations); })));
     }
-    return middle_of(std::move(found)).per(static_cast<double>(at->iterations * kChaseUnroll));
+    return middle_half(std::move(found)).per(static_cast<double>(at->iterations * kChaseUnroll));
   };
   return point;
 }

@@ -113,8 +113,8 @@ double usual_run_ns(const Workbench& bench) {
 }
 
 size_t places_of(const Workbench& bench, uint64_t window) {
-  constexpr uint64_t kLargest = uint64_t{2} << 20;
-  if (window > kLargest || !on_silicon(bench)) return 1;
+  constexpr uint64_t kOfACore = uint64_t{2} << 20;
+  if (window > kOfACore || !on_silicon(bench)) return 1;
   return bench.effort() == Effort::kQuick ? 2 : 8;
 }
 
