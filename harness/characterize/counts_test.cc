@@ -237,6 +237,32 @@ TEST(CountedModel, CyclesThatTheClockContradicts) {
   }
 }
 
+TEST(Counts, AddUpAndDiffer) {
+  const auto counted = [](double instructions, bool judged, bool agree) {
+    Counts counts;
+    counts.size = 2;
+    counts.values = {instructions, 10 * instructions};
+    counts.declared = instructions + 1;
+    counts.timed = 20 * instructions;
+    counts.judged = judged;
+    counts.cycles_agree = agree;
+    return counts;
+  };
+  const Counts sum = counted(5, true, true) + counted(2, true, false);
+  EXPECT_EQ(sum.instructions(), 7);
+  EXPECT_EQ(sum.cycles(), 70);
+  EXPECT_EQ(sum.declared, 9);
+  EXPECT_EQ(sum.timed, 140);
+  EXPECT_TRUE(sum.judged && sum.instructions_agree);
+  EXPECT_FALSE(sum.cycles_agree);
+  const Counts difference = counted(5, true, true) - counted(2, false, true);
+  EXPECT_EQ(difference.instructions(), 3);
+  EXPECT_EQ(difference.declared, 3);
+  EXPECT_FALSE(difference.judged);
+  EXPECT_TRUE(difference.cycles_agree);
+  EXPECT_FALSE((counted(5, true, true) + Counts{}).any());
+}
+
 TEST(MeasuredCounts, AreOfTheMedianSampleAndJudgeTheUndisturbed) {
   const std::vector<std::string> names = {"instructions", "cycles"};
   const auto sample = [](double instructions, bool judged, bool cycles_agree) {

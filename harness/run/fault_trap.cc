@@ -89,7 +89,9 @@ class DeadlineTimer {
     at.it_value.tv_sec = when / 1'000'000'000;
     at.it_value.tv_nsec = when % 1'000'000'000;
     expires_ = when;
-    return timer_settime(timer_, TIMER_ABSTIME, &at, nullptr) == 0;
+    if (timer_settime(timer_, TIMER_ABSTIME, &at, nullptr) == 0) return true;
+    expires_ = 0;
+    return false;
   }
 
  private:

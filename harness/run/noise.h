@@ -23,9 +23,10 @@ class NoiseMeter {
   ~NoiseMeter();
 
   void begin();
-  // Everything since begin(), or since an end() that was less than 50 us before it: then switches are not read again. Stolen time is counted by Linux in ticks of 10 ms, and reading it
-  // costs more than a short run, so it is read at most once in 20 ms: steal_s is then all that the
-  // CPU lost since the reading before, charged to the run that sees it.
+  // Everything since begin(); switches since the last end() on this thread where that was less than 50 us before begin(), so
+  // that short runs one after another cost one reading each. Stolen time is counted by Linux in ticks of 10 ms, and reading
+  // it costs more than a short run, so it is read at most once in 20 ms: steal_s is then all that the CPU lost since the
+  // reading before, charged to the run that sees it.
   Noise end();
 
  private:

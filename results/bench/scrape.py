@@ -33,7 +33,8 @@ from skidproof.export import common, prometheus  # noqa: E402
 
 PATIENCE_S = 60
 # Written down here again, so that a wrong conversion of the exporter shows.
-BASE_UNITS = {"ns": ("_seconds", -9), "GHz": ("_hertz", 9), "GB/s": ("_bytes_per_second", 9), "B/cycle": ("_bytes_per_cycle", 0), "bool": ("_bool", 0),
+BASE_UNITS = {"ns": ("_seconds", -9), "GHz": ("_hertz", 9), "GB/s": ("_bytes_per_second", 9), "B/cycle": ("_bytes_per_cycle", 0),
+              "bool": ("_bool", 0),
               **{unit: (f"_{unit}", 0) for unit in ("cycles", "instructions", "loads", "stores", "uops", "records", "branches")}}
 CONFIGURATION = """\
 global: {{scrape_interval: 1s}}
