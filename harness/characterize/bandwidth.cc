@@ -14,7 +14,9 @@ namespace skidproof {
 namespace {
 
 constexpr uint64_t kPrivateWindow = uint64_t{2} << 20;
+constexpr uint64_t kSharedWindow = uint64_t{16} << 20;  // a last level may hold it, for a while
 constexpr uint64_t kStripedMost = uint64_t{512} << 20;  // of memory_stream
+constexpr uint64_t kOfEveryWidth = uint64_t{64} << 20;  // by default
 
 struct Stream {
   const char* measurement;
@@ -68,6 +70,13 @@ std::string kind_of(const Flow& flow) {
 
 bool missing(const Error& error) { return error.code == ErrorCode::kUnsupported; }
 
+// How long one run is. From memory one pass differs from the next by a tenth where others use it, too.
+double run_ns(const Workbench& bench, uint64_t window) {
+  constexpr double kOfMemory = 4e6;
+  const bool steady = window <= kSharedWindow || bench.effort() == Effort::kQuick;
+  return steady || !on_silicon(bench) ? usual_run_ns(bench) : kOfMemory;
+}
+
 Expected<std::shared_ptr<Flow>> make_flow(const Workbench& bench, const Stream& stream,
                                           uint64_t width, uint64_t window,
                                           const std::vector<Memory>& places) {
@@ -88,15 +97,16 @@ Expected<std::shared_ptr<Flow>> make_flow(const Workbench& bench, const Stream& 
     flow->pieces.push_back(SKIDPROOF_TRY(
         bench.prepare(stream.repeated ? "rep_string" : "memory_stream", parameters, memory)));
   }
-  flow->iterations = SKIDPROOF_TRY(bench.iterations_for(usual_run_ns(bench), flow->pieces[0]));
+  flow->iterations = SKIDPROOF_TRY(bench.iterations_for(run_ns(bench, window), flow->pieces[0]));
   return flow;
 }
 
 // Until caches hold of the window what this stream leaves in them. A core's own ones do after one pass. Shared ones may learn
 // what is worth keeping of a window that is larger than they are: on Zen 5, loads of twice the last level got faster by two
-// fifths over some fifteen passes, and lost that to a stream of another order.
+// fifths over some fifteen passes, and lost that to a stream of another order. Of 4 MiB it keeps more for some sixty, where
+// others want it, too.
 Expected<void> settle(const Workbench& bench, const Workpiece& piece, uint64_t window) {
-  constexpr int kPasses = 16;
+  constexpr int kPasses = 64;
   const auto most = std::chrono::milliseconds(bench.effort() == Effort::kQuick ? 1 : 12);
   const auto began = std::chrono::steady_clock::now();
   const int passes = window > kPrivateWindow && on_silicon(bench) ? kPasses : 1;
@@ -107,11 +117,23 @@ Expected<void> settle(const Workbench& bench, const Workpiece& piece, uint64_t w
   return {};
 }
 
+// Of windows that a last level may hold as well: stores of 4 MiB gave 84, 94, 100 and 105 GB/s in four places, time and again.
+size_t places_for(const Workbench& bench, uint64_t window) {
+  return places_of(bench, window <= kSharedWindow ? std::min(window, kPrivateWindow) : window);
+}
+
+// Beyond a core's own caches every width waits for what is there, and each pass takes its time: the usual width alone.
+bool usual_width_alone(const Workbench& bench, uint64_t window) {
+  if (bench.effort() == Effort::kQuick) return window > kPrivateWindow;
+  return bench.effort() == Effort::kDefault && bench.options().bandwidth_bytes.empty() &&
+         window > kOfEveryWidth;
+}
+
 // All streams of each window by turns, in the same places.
 Expected<void> measure_window(Workbench& bench, uint64_t window, double from, double to,
                               double seconds) {
   std::vector<Memory> places;
-  while (places.size() < places_of(bench, window))
+  while (places.size() < places_for(bench, window))
     places.push_back(SKIDPROOF_TRY(bench.allocate(2 * window + 8192, true)));
   std::vector<Point> points;
   std::vector<std::shared_ptr<Flow>> flows;
@@ -119,10 +141,8 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
     for (uint64_t width : kWidths) {
       if (bench.cancelled()) return {};
       if (stream.repeated && width != kWidths[0]) continue;
-      // Beyond a core's own caches every width waits for what is there, and each pass takes its time.
-      const bool brief = bench.effort() == Effort::kQuick && window > kPrivateWindow;
       const uint64_t usual = host_supports(Isa::kAvx) ? 32 : 16;
-      if (brief && !stream.repeated && width != usual) continue;
+      if (usual_width_alone(bench, window) && !stream.repeated && width != usual) continue;
       // Several streams are what prefetchers can follow at a time, which matters where they fetch from afar.
       const bool afar = window > kPrivateWindow && window <= kStripedMost;
       if (stream.streams > 1 && (!afar || width < usual)) continue;
@@ -142,9 +162,9 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
       point.sample = [&bench, flow = *made]() -> Expected<Sample> {
         const Workpiece& piece = flow->pieces[flow->turn++ % flow->pieces.size()];
         SKIDPROOF_CHECK(settle(bench, piece, flow->window));
-        const unsigned tries = flow->window <= kPrivateWindow ? 6
-                               : flow->window <= (16 << 20)   ? 3
-                                                              : 1;
+        const unsigned tries = flow->window <= kPrivateWindow  ? 6
+                               : flow->window <= kSharedWindow ? 3
+                                                               : 1;
         const Sample sample = SKIDPROOF_TRY(bench.sample(tries, piece, flow->iterations));
         return sample.per(static_cast<double>(flow->iterations * flow->window));
       };

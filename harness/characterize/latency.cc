@@ -116,22 +116,6 @@ Expected<std::shared_ptr<Footprint>> make_footprint(const Workbench& bench, uint
   return point;
 }
 
-// The mean of the middle half of these places, all of whose runs are its noise: they differ by more than one of them does from
-// sample to sample, and lines of a single one may all stand in one another's way.
-Sample middle_half(std::vector<Sample> places) {
-  std::ranges::sort(places, {}, &Sample::ns);
-  const size_t beyond = places.size() / 4;
-  Sample all = places[beyond];
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (i == beyond) continue;
-    if (i > beyond && i < places.size() - beyond)
-      all = all + places[i];
-    else
-      all.noise = all.noise + places[i].noise;
-  }
-  return all.per(static_cast<double>(places.size() - 2 * beyond));
-}
-
 Point chase_point(const Workbench& bench, const std::shared_ptr<Footprint>& at) {
   Point point;
   point.what = fmt::format("latency, {}", size_text(at->bytes));

@@ -19,6 +19,7 @@ namespace skidproof {
 namespace {
 
 constexpr double kConfidence = 0.95;
+constexpr unsigned kRaceTells = 3;  // rounds, where the time is over before
 
 const std::vector<double>& values_of(const Point& point) {
   return point.by_time ? point.ns : point.cycles;
@@ -56,6 +57,25 @@ std::vector<size_t> losers(const std::vector<Point>& points, double relative) {
     const Point& point = points[i];
     if (point.race.empty() || values_of(point).empty()) continue;
     if (interval_of(point).low > best[point.race] * (1 + relative)) found.push_back(i);
+  }
+  return found;
+}
+
+// Of each race's points that are still sampled, the worse half by their figures, but three of them go on at least.
+std::vector<size_t> worse_half(const std::vector<Point>& points, const std::vector<bool>& done) {
+  constexpr size_t kGoOn = 3;
+  std::map<std::string_view, std::vector<size_t>> fields;
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (!done[i] && !points[i].race.empty()) fields[points[i].race].push_back(i);
+  }
+  const auto figure = [&](size_t i) {
+    return stats::quantile(values_of(points[i]), share_below(points[i].figure));
+  };
+  std::vector<size_t> found;
+  for (auto& [race, field] : fields) {
+    std::ranges::stable_sort(field, {}, figure);
+    const size_t stay = std::max(kGoOn, (field.size() + 1) / 2);
+    for (size_t i = stay; i < field.size(); ++i) found.push_back(field[i]);
   }
   return found;
 }
@@ -118,6 +138,20 @@ size_t places_of(const Workbench& bench, uint64_t window) {
   return bench.effort() == Effort::kQuick ? 2 : 8;
 }
 
+Sample middle_half(std::vector<Sample> places) {
+  std::ranges::sort(places, {}, &Sample::ns);
+  const size_t beyond = places.size() / 4;
+  Sample all = places[beyond];
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (i == beyond) continue;
+    if (i > beyond && i < places.size() - beyond)
+      all = all + places[i];
+    else
+      all.noise = all.noise + places[i].noise;
+  }
+  return all.per(static_cast<double>(places.size() - 2 * beyond));
+}
+
 Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points, const Goal& goal,
                              double from, double to) {
   using Clock = std::chrono::steady_clock;
@@ -138,11 +172,16 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
   for (unsigned round = 0; open != 0; ++round) {
     if (round >= least && spent() > seconds) break;
     if (round >= most && spent() >= span) break;
-    if (round >= least && spent() / round * most > seconds) {
-      for (const size_t i : losers(points, goal.relative)) {
-        open -= done[i] ? 0 : 1;
-        done[i] = true;
-      }
+    const bool short_of_time = round >= least && spent() / round * most > seconds;
+    if (short_of_time || (round >= kRaceTells && spent() > seconds)) {
+      const auto drop = [&](const std::vector<size_t>& behind) {
+        for (const size_t i : behind) {
+          open -= done[i] ? 0 : 1;
+          done[i] = true;
+        }
+      };
+      drop(losers(points, goal.relative));
+      drop(worse_half(points, done));
     }
     for (const size_t i : order_of_round(points.size(), bench.options().seed, round)) {
       if (bench.cancelled()) return {};

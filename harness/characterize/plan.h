@@ -86,11 +86,16 @@ double usual_run_ns(const Workbench& bench);
 // differed by a fifth from one to another, loads of 256 KiB by 3 %. One where windows are too large for a core's own caches, and
 // on what is no silicon.
 size_t places_of(const Workbench& bench, uint64_t window);
+// Of samples of one thing in these places the mean of the middle half, with the noise of all: places differ by more than one of
+// them does from sample to sample, and lines of a single one may all stand in one another's way.
+Sample middle_half(std::vector<Sample> places);
 
 // Samples all points by turns, in an order that the seed draws anew for each round, so that drift becomes spread and not
 // shape; those that are narrow enough drop out. When the time is over, rounds end once each point has `least` samples; at
-// twice the time, or the part's again, they end anyway. From `least` rounds on, where `most` do not fit into the time, what has
-// lost a race drops out. A point whose sample fails becomes a problem and is removed. Cancelled: returns early.
+// twice the time, or the part's again, they end anyway. Where `most` rounds do not fit into the time, what has lost a race drops
+// out from `least` rounds on, and the worse half of those that have not, down to three: what time there is is the best's. Where
+// the time is over before, from three rounds on. A point whose sample fails becomes a problem and is removed. Cancelled: returns
+// early.
 Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points, const Goal& goal,
                              double from = 0, double to = 1);
 

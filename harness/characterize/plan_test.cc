@@ -124,6 +124,48 @@ TEST_F(PlanTest, WhereTimeIsShortALoserOfARaceDropsOut) {
   EXPECT_EQ(taken(2), 30u) << "there is time for all";
 }
 
+// So near to one another that none is surely the slower.
+TEST_F(PlanTest, WhereTimeIsShortTheWorseHalfOfARaceDropsOutDownToThree) {
+  std::vector<Point> points;
+  for (size_t i = 0; i < 13; ++i) {
+    points.push_back(point(i, true));
+    points[i].race = "thirteen";
+    points[i].figure = Statistic::kLowerQuartile;
+    points[i].sample = [this, i]() -> Expected<Sample> {
+      order_.push_back(i);
+      const double cycles = 4 + 1e-3 * static_cast<double>(i);
+      return Sample{.ns = cycles / 2, .cycles = cycles};
+    };
+    points[i].enough = [this, i] { return taken(i) >= 30; };
+  }
+  const Goal short_of_time{.most = 4'000'000'000, .seconds = 60};
+  ASSERT_TRUE(take_by_turns(*bench_, points, short_of_time));
+  std::vector<size_t> found;
+  for (size_t i = 0; i < points.size(); ++i) found.push_back(taken(i));
+  EXPECT_THAT(found, testing::ElementsAre(30, 30, 30, 8, 7, 7, 7, 6, 6, 6, 6, 6, 6));
+
+  // The time is over from the start: three rounds tell.
+  bench_->begin_part(0, 1, 60);
+  order_.clear();
+  for (Point& again : points) again.cycles.clear();
+  ASSERT_TRUE(take_by_turns(*bench_, points, {.most = 40, .seconds = 1e-9}));
+  EXPECT_EQ(taken(0), 6u);
+  EXPECT_EQ(taken(2), 6u);
+  EXPECT_EQ(taken(12), 3u);
+}
+
+TEST_F(PlanTest, TheMiddleHalfOfPlacesIsTheirMeanAndHasTheNoiseOfAll) {
+  std::vector<Sample> places;
+  for (const double ns : {9.0, 3.0, 100.0, 4.0, 1.0, 5.0, 8.0, 6.0})
+    places.push_back({.ns = ns, .cycles = 2 * ns, .noise = {.repeats = 1}});
+  const Sample found = middle_half(places);
+  EXPECT_EQ(found.ns, (4 + 5 + 6 + 8) / 4.0);
+  EXPECT_EQ(found.cycles, 2 * found.ns);
+  EXPECT_EQ(found.noise.repeats, 8u);
+  EXPECT_EQ(middle_half({places[2]}).ns, 100) << "one place is that place";
+  EXPECT_EQ(middle_half({places[0], places[1]}).ns, 6) << "two are their mean";
+}
+
 TEST_F(PlanTest, SaysHowManySamplesOthersSpoiled) {
   std::vector<Point> points = {point(0, true)};
   points[0].sample = [this]() -> Expected<Sample> {
@@ -239,6 +281,22 @@ TEST_F(PlanTest, RunsIntoWhichAnInterruptCameAreThrownAway) {
   EXPECT_GE(sample->ns, 999 / bench_->tsc_hz() * 1e9) << "not the interrupted one, short as it was";
   EXPECT_GE(sample->noise.repeats, 1u);
   EXPECT_GE(sample->noise.interrupted, 1u);
+}
+
+// The timer comes into each that lasts milliseconds, and takes microseconds of it.
+TEST_F(PlanTest, OfLongRunsAnInterruptIsNoDisturbanceAndASwitchIs) {
+  const auto repeats_with = [&](const Noise& noise) {
+    const auto sample = bench_->sample(1, [&]() -> Expected<CountedRun> {
+      CountedRun log;
+      log.tsc = static_cast<uint64_t>(bench_->tsc_hz() * 5e-3);
+      log.noise = noise;
+      return log;
+    });
+    EXPECT_TRUE(sample);
+    return sample->noise.repeats;
+  };
+  EXPECT_EQ(repeats_with({.interrupted = 1}), 0u);
+  EXPECT_GE(repeats_with({.involuntary_switches = 1, .interrupted = 1}), 3u);
 }
 
 }  // namespace

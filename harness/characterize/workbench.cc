@@ -22,8 +22,12 @@ constexpr uint64_t kLongChain = 10;  // times as long
 constexpr int kChainTries = 8;
 constexpr std::chrono::microseconds kRatioHolds{500};
 
+// An interrupt takes microseconds: a run as long as this meets the timer's anyway, and they are nothing in it.
+constexpr double kLongRun = 2e-3;  // s
+
 // The least of the calls of one thing.
 struct Least {
+  double long_run = INFINITY;               // ticks
   double quiet = INFINITY, any = INFINITY;  // ticks
   unsigned quiet_calls = 0;
   bool whole =
@@ -35,7 +39,9 @@ struct Least {
     const auto ticks = static_cast<double>(run.tsc);
     if (ticks < any) any_counts = run.counts;
     any = std::min(any, ticks);
-    if (disturbed(run.noise)) {
+    Noise noticed = run.noise;
+    if (ticks >= long_run) noticed.interrupted = 0;
+    if (disturbed(noticed)) {
       ++noise.repeats;
     } else {
       if (ticks < quiet) quiet_counts = run.counts;
@@ -296,7 +302,7 @@ Expected<Sample> Workbench::sample(unsigned tries, const Once& once) const {
   Least least;
   double before = SKIDPROOF_TRY(core_cycles_per_tick());
   for (int retry = 1;; ++retry) {
-    Least now;
+    Least now{.long_run = kLongRun * tsc_hz_};
     for (unsigned i = 0; i < 3 * tries && now.quiet_calls < tries; ++i)
       now.add(SKIDPROOF_TRY(once()));
     now.noise = now.noise + least.noise;

@@ -20,7 +20,7 @@ sys.path.insert(0, str(RESULTS))
 
 from skidproof import cli  # noqa: E402
 from skidproof import rows as skidproof_rows  # noqa: E402
-from skidproof.report import comparison, curves, fleet, history, spark, tests  # noqa: E402
+from skidproof.report import comparison, curves, fleet, history, measured_figures, spark, tests  # noqa: E402
 
 MODEL_PLOTS = {"tests", "skid", "pdir", "pmi-lateness"}
 NATIVE_PLOTS = {"memory-latency", "store-bandwidth", "fusion-gain", "misprediction"}
@@ -122,6 +122,11 @@ class Characterization(ReportTest):
     def test_no_plot_of_a_model_looks_like_silicons(self):
         for path in self.out.glob("*.svg"):
             self.assertIn("MODEL — not silicon", path.read_text(), path.name)
+
+    def test_intervals_that_differ_in_coverage_alone_are_said_once(self):
+        of_upper = [{"interval": f"{share}% of the upper quartile", "low": 1, "statistic": "upper quartile", "n": 9} for share in (82, 56, 97.5)]
+        more = [{"interval": "95% of the median", "low": 1}, {"interval": "quartiles", "low": 1}, {"interval": "exact"}, {"low": 1}]
+        self.assertEqual(measured_figures.intervals_of(of_upper + more), ["95 % of the median", "56 … 97.5 % of the upper quartile", "quartiles"])
 
     def test_labels_of_marks_do_not_lie_on_one_another(self):
         rng = random.Random(3)

@@ -32,10 +32,26 @@ def spread(row):
     return (low, high) if ok else (row["value"], row["value"])
 
 
+def intervals_of(items):
+    """["68 … 97 % of the median", "quartiles"]: what the rows call their intervals, those that differ in coverage alone as one."""
+    coverages = {}
+    for m in items:
+        words = str(m.get("interval", ""))
+        if m.get("low") is None or not words:
+            continue
+        covered = re.match(r"(\d+(?:\.\d+)?) ?% ?(.*)", words)
+        coverages.setdefault(covered[2] if covered else words, set()).update({float(covered[1])} if covered else ())
+    said = []
+    for words, shares in sorted(coverages.items()):
+        least_and_most = " … ".join(f"{share:g}" for share in sorted({min(shares), max(shares)})) if shares else ""
+        said.append(f"{least_and_most} % {words}".strip() if shares else words)
+    return said
+
+
 def statistics_of(items):
-    """"median, band: quartiles, n 21 … 31", as far as the rows say."""
+    """"median, spread: quartiles, n 21 … 31", as far as the rows say."""
     kinds = sorted({str(m.get("statistic", "")) for m in items} - {""})
-    intervals = sorted({str(m.get("interval", "")) for m in items if m.get("low") is not None} - {""})
+    intervals = intervals_of(items)
     counts = [m["n"] for m in items if "n" in m]
     parts = [" / ".join(kinds)] if kinds else []
     if intervals:
