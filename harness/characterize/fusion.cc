@@ -39,9 +39,11 @@ constexpr std::array<Layout, 8> kLayouts = {
 // the pair is kept apart, since no other no-operation stands between them there: on Zen 5 ADD and JE seemed not to fuse.
 constexpr uint64_t kResetNops = 1;
 // What limits the code depends more on the core than on the pair: every so manyth pair goes first through all layouts, in this
-// share of the time, and the others begin where most of those were told of.
+// share of the time. The others come in batches, each of which begins where most pairs were told of until then: what another
+// on the core made the scouts believe holds no longer than it stays. Whom nothing told of has another go at the end.
 constexpr size_t kScouts = 13;
 constexpr double kScoutsShare = 1.0 / 3;
+constexpr size_t kBatches = 8;
 // After so many samples that do not even lean to a verdict another layout has its turn.
 constexpr unsigned kVisit = 16;
 constexpr unsigned kMostSamples = 1000;
@@ -96,6 +98,13 @@ struct Trial {
   const Attempt& attempt() const { return attempts[at]; }
   bool told() const {
     return attempt().verdict == PairVerdict::kFused || attempt().verdict == PairVerdict::kNoGain;
+  }
+  // Here next, elsewhere in memory; on where it is if this layout cannot tell.
+  void begin_at(size_t layout) {
+    if (attempts[layout].verdict == PairVerdict::kNotIssue) return;
+    at = layout;
+    attempt().due = true;
+    visited = 0;
   }
   // The time is over: one that nothing told of is shown where it was sampled most.
   void settle() {
@@ -318,15 +327,34 @@ Expected<void> characterize_fusion(Workbench& bench) {
     trials.push_back(trial);
   }
   const double seconds = std::max(0.0, bench.seconds_left());
-  SKIDPROOF_CHECK(take_by_turns(
-      bench, scouts, {.most = kMostSamples, .seconds = seconds * kScoutsShare}, 0, kScoutsShare));
-  const auto best = static_cast<size_t>(std::ranges::max_element(*told) - told->begin());
-  for (const Point& point : others) trials[point.tag]->at = best;
-  // With them, the scouts that nothing has told of yet.
-  std::vector<Point> points;
-  for (Point& point : scouts) (trials[point.tag]->told() ? points : others).push_back(point);
-  SKIDPROOF_CHECK(take_by_turns(bench, others, {.most = kMostSamples}, kScoutsShare, 1));
-  std::ranges::move(others, std::back_inserter(points));
+  std::vector<Point> points, untold;
+  // Those that are told of are done with.
+  const auto sample_some = [&](std::vector<Point> some, double of_them, double from,
+                               double to) -> Expected<void> {
+    SKIDPROOF_CHECK(
+        take_by_turns(bench, some, {.most = kMostSamples, .seconds = of_them}, from, to));
+    for (Point& point : some) (trials[point.tag]->told() ? points : untold).push_back(point);
+    return {};
+  };
+  const auto begin_where_most_are_told_of = [&](const std::vector<Point>& some) {
+    const auto best = static_cast<size_t>(std::ranges::max_element(*told) - told->begin());
+    for (const Point& point : some) trials[point.tag]->begin_at(best);
+  };
+  SKIDPROOF_CHECK(sample_some(std::move(scouts), seconds * kScoutsShare, 0, kScoutsShare));
+  constexpr double kBatchShare = (1 - kScoutsShare) / (kBatches + 1);
+  for (size_t batch = 0; batch < kBatches; ++batch) {
+    std::vector<Point> some;
+    for (size_t i = batch; i < others.size(); i += kBatches) some.push_back(others[i]);
+    begin_where_most_are_told_of(some);
+    const double from = kScoutsShare + static_cast<double>(batch) * kBatchShare;
+    const double share =
+        std::max(0.0, bench.seconds_left()) / static_cast<double>(kBatches + 1 - batch);
+    SKIDPROOF_CHECK(sample_some(std::move(some), share, from, from + kBatchShare));
+  }
+  std::vector<Point> last = std::exchange(untold, {});
+  begin_where_most_are_told_of(last);
+  SKIDPROOF_CHECK(take_by_turns(bench, last, {.most = kMostSamples}, 1 - kBatchShare, 1));
+  std::ranges::move(last, std::back_inserter(points));
   std::ranges::sort(points, {}, &Point::tag);
   for (const auto& trial : trials) trial->settle();
   for (const Point& point : points) {
