@@ -13,7 +13,6 @@
 namespace skidproof {
 namespace {
 
-constexpr uint64_t kPrivateWindow = uint64_t{2} << 20;
 constexpr uint64_t kSharedWindow = uint64_t{16} << 20;  // a last level may hold it, for a while
 constexpr uint64_t kStripedMost = uint64_t{512} << 20;  // of memory_stream
 constexpr uint64_t kOfEveryWidth = uint64_t{64} << 20;  // by default
@@ -109,7 +108,7 @@ Expected<void> settle(const Workbench& bench, const Workpiece& piece, uint64_t w
   constexpr int kPasses = 64;
   const auto most = std::chrono::milliseconds(bench.effort() == Effort::kQuick ? 1 : 12);
   const auto began = std::chrono::steady_clock::now();
-  const int passes = window > kPrivateWindow && on_silicon(bench) ? kPasses : 1;
+  const int passes = window > kOfACore && on_silicon(bench) ? kPasses : 1;
   for (int i = 0; i < passes && !bench.cancelled(); ++i) {
     SKIDPROOF_CHECK(bench.run(piece, 1));
     if (std::chrono::steady_clock::now() - began > most) break;
@@ -117,14 +116,9 @@ Expected<void> settle(const Workbench& bench, const Workpiece& piece, uint64_t w
   return {};
 }
 
-// Of windows that a last level may hold as well: stores of 4 MiB gave 84, 94, 100 and 105 GB/s in four places, time and again.
-size_t places_for(const Workbench& bench, uint64_t window) {
-  return places_of(bench, window <= kSharedWindow ? std::min(window, kPrivateWindow) : window);
-}
-
 // Beyond a core's own caches every width waits for what is there, and each pass takes its time: the usual width alone.
 bool usual_width_alone(const Workbench& bench, uint64_t window) {
-  if (bench.effort() == Effort::kQuick) return window > kPrivateWindow;
+  if (bench.effort() == Effort::kQuick) return window > kOfACore;
   return bench.effort() == Effort::kDefault && bench.options().bandwidth_bytes.empty() &&
          window > kOfEveryWidth;
 }
@@ -132,8 +126,10 @@ bool usual_width_alone(const Workbench& bench, uint64_t window) {
 // All streams of each window by turns, in the same places.
 Expected<void> measure_window(Workbench& bench, uint64_t window, double from, double to,
                               double seconds) {
+  // Of windows that a last level may hold as well: stores of 4 MiB gave 84, 94, 100 and 105 GB/s in four places, time and again.
+  const size_t many = places_of(bench, window, kSharedWindow);
   std::vector<Memory> places;
-  while (places.size() < places_for(bench, window))
+  while (places.size() < many)
     places.push_back(SKIDPROOF_TRY(bench.allocate(2 * window + 8192, true)));
   std::vector<Point> points;
   std::vector<std::shared_ptr<Flow>> flows;
@@ -144,7 +140,7 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
       const uint64_t usual = host_supports(Isa::kAvx) ? 32 : 16;
       if (usual_width_alone(bench, window) && !stream.repeated && width != usual) continue;
       // Several streams are what prefetchers can follow at a time, which matters where they fetch from afar.
-      const bool afar = window > kPrivateWindow && window <= kStripedMost;
+      const bool afar = window > kOfACore && window <= kStripedMost;
       if (stream.streams > 1 && (!afar || width < usual)) continue;
       if (stream.tight != 0 && width < usual) continue;
       auto made = make_flow(bench, stream, width, window, places);
@@ -155,16 +151,14 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
       }
       Point point;
       point.what = fmt::format("bandwidth, {} KiB", window >> 10);
-      point.by_time = window > kPrivateWindow;
+      point.by_time = window > kOfACore;
       point.figure = Statistic::kLowerQuartile;  // of its time: the upper one of its bandwidth
       point.race = stream.measurement;
       point.tag = flows.size();
       point.sample = [&bench, flow = *made]() -> Expected<Sample> {
         const Workpiece& piece = flow->pieces[flow->turn++ % flow->pieces.size()];
         SKIDPROOF_CHECK(settle(bench, piece, flow->window));
-        const unsigned tries = flow->window <= kPrivateWindow  ? 6
-                               : flow->window <= kSharedWindow ? 3
-                                                               : 1;
+        const unsigned tries = flow->window <= kOfACore ? 6 : flow->window <= kSharedWindow ? 3 : 1;
         const Sample sample = SKIDPROOF_TRY(bench.sample(tries, piece, flow->iterations));
         return sample.per(static_cast<double>(flow->iterations * flow->window));
       };
@@ -189,7 +183,7 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
     };
     emit_in("GB/s", point.ns);  // bytes in a nanosecond
     // What a core's own caches give goes with its clock, which drifts.
-    if (window <= kPrivateWindow) emit_in("B/cycle", point.cycles);
+    if (window <= kOfACore) emit_in("B/cycle", point.cycles);
   }
   return {};
 }

@@ -132,9 +132,8 @@ double usual_run_ns(const Workbench& bench) {
   return bench.effort() == Effort::kQuick ? 1e5 : 3e5;
 }
 
-size_t places_of(const Workbench& bench, uint64_t window) {
-  constexpr uint64_t kOfACore = uint64_t{2} << 20;
-  if (window > kOfACore || !on_silicon(bench)) return 1;
+size_t places_of(const Workbench& bench, uint64_t window, uint64_t largest) {
+  if (window > largest || !on_silicon(bench)) return 1;
   return bench.effort() == Effort::kQuick ? 2 : 8;
 }
 

@@ -81,11 +81,13 @@ double usual_span(const Workbench& bench);
 // which the next one meets farther away: these shall be few of its loads. In 50 us, walks through 256 KiB of a second-level
 // cache took up to a tenth more, by where their pages lay.
 double usual_run_ns(const Workbench& bench);
+// Up to here a core's own caches may hold a window.
+constexpr uint64_t kOfACore = uint64_t{2} << 20;
 // In how many places a window of so many bytes is measured. Where a hypervisor backs large pages with small ones, chance decides
 // which lines of it meet in a set, and one place is one throw of it: walks through 768 KiB of a second-level cache of 1 MiB
-// differed by a fifth from one to another, loads of 256 KiB by 3 %. One where windows are too large for a core's own caches, and
-// on what is no silicon.
-size_t places_of(const Workbench& bench, uint64_t window);
+// differed by a fifth from one to another, loads of 256 KiB by 3 %. One where it is larger than `largest`, and on what is no
+// silicon.
+size_t places_of(const Workbench& bench, uint64_t window, uint64_t largest = kOfACore);
 // Of samples of one thing in these places the mean of the middle half, with the noise of all: places differ by more than one of
 // them does from sample to sample, and lines of a single one may all stand in one another's way.
 Sample middle_half(std::vector<Sample> places);
