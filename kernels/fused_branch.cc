@@ -26,6 +26,7 @@ enum First : uint64_t {
 };
 enum Form : uint64_t { kRegReg, kRegImm, kMemReg, kMemImm };
 enum Taken : uint64_t { kNotTaken, kTaken, kAny };
+enum Fillers : uint64_t { kNops, kMovTest };
 
 // In the order of the condition codes 0 … 15.
 const std::vector<std::string> kConditions = {"o", "no", "b", "ae", "e", "ne", "be", "a",
@@ -222,10 +223,36 @@ void emit_nops(Emitter& e, uint64_t count) {
   for (; count > 0; --count) e.nop();
 }
 
+// Two bytes, or twice as many: a prefix that says nothing, and the form with REX.W. No flags are written.
+void emit_mov(Emitter& e, bool joined) {
+  if (!joined) {
+    e.mov(x86::ecx, x86::edx);
+    return;
+  }
+  e.db(0x3E);
+  e.mov(x86::rcx, x86::rdx);
+}
+
+// What keeps a pair apart, and what stands around it that no flags may cross.
+void emit_separators(Emitter& e, const Params& p, uint64_t count) {
+  if (p["filler"] == kNops) return emit_nops(e, count);
+  for (; count > 0; --count) emit_mov(e, false);
+}
+
 // Of each two that are joined, one stands there that is as long as both.
 void emit_spacing(Emitter& e, const Params& p) {
-  for (uint64_t i = 0; i < p["joined"]; ++i) e.nop_of(2 * p["nop_bytes"]);
-  for (uint64_t i = 2 * p["joined"]; i < p["spacing"]; ++i) e.nop_of(p["nop_bytes"]);
+  const bool nops = p["filler"] == kNops;
+  for (uint64_t i = 0; i < p["joined"]; ++i)
+    nops ? e.nop_of(2 * p["nop_bytes"]) : emit_mov(e, true);
+  for (uint64_t i = 2 * p["joined"]; i < p["spacing"]; ++i) {
+    if (nops) {
+      e.nop_of(p["nop_bytes"]);
+    } else if (i % 2 == 0) {
+      emit_mov(e, false);
+    } else {
+      e.test(x86::edx, x86::edx);
+    }
+  }
 }
 
 // Each waits for the one before it: three cycles and more, in few instructions.
@@ -239,24 +266,24 @@ void emit_pair(Emitter& e, const Params& p, uint64_t i) {
   asmjit::Label target = e.newLabel();
   e.mark("reset", i);
   read_modify_write(p) ? e.mov(data_at(0), kLeft) : e.mov(kWork, kLeft);
-  emit_nops(e, p["reset_nops"]);
+  emit_separators(e, p, p["reset_nops"]);
   if (p["apart"] == 0) {
     e.mark("nop", i);
-    e.nop();
+    emit_separators(e, p, 1);
   }
   e.mark("first", i);
   emit_first(e, p);
   if (p["apart"] != 0) {
     e.mark("nop", i);
-    e.nop();
+    emit_separators(e, p, 1);
   }
   e.mark("jcc", i);
   e.short_().j(static_cast<x86::CondCode>(p["condition"]), target);
   e.mark("next", i);
-  e.nop();
+  emit_separators(e, p, 1);
   e.bind(target);
   e.mark("target", i);
-  e.nop();
+  emit_separators(e, p, 1);
 }
 
 // R64, R67, R69 for the pairs that this kernel writes.
@@ -320,6 +347,10 @@ Expected<void> check(const Params& p) {
                 fmt::format("{} joins of two no-operations out of {}", p["joined"], p["spacing"]),
                 "joined is half of spacing at most");
   }
+  if (p["filler"] != kNops && (p["nop_bytes"] != 2 || p["line_end"] != 0)) {
+    return fail(ErrorCode::kInvalidArgument, "filler=mov_test has instructions of two bytes",
+                "use nop_bytes=2,line_end=0");
+  }
   if (direction(p)) return {};
   return fail(
       ErrorCode::kInvalidArgument,
@@ -373,7 +404,13 @@ SKIDPROOF_KERNEL(fused_branch){
          {.name = "reset_nops",
           .brief = "no-operations between the MOV that sets the first's operand and what follows, "
                    "be the pair apart or not: some cores fuse such a MOV with the first",
-          .high = 8}},
+          .high = 8},
+         {.name = "filler",
+          .brief =
+              "what stands where this says no-operations; mov_test: a MOV of registers and a "
+              "TEST by turns, where flags matter the MOV alone: some cores fuse a no-operation "
+              "with the instruction before it",
+          .words = {"nop", "mov_test"}}},
     .check = check,
     .data_bytes = [](const Params& p) -> size_t { return memory(p) ? 64 : 0; },
     .fill =

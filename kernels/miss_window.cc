@@ -23,7 +23,8 @@ enum Filler : uint64_t {
   kStore,      // … a place in the store queue
   kWaiting,    // … a place in the scheduler and a general register, until the first load is there
   kWaitingVector,  // the same with a vector register
-  kMixed,  // seven kInteger, seven kVector and two kStore in sixteen: a place in the reorder buffer, and little else
+  kMixed,  // eight kInteger, six kVector and two kStore in sixteen: a place in the reorder buffer, and little else
+  kMixedPairs,  // the same, two of a kind in a row: of what shares an entry by its neighbours another number is held
 };
 
 constexpr int32_t kHead = 4096;  // what fillers load and store; the pairs stand behind it
@@ -33,16 +34,19 @@ uint64_t half(const Params& p) { return p["pairs"] * p["stride"]; }
 // MOVQ of the loaded value into a vector register.
 uint64_t extra(const Params& p) { return p["filler"] == kWaitingVector ? 1 : 0; }
 
-// By place in sixteen.
-Filler mixed(uint64_t i) {
+bool is_mixture(uint64_t filler) { return filler == kMixed || filler == kMixedPairs; }
+
+// The i-th of a mixture.
+Filler mixed(uint64_t mixture, uint64_t i) {
+  if (mixture == kMixedPairs) i /= 2;
   if (i % 8 == 7) return kStore;
   return i % 2 == 0 ? kInteger : kVector;
 }
 
 uint64_t count_of(const Params& p, Filler wanted) {
-  if (p["filler"] != kMixed) return p["filler"] == wanted ? p["count"] : 0;
+  if (!is_mixture(p["filler"])) return p["filler"] == wanted ? p["count"] : 0;
   uint64_t n = 0;
-  for (uint64_t i = 0; i < p["count"]; ++i) n += mixed(i) == wanted;
+  for (uint64_t i = 0; i < p["count"]; ++i) n += mixed(p["filler"], i) == wanted;
   return n;
 }
 
@@ -96,7 +100,7 @@ SKIDPROOF_KERNEL(miss_window){
         {{.name = "filler",
           .brief = "what stands between the loads",
           .words = {"nop", "integer", "vector", "vector256", "load", "store", "waiting",
-                    "waiting_vector", "mixed"}},
+                    "waiting_vector", "mixed", "mixed_pairs"}},
          {.name = "count", .brief = "fillers", .fallback = 32, .high = 8 << 10},
          {.name = "pairs",
           .brief =
@@ -157,7 +161,8 @@ SKIDPROOF_KERNEL(miss_window){
           if (extra(p) != 0) e.movq(x86::xmm13, x86::r8);
           for (uint64_t i = 0; i < p["count"]; ++i) {
             if (i == 0) e.mark("filler");
-            filler(e, p["filler"] == kMixed ? mixed(i) : static_cast<Filler>(p["filler"]), i);
+            const uint64_t asked = p["filler"];
+            filler(e, is_mixture(asked) ? mixed(asked, i) : static_cast<Filler>(asked), i);
           }
           e.mark("second");
           e.mov(x86::rdx, x86::ptr(x86::rdx));

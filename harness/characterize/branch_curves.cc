@@ -66,14 +66,17 @@ double left_over(const std::vector<CurvePoint>& curve, size_t split) {
 }
 
 JumpLevel level_of(const std::vector<FoundRise>& rises) {
-  JumpLevel level{.least = UINT64_MAX};
+  JumpLevel level;
+  std::vector<uint64_t> within;
   for (const FoundRise& found : rises) {
-    level.jumps = std::max(level.jumps, found.rise.last_within);
-    level.least = std::min(level.least, found.rise.last_within);
+    within.push_back(found.rise.last_within);
     level.first_beyond = std::max(level.first_beyond, found.rise.first_beyond);
     level.spacings.push_back(found.spacing);
   }
-  std::sort(level.spacings.begin(), level.spacings.end());
+  std::ranges::sort(within);
+  std::ranges::sort(level.spacings);
+  level.least = within.front();
+  level.jumps = within[within.size() - std::min<size_t>(2, within.size())];
   return level;
 }
 

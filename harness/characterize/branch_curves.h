@@ -34,7 +34,8 @@ std::vector<Rise> rises_of(const std::vector<CurvePoint>& curve, double per_octa
 
 // Something that holds so many jumps, wherever they stand.
 struct JumpLevel {
-  uint64_t jumps = 0;  // the most that cost what fewer do
+  uint64_t jumps =
+      0;  // the most that cost what fewer do at two of the distances: one alone may miss the first step
   uint64_t
       least = 0,
       first_beyond =

@@ -105,6 +105,16 @@ TEST(JumpLevels, FindsThemBesideAnInstructionCache) {
   EXPECT_EQ(levels[0].jumps, 8192u);
 }
 
+TEST(JumpLevels, OneDistanceAloneDoesNotSayHowMany) {
+  const auto levels = jump_levels(curves_of([](uint64_t x, uint64_t spacing) {
+                                    return edge(x, spacing == 16 ? 8192 * 6 / 5 : 8192);
+                                  }),
+                                  2);
+  ASSERT_EQ(levels.size(), 1u);
+  EXPECT_LE(levels[0].jumps, 8192u);
+  EXPECT_GT(levels[0].first_beyond, 8192u * 6 / 5) << "it widens the range";
+}
+
 // Half as many at twice the distance is either.
 TEST(JumpLevels, SaysNothingWhereTwoNeighboursAloneAgree) {
   EXPECT_TRUE(jump_levels(curves_of([](uint64_t x, uint64_t spacing) {

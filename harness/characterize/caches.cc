@@ -350,9 +350,14 @@ Expected<std::optional<uint64_t>> line_of(const Workbench& bench, const Geometry
 
 void emit_geometry(const Workbench& bench, const Level& level, const Geometry& g) {
   const auto told = told_cache(bench.machine(), level.number);
-  if (!g.why.empty() || g.way_bytes == 0) {
-    bench.unclear("shape." + level.name + ".size", g.why);
-    bench.unclear("shape." + level.name + ".ways", g.why);
+  std::string why = g.why;
+  if (why.empty() && told) {
+    why = short_of_told(g.ways * g.way_bytes, told->bytes, "bytes", told->leaf);
+    if (why.empty()) why = short_of_told(g.ways, told->ways, "ways", told->leaf);
+  }
+  if (!why.empty() || g.way_bytes == 0) {
+    bench.unclear("shape." + level.name + ".size", why);
+    bench.unclear("shape." + level.name + ".ways", why);
     return;
   }
   emit_exact(bench, level.name + ".size", g.ways * g.way_bytes, "bytes",
@@ -415,6 +420,11 @@ Expected<Reach> find_translation(Workbench& bench, const Translation& t, double 
   MeasurementParameters parameters;
   if (const auto told = told_tlb(bench.machine(), t.level)) {
     parameters = {{"told", told->entries}, {"source", told->leaf}};
+    const std::string why = short_of_told(reach.last_within, told->entries, "entries", told->leaf);
+    if (reach.clear && !why.empty()) {
+      reach.clear = false;
+      reach.why = why;
+    }
   }
   emit_reach(bench, reach, "tlb.latency", "pages", parameters, t.name + ".reach", "entries");
   return reach;

@@ -69,8 +69,8 @@ WindowSize sized(uint64_t size) {
 using Windows = std::map<std::string, WindowSize, std::less<>>;
 
 TEST(JudgeWindowsTogether, KeepsWhatEndsFirst) {
-  Windows windows = {{"nop", sized(512)},    {"mixed", sized(480)}, {"integer", sized(240)},
-                     {"vector", sized(280)}, {"load", sized(192)},  {"store", sized(112)},
+  Windows windows = {{"nop", sized(512)},    {"mixed", sized(480)}, {"integer", sized(280)},
+                     {"vector", sized(240)}, {"load", sized(192)},  {"store", sized(112)},
                      {"waiting", sized(100)}};
   judge_windows_together(windows);
   for (const auto& [filler, one] : windows) EXPECT_TRUE(one.clear) << filler << ": " << one.why;
@@ -92,6 +92,19 @@ TEST(JudgeWindowsTogether, DoesNotTakeTheReorderBufferForRegisters) {
   EXPECT_FALSE(short_of_registers["waiting"].clear) << "a register each, and there are no more";
 }
 
+TEST(MoreOf, TakesTheOrderOfWhichMoreAreHeld) {
+  EXPECT_EQ(more_of(sized(237), sized(318)).size, 318u);
+  EXPECT_EQ(more_of(sized(318), sized(237)).size, 318u);
+  WindowSize unclear;
+  unclear.at_least = 300;
+  EXPECT_FALSE(more_of(sized(237), unclear).clear) << "it may be larger";
+  EXPECT_FALSE(more_of(unclear, sized(237)).clear);
+  EXPECT_EQ(more_of(unclear, sized(310)).size, 310u) << "no smaller than what the other says";
+  WindowSize neither;
+  neither.at_least = 100;
+  EXPECT_EQ(more_of(neither, unclear).at_least, 300u);
+}
+
 TEST(JudgeReorderBuffer, BelievesNoOperationsOnlyBesideOthers) {
   const auto judged = [](const WindowSize& nops, const WindowSize& mixed) {
     return judge_reorder_buffer({{"nop", nops}, {"mixed", mixed}});
@@ -102,6 +115,20 @@ TEST(JudgeReorderBuffer, BelievesNoOperationsOnlyBesideOthers) {
   unclear.why = "it never settles";
   EXPECT_FALSE(judged(sized(512), unclear).clear);
   EXPECT_FALSE(judged(unclear, sized(512)).clear);
+}
+
+TEST(JudgeReorderBuffer, DoesNotBelieveAMixtureWhoseOrderDecides) {
+  const auto judged = [](uint64_t nops, uint64_t by_turns, uint64_t in_pairs) {
+    return judge_reorder_buffer(
+        {{"nop", sized(nops)}, {"mixed", sized(by_turns)}, {"mixed_pairs", sized(in_pairs)}});
+  };
+  EXPECT_EQ(judged(640, 315, 320).size, 320u);
+  const WindowSize packed = judged(1260, 237, 362);
+  EXPECT_FALSE(packed.clear);
+  EXPECT_EQ(packed.at_least, 237u);
+  EXPECT_NE(packed.why.find("237 of a mixture"), std::string::npos) << packed.why;
+  EXPECT_NE(packed.why.find("362"), std::string::npos) << packed.why;
+  EXPECT_EQ(judged(330, 237, 320).size, 330u) << "no-operations stand beside one order";
 }
 
 TEST(JudgeReorderBuffer, DoesNotBelieveAMixtureOfWhichFewerAreHeldThanOfOneKind) {

@@ -25,6 +25,8 @@ namespace {
 // slows a core down for a while then spoils few of them, and what makes it slower as a whole changes nothing.
 constexpr unsigned kRounds = 4;
 constexpr double kPairRunNs = 4e3;
+constexpr const char* kNops = "nop";
+constexpr const char* kMovTest = "mov_test";
 // How the pairs stand. Some caches of decoded instructions hold few that share some bytes, which is the limit where the
 // no-operations before each pair and behind it are short; others hand on few lines a cycle, which is the limit where they
 // are as long as common instructions are. So both are tried. The pairs are enough that the loop's own jump counts little,
@@ -32,9 +34,26 @@ constexpr double kPairRunNs = 4e3;
 // that have immediate operands).
 struct Layout {
   uint64_t spacing, nop_bytes, pairs;
+  const char* filler = kNops;
 };
-constexpr std::array<Layout, 8> kLayouts = {
-    {{2, 4, 4}, {8, 4, 4}, {16, 4, 2}, {32, 4, 2}, {24, 1, 2}, {28, 1, 2}, {32, 1, 2}, {40, 1, 2}}};
+constexpr std::array<Layout, 12> kLayouts = {{{2, 4, 4},
+                                              {8, 4, 4},
+                                              {16, 4, 2},
+                                              {32, 4, 2},
+                                              {24, 1, 2},
+                                              {28, 1, 2},
+                                              {32, 1, 2},
+                                              {40, 1, 2},
+                                              {2, 2, 4, kMovTest},
+                                              {8, 2, 4, kMovTest},
+                                              {16, 2, 2, kMovTest},
+                                              {32, 2, 2, kMovTest}}};
+// Some cores fuse a no-operation with the instruction before it, be that the first of a pair that it was to keep apart (on
+// Zen 4 twelve of them go by in a cycle, and CMP and JE seemed not to fuse). There, MOVs between registers and TESTs stand in
+// for them. As no-operations that are plain take no less than what an ALU has to do: as many as ALUs are three quarters
+// of what can be issued at least, and two that are fused take half. This is between the two.
+constexpr double kNopIsPlain = 0.62;
+constexpr unsigned kPlainRounds = 21;
 // A no-operation keeps the MOV that sets the first's operand from being fused with it, which would save a slot only where
 // the pair is kept apart, since no other no-operation stands between them there: on Zen 5 ADD and JE seemed not to fuse.
 constexpr uint64_t kResetNops = 1;
@@ -66,9 +85,9 @@ struct Pair {
   std::string parameters(const Layout& layout, bool apart, uint64_t joined) const {
     return fmt::format(
         "first={},condition={},form={},taken={},pairs={},spacing={},nop_bytes={},apart={},joined={"
-        "},reset_nops={}",
+        "},reset_nops={},filler={}",
         first, condition, form, taken, layout.pairs, layout.spacing, layout.nop_bytes,
-        apart ? 1 : 0, joined, kResetNops);
+        apart ? 1 : 0, joined, kResetNops, layout.filler);
   }
 };
 
@@ -98,6 +117,15 @@ struct Trial {
   const Attempt& attempt() const { return attempts[at]; }
   bool told() const {
     return attempt().verdict == PairVerdict::kFused || attempt().verdict == PairVerdict::kNoGain;
+  }
+  // With these alone; no-operations, or what stands in for them.
+  void use(std::string_view filler) {
+    for (size_t i = kLayouts.size(); i-- > 0;) {
+      if (filler == kLayouts[i].filler)
+        at = i;
+      else
+        attempts[i].verdict = PairVerdict::kNotIssue;
+    }
   }
   // Here next, elsewhere in memory; on where it is if this layout cannot tell.
   void begin_at(size_t layout) {
@@ -142,6 +170,33 @@ bool choose_direction(Pair& pair) {
     if (params && ((*kernel)->check == nullptr || (*kernel)->check(*params))) return true;
   }
   return false;
+}
+
+// What stands around the pairs and between them: no-operations where they are plain instructions on this core.
+Expected<const char*> filler_of_pairs(const Workbench& bench) {
+  struct Kind {
+    Workpiece piece;
+    uint64_t iterations = 1;
+    std::vector<double> cycles;  // an instruction
+  };
+  std::vector<Kind> kinds;
+  for (const char* filler : {kNops, kMovTest}) {
+    Kind kind;
+    kind.piece = SKIDPROOF_TRY(
+        bench.prepare("fused_branch", fmt::format("spacing=64,nop_bytes=2,filler={}", filler)));
+    kind.iterations = SKIDPROOF_TRY(bench.iterations_for(kPairRunNs, kind.piece));
+    kinds.push_back(std::move(kind));
+  }
+  for (unsigned round = 0; round < kPlainRounds; ++round) {
+    for (Kind& kind : kinds) {
+      const Sample sample = SKIDPROOF_TRY(bench.sample(1, kind.piece, kind.iterations));
+      kind.cycles.push_back(
+          sample.cycles /
+          static_cast<double>(kind.piece.program.per_iteration.instructions * kind.iterations));
+    }
+  }
+  const bool plain = stats::median(kinds[0].cycles) >= kNopIsPlain * stats::median(kinds[1].cycles);
+  return plain ? kNops : kMovTest;
 }
 
 Expected<void> make_attempt(const Workbench& bench, Trial& trial) {
@@ -291,6 +346,7 @@ void emit_gain(const Workbench& bench, const Point& point, const Trial& trial) {
                           {"taken", pair.taken},
                           {"spacing", kLayouts[trial.at].spacing},
                           {"nop_bytes", kLayouts[trial.at].nop_bytes},
+                          {"filler", kLayouts[trial.at].filler},
                           {"slot_cycles", trial.attempt().samples.slot()},
                           {"verdict", std::string(word_of(trial.attempt().verdict))}},
                          point.noise);
@@ -316,8 +372,10 @@ Expected<void> characterize_fusion(Workbench& bench) {
   std::vector<Point> scouts, others;
   std::vector<std::shared_ptr<Trial>> trials;
   const auto told = std::make_shared<Told>();
+  const char* filler = SKIDPROOF_TRY(filler_of_pairs(bench));
   for (const Pair& pair : pairs) {
     const auto trial = std::make_shared<Trial>(Trial{.pair = pair});
+    trial->use(filler);
     Point point;
     point.what = fmt::format("fusion, {}", pair.name());
     point.tag = trials.size();

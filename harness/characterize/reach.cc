@@ -266,6 +266,15 @@ void emit_inferred(const Workbench& bench, Inferred inferred) {
   bench.emit(std::move(row));
 }
 
+std::string short_of_told(uint64_t found, uint64_t told, const std::string& unit,
+                          const std::string& leaf) {
+  if (found + told / 16 >= told) return {};
+  return fmt::format(
+      "{} {} answer of the {} that {} tells: the rest is another thread's of this core, or not "
+      "there",
+      found, unit, told, leaf);
+}
+
 void emit_reach(const Workbench& bench, const Reach& reach, const std::string& curve,
                 const std::string& size_key, const MeasurementParameters& parameters,
                 const std::string& shape, const std::string& unit) {

@@ -20,6 +20,17 @@ std::vector<CurvePoint> curve_of(const std::vector<std::pair<uint64_t, double>>&
   return curve;
 }
 
+TEST(ShortOfTold, BelievesMoreThanCpuidTellsAndNeverLess) {
+  EXPECT_EQ(short_of_told(49152, 49152, "bytes", "CPUID.04H"), "");
+  EXPECT_EQ(short_of_told(65536, 49152, "bytes", "CPUID.04H"), "") << "nobody adds to a cache";
+  const std::string why = short_of_told(40960, 49152, "bytes", "CPUID.04H");
+  EXPECT_NE(why.find("40960 bytes answer of the 49152 that CPUID.04H tells"), std::string::npos)
+      << why;
+  EXPECT_NE(short_of_told(11, 12, "ways", "CPUID.04H"), "");
+  EXPECT_EQ(short_of_told(1472, 1536, "entries", "CPUID.18H"), "") << "other pages' entries";
+  EXPECT_NE(short_of_told(1408, 1536, "entries", "CPUID.18H"), "");
+}
+
 TEST(JudgeReach, AStepIsClear) {
   const Reach reach = judge_reach(curve_of({{1, 5}, {2, 5.05}, {4, 4.95}, {8, 12}, {16, 13}}), 2);
   EXPECT_TRUE(reach.clear) << reach.why;

@@ -31,13 +31,18 @@ WindowSize judge_window(std::vector<CurvePoint> curve, double miss);
 // more or less are free.
 //   - general registers, vector registers and queues end before the reorder buffer, or are not seen;
 //   - loads write general and vector registers by turns; what waits in the scheduler has a register as well;
-//   - the mixture's own needs are seven registers of each kind and two stores in sixteen.
+//   - the mixture's own needs are eight general registers, six of vectors and two stores in sixteen.
 void judge_windows_together(std::map<std::string, WindowSize, std::less<>>& windows);
+
+// Of one mixture in two orders that of which more are held; where one is not clear and may be larger, neither is.
+WindowSize more_of(const WindowSize& one, const WindowSize& other);
 
 // No-operations take nothing but a place in the reorder buffer, but some cores keep two to an entry or none at all; other
 // instructions cannot be told to. Where no-operations end at about the same size as the mixture (which may end a tenth
 // earlier, by the groups in which it is allocated), or as one kind of instruction alone, it is theirs; else that of the
-// mixture, unless one kind alone is held in larger numbers: then something else ends the mixture, and it is not clear.
+// mixture, unless one kind alone is held in larger numbers: then something else ends the mixture, and it is not clear. Nor is
+// it where much more of the mixture is held when two of a kind stand in a row ("mixed_pairs"): then how many an entry takes
+// depends on what they are (Zen 4: 237 and 362, where 320 entries are published).
 WindowSize judge_reorder_buffer(const std::map<std::string, WindowSize, std::less<>>& windows);
 
 }  // namespace skidproof

@@ -14,6 +14,7 @@ from skidproof.report.measured_figures import data_of, statistics_of
 
 LETTER = 0.062      # inches of a letter of a mark's label
 LEGEND = 2.0        # inches beside a panel that its legend takes
+LEGEND_LINE = 0.09  # of a panel's height that a line of a legend inside takes: so much more room is above the curves
 MOST_LINES = 24     # of a panel
 MOST_MARKS = 14
 SHADES = 24         # of a heat map
@@ -105,7 +106,8 @@ def draw_panel(axes, panel, width, legend):
         axes.set_yscale("log")
         plain_log_ticks(axes.yaxis)
     elif all(p[1] >= 0 for line in lines for p in line.points):
-        axes.set_ylim(bottom=0, top=max([p[3] for line in lines for p in line.points] + [1e-9]) * 1.08)
+        room = 1.08 + (LEGEND_LINE * len(lines) if legend == "best" else 0)
+        axes.set_ylim(bottom=0, top=max([p[3] for line in lines for p in line.points] + [1e-9]) * room)
     axes.set_xlabel(panel.x)
     axes.set_ylabel(panel.y)
     axes.set_title(plain(shorten(panel.title, 60)))
@@ -238,11 +240,15 @@ def draw_heats(subject, name, title, caption, heats, unit, items=(), columns=1):
     panels = grid_of(figure, len(heats), columns, heights)
     for axes, heat in zip(panels, heats):
         draw_heat(axes, heat, colours, steps, columns)
-    bar = figure.colorbar(cm.ScalarMappable(scale, colours), ax=panels, fraction=0.03, pad=0.01, aspect=30)
-    bar.set_label(unit)
-    bar.outline.set_visible(False)
-    if isinstance(scale, LogNorm):
-        plain_log_ticks(bar.ax.yaxis)
+    if min(values) < max(values):
+        bar = figure.colorbar(cm.ScalarMappable(scale, colours), ax=panels, fraction=0.03, pad=0.01, aspect=30)
+        bar.set_label(unit)
+        bar.outline.set_visible(False)
+        if isinstance(scale, LogNorm):
+            plain_log_ticks(bar.ax.yaxis)
+    else:  # shades say nothing: the cells have their value, the title its unit
+        for axes, heat in zip(panels, heats):
+            axes.set_title(plain(shorten(", ".join(filter(None, (heat.title, unit))), 60)))
     return finish(figure, subject, name, title, with_statistics(caption, items), data_of(items))
 
 
