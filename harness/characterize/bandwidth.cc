@@ -92,10 +92,10 @@ Expected<std::shared_ptr<Flow>> make_flow(const Workbench& bench, const Stream& 
                         stream.tight != 0 ? stream.tight
                                           : std::min<uint64_t>(64, 2048 / width) / stream.streams,
                         stream.streams);
-  for (const Memory& memory : places) {
-    flow->pieces.push_back(SKIDPROOF_TRY(
-        bench.prepare(stream.repeated ? "rep_string" : "memory_stream", parameters, memory)));
-  }
+  flow->pieces.push_back(SKIDPROOF_TRY(
+      bench.prepare(stream.repeated ? "rep_string" : "memory_stream", parameters, places[0])));
+  for (size_t i = 1; i < places.size(); ++i)
+    flow->pieces.push_back(SKIDPROOF_TRY(bench.elsewhere(flow->pieces[0], places[i])));
   flow->iterations = SKIDPROOF_TRY(bench.iterations_for(run_ns(bench, window), flow->pieces[0]));
   return flow;
 }

@@ -181,7 +181,9 @@ Expected<void> find_ways(const Workbench& bench, const Level& level, uint64_t st
   if (reach.clear) {
     found.ways = reach.last_within;
   } else {
-    found.why = fmt::format("lines {} bytes apart: {}", stride, reach.why);
+    const bool flat = level.huge && reach.first_beyond == 0;
+    found.why = fmt::format("lines {} bytes apart: {}{}", stride, reach.why,
+                            flat ? ": 2 MiB pages may be small ones beneath" : "");
   }
   return {};
 }

@@ -28,9 +28,9 @@ constexpr uint64_t kBroughtIn = uint64_t{16} << 20;
 constexpr uint64_t kPasses = 4;
 constexpr uint64_t kChasedLoads = 32 << 10;
 constexpr uint64_t kQuicklyChasedLoads = 8 << 10;
-// Up to about here a core's own caches answer. What disturbs them (a sibling thread, of another
-// guest too) comes and goes, so that more runs find a quiet one.
-constexpr uint64_t kPrivate = uint64_t{2} << 20;
+// Runs of a sample. What disturbs a core's own caches (a sibling thread, of another guest too) comes and goes, so that more runs
+// find a quiet one.
+constexpr unsigned kOwnTries = 10, kSharedTries = 4;
 
 struct WalkedPlace {
   std::optional<Workpiece> stream;  // of sets that are brought in, or whose pages are
@@ -41,6 +41,7 @@ struct Footprint {
   uint64_t bytes = 0;
   bool huge = false;
   std::vector<WalkedPlace> places;
+  size_t next = 0;  // of the places
   uint64_t iterations = 1;
 };
 
@@ -86,9 +87,20 @@ Expected<void> warm(const Workbench& bench, WalkedPlace& place, uint64_t bytes) 
   return {};
 }
 
-Expected<WalkedPlace> make_place(const Workbench& bench, uint64_t bytes, bool huge) {
-  const Memory memory =
-      SKIDPROOF_TRY(huge ? bench.allocate_huge(bytes) : bench.allocate(bytes, false));
+// How places of a set stand in memory: many small ones in one large page.
+struct Room {
+  uint64_t each = 0;  // bytes, of whole pages
+  size_t of_a_block = 1, places = 1;
+};
+Room room_of(const Workbench& bench, uint64_t bytes) {
+  Room room;
+  room.each = (bytes + kPage - 1) / kPage * kPage;
+  room.of_a_block = std::max<size_t>(1, kHugePage / room.each);
+  room.places = places_of(bench, bytes);
+  return room;
+}
+
+Expected<WalkedPlace> make_place(const Workbench& bench, uint64_t bytes, const Memory& memory) {
   WalkedPlace place;
   if (on_silicon(bench)) {
     const uint64_t stride = bytes <= kBroughtIn ? kLine : kPage;
@@ -103,11 +115,31 @@ Expected<WalkedPlace> make_place(const Workbench& bench, uint64_t bytes, bool hu
   return place;
 }
 
+Expected<WalkedPlace> another_place(const Workbench& bench, const WalkedPlace& like,
+                                    const Memory& memory) {
+  WalkedPlace place;
+  if (like.stream) place.stream = SKIDPROOF_TRY(bench.elsewhere(*like.stream, memory));
+  place.chase = SKIDPROOF_TRY(bench.elsewhere(like.chase, memory));
+  return place;
+}
+
 Expected<std::shared_ptr<Footprint>> make_footprint(const Workbench& bench, uint64_t bytes,
                                                     bool huge) {
   auto point = std::make_shared<Footprint>(Footprint{.bytes = bytes, .huge = huge});
-  while (point->places.size() < places_of(bench, bytes))
-    point->places.push_back(SKIDPROOF_TRY(make_place(bench, bytes, huge)));
+  const Room room = room_of(bench, bytes);
+  Memory block;
+  for (size_t i = 0; i < room.places; ++i) {
+    const uint64_t at = i % room.of_a_block * room.each;
+    if (at == 0) {
+      const uint64_t all = std::min(room.of_a_block, room.places - i) * room.each;
+      block = SKIDPROOF_TRY(huge ? bench.allocate_huge(all) : bench.allocate(all, false));
+    }
+    Memory memory = block;
+    memory.host = memory.host.subspan(at, room.each);
+    memory.address += at;
+    point->places.push_back(i == 0 ? SKIDPROOF_TRY(make_place(bench, bytes, memory))
+                                   : SKIDPROOF_TRY(another_place(bench, point->places[0], memory)));
+  }
   WalkedPlace& first = point->places[0];
   SKIDPROOF_CHECK(warm(bench, first, bytes));
   point->iterations = SKIDPROOF_TRY(bench.iterations_for(
@@ -119,17 +151,18 @@ Expected<std::shared_ptr<Footprint>> make_footprint(const Workbench& bench, uint
 Point chase_point(const Workbench& bench, const std::shared_ptr<Footprint>& at) {
   Point point;
   point.what = fmt::format("latency, {}", size_text(at->bytes));
-  point.by_time = at->bytes > kPrivate;
-  point.figure = Statistic::kLowerQuartile;
+  point.by_time = at->bytes > kOfACore;
+  // Of sets that stand in places the middle one of these, of others what few disturbed.
+  const bool many = at->places.size() > 1;
+  point.figure = many ? Statistic::kMedian : Statistic::kLowerQuartile;
+  point.least = many ? static_cast<unsigned>(at->places.size()) : 0;
   point.sample = [&bench, at]() -> Expected<Sample> {
-    const unsigned tries = at->places.size() > 1 ? 3 : at->bytes <= kPrivate ? 10 : 4;
-    std::vector<Sample> found;
-    for (WalkedPlace& place : at->places) {
-      SKIDPROOF_CHECK(warm(bench, place, at->bytes));
-      found.push_back(SKIDPROOF_TRY(
-          bench.sample(tries, [&] { return walk(bench, place.chase, at->iterations); })));
-    }
-    return middle_half(std::move(found)).per(static_cast<double>(at->iterations * kChaseUnroll));
+    WalkedPlace& place = at->places[at->next++ % at->places.size()];
+    SKIDPROOF_CHECK(warm(bench, place, at->bytes));
+    const Sample sample =
+        SKIDPROOF_TRY(bench.sample(at->bytes <= kOfACore ? kOwnTries : kSharedTries,
+                                   [&] { return walk(bench, place.chase, at->iterations); }));
+    return sample.per(static_cast<double>(at->iterations * kChaseUnroll));
   };
   return point;
 }
@@ -170,13 +203,14 @@ Expected<void> characterize_latency(Workbench& bench) {
   std::vector<uint64_t> sizes = bench.options().latency_bytes;
   if (sizes.empty()) sizes = default_footprints(bench);
   std::sort(sizes.begin(), sizes.end());
-  const uint64_t room = available_memory() / 4;
+  const uint64_t memory = available_memory() / 4;
   std::vector<std::vector<uint64_t>> groups(1);
   uint64_t used = 0, all = 0;
   for (uint64_t bytes : sizes) {
-    const uint64_t wanted =
-        places_of(bench, bytes) * (bytes + std::max<uint64_t>(bytes, kHugePage));
-    if (used != 0 && used + wanted > room) {
+    const Room of = room_of(bench, bytes);
+    const uint64_t blocks = (of.places + of.of_a_block - 1) / of.of_a_block;
+    const uint64_t wanted = of.places * of.each + blocks * std::max<uint64_t>(of.each, kHugePage);
+    if (used != 0 && used + wanted > memory) {
       groups.emplace_back();
       used = 0;
     }

@@ -35,7 +35,7 @@ double coverage_of(Effort effort) { return effort == Effort::kQuick ? 0.8 : kCon
 bool narrow_enough(const Point& point, const Goal& goal, double coverage) {
   const std::vector<double>& values = values_of(point);
   if (point.enough) return values.size() >= std::max(goal.least, 1u) && point.enough();
-  if (values.size() < std::max(goal.least, 1u)) return false;
+  if (values.size() < std::max({goal.least, point.least, 1u})) return false;
   const stats::QuantileInterval interval = interval_of(point);
   if (interval.coverage < coverage) return false;
   const double figure = stats::quantile(values, share_below(point.figure));
@@ -132,23 +132,12 @@ double usual_run_ns(const Workbench& bench) {
   return bench.effort() == Effort::kQuick ? 1e5 : 3e5;
 }
 
-size_t places_of(const Workbench& bench, uint64_t window, uint64_t largest) {
-  if (window > largest || !on_silicon(bench)) return 1;
-  return bench.effort() == Effort::kQuick ? 2 : 8;
-}
-
-Sample middle_half(std::vector<Sample> places) {
-  std::ranges::sort(places, {}, &Sample::ns);
-  const size_t beyond = places.size() / 4;
-  Sample all = places[beyond];
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (i == beyond) continue;
-    if (i > beyond && i < places.size() - beyond)
-      all = all + places[i];
-    else
-      all.noise = all.noise + places[i].noise;
-  }
-  return all.per(static_cast<double>(places.size() - 2 * beyond));
+size_t places_of(const Workbench& bench, uint64_t window, uint64_t shared) {
+  constexpr size_t kOwn = 32, kQuickOwn = 6, kShared = 8, kQuickShared = 2;
+  if (!on_silicon(bench)) return 1;
+  const bool quick = bench.effort() == Effort::kQuick;
+  if (window <= kOfACore) return quick ? kQuickOwn : kOwn;
+  return window > shared ? 1 : quick ? kQuickShared : kShared;
 }
 
 Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points, const Goal& goal,

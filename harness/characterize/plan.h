@@ -24,6 +24,7 @@ struct Point {
   double scale = 0;
   // What its figure is of its samples' times. Its interval is that of the same.
   Statistic figure = Statistic::kMedian;
+  unsigned least = 0;  // samples before it may be done, where more than the goal's
   // In place of the interval's width, where something else decides that the point is known.
   std::function<bool()> enough = {};
   size_t tag = 0;  // the part's own
@@ -83,14 +84,11 @@ double usual_span(const Workbench& bench);
 double usual_run_ns(const Workbench& bench);
 // Up to here a core's own caches may hold a window.
 constexpr uint64_t kOfACore = uint64_t{2} << 20;
-// In how many places a window of so many bytes is measured. Where a hypervisor backs large pages with small ones, chance decides
-// which lines of it meet in a set, and one place is one throw of it: walks through 768 KiB of a second-level cache of 1 MiB
-// differed by a fifth from one to another, loads of 256 KiB by 3 %. One where it is larger than `largest`, and on what is no
-// silicon.
-size_t places_of(const Workbench& bench, uint64_t window, uint64_t largest = kOfACore);
-// Of samples of one thing in these places the mean of the middle half, with the noise of all: places differ by more than one of
-// them does from sample to sample, and lines of a single one may all stand in one another's way.
-Sample middle_half(std::vector<Sample> places);
+// In how many places a window of so many bytes is measured, one after the other. Where a hypervisor backs large pages with small
+// ones, chance decides which lines of it meet in a set, and one place is one throw of it: walks through 768 KiB of a second-level
+// cache of 1 MiB differed by a fifth from one to another, loads of 256 KiB by 3 %. Most where a core's own caches may hold it,
+// fewer up to `shared`, one where it is larger, and on what is no silicon.
+size_t places_of(const Workbench& bench, uint64_t window, uint64_t shared = kOfACore);
 
 // Samples all points by turns, in an order that the seed draws anew for each round, so that drift becomes spread and not
 // shape; those that are narrow enough drop out. When the time is over, rounds end once each point has `least` samples; at

@@ -53,6 +53,36 @@ TEST_F(PlanTest, WhatIsNarrowDropsOutAndTheRestGoesOn) {
   EXPECT_EQ(points[0].noise.repeats, 6u);
 }
 
+TEST_F(PlanTest, APointMayAskForMoreSamplesThanTheGoal) {
+  std::vector<Point> points = {point(0, true), point(1, true)};
+  points[0].least = 15;
+  points[1].least = 2;
+  ASSERT_TRUE(take_by_turns(*bench_, points, {.most = 20, .seconds = 60}));
+  EXPECT_EQ(taken(0), 15u);
+  EXPECT_EQ(taken(1), 6u) << "and not for fewer";
+}
+
+TEST_F(PlanTest, AProgramElsewhereRunsOverMemoryOfItsOwn) {
+  const auto pages = bench_->allocate(8192, false);
+  ASSERT_TRUE(pages) << pages.error().text();
+  Memory first = *pages, second = *pages;
+  first.host = first.host.first(4096);
+  second.host = second.host.subspan(4096);
+  second.address += 4096;
+  const auto chase = bench_->prepare("pointer_chase", "bytes=4096,granularity=64", first);
+  ASSERT_TRUE(chase) << chase.error().text();
+  const auto there = bench_->elsewhere(*chase, second);
+  ASSERT_TRUE(there) << there.error().text();
+  EXPECT_EQ(there->program.code_address, chase->program.code_address);
+  // A chase's result is its next pointer.
+  const auto within = [&](const Workpiece& piece) {
+    const auto run = bench_->run(piece, 5);
+    return run && run->result >= piece.data.address && run->result < piece.data.address + 4096;
+  };
+  EXPECT_TRUE(within(*chase));
+  EXPECT_TRUE(within(*there));
+}
+
 // Their samples take no time themselves: 10 ms are what was waited for.
 TEST_F(PlanTest, APointIsSampledOverTheSpanHoweverNarrow) {
   using Clock = std::chrono::steady_clock;
@@ -152,18 +182,6 @@ TEST_F(PlanTest, WhereTimeIsShortTheWorseHalfOfARaceDropsOutDownToThree) {
   EXPECT_EQ(taken(0), 6u);
   EXPECT_EQ(taken(2), 6u);
   EXPECT_EQ(taken(12), 3u);
-}
-
-TEST_F(PlanTest, TheMiddleHalfOfPlacesIsTheirMeanAndHasTheNoiseOfAll) {
-  std::vector<Sample> places;
-  for (const double ns : {9.0, 3.0, 100.0, 4.0, 1.0, 5.0, 8.0, 6.0})
-    places.push_back({.ns = ns, .cycles = 2 * ns, .noise = {.repeats = 1}});
-  const Sample found = middle_half(places);
-  EXPECT_EQ(found.ns, (4 + 5 + 6 + 8) / 4.0);
-  EXPECT_EQ(found.cycles, 2 * found.ns);
-  EXPECT_EQ(found.noise.repeats, 8u);
-  EXPECT_EQ(middle_half({places[2]}).ns, 100) << "one place is that place";
-  EXPECT_EQ(middle_half({places[0], places[1]}).ns, 6) << "two are their mean";
 }
 
 TEST_F(PlanTest, SaysHowManySamplesOthersSpoiled) {

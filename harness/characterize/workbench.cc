@@ -183,6 +183,14 @@ Expected<Workpiece> Workbench::prepare(std::string_view kernel, std::string_view
   return piece;
 }
 
+Expected<Workpiece> Workbench::elsewhere(const Workpiece& piece, const Memory& data) const {
+  Workpiece other = piece;
+  other.data = data;
+  other.program.data_address = data.address;
+  SKIDPROOF_CHECK(refill(other, options_->seed));
+  return other;
+}
+
 Expected<void> Workbench::refill(Workpiece& piece, uint64_t seed) const {
   return prepare_data(*piece.kernel, piece.params, piece.program, piece.data.host, seed);
 }

@@ -73,6 +73,8 @@ class Workbench {
   // fills the data. The kernel's parameters are text: "key=value,…".
   Expected<Workpiece> prepare(std::string_view kernel, std::string_view parameters,
                               const Memory& data = {}) const;
+  // The same program over another block, as large, which is filled: no code more.
+  Expected<Workpiece> elsewhere(const Workpiece& piece, const Memory& data) const;
   // Fills the data anew.
   Expected<void> refill(Workpiece& piece, uint64_t seed) const;
   // With what was counted, where something is. What entering and leaving the program takes is then no part of its ticks.
