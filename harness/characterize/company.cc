@@ -21,7 +21,6 @@ Expected<Company> Company::create(const Workbench& bench) {
   using Clock = std::chrono::steady_clock;
   Company company(bench);
   company.nops_ = SKIDPROOF_TRY(bench.prepare("nop_sled", fmt::format("count={}", kProbeNops)));
-  company.least_ = INFINITY;
   for (const auto began = Clock::now(); Clock::now() - began < kFirstProbes;)
     SKIDPROOF_CHECK(company.probe());
   return company;
@@ -34,8 +33,20 @@ Expected<double> Company::probe() {
   double cycles = INFINITY;
   for (const CountedRun& run : runs) cycles = std::min(cycles, run.cycles(per_tick));
   cycles /= static_cast<double>(kProbeNops * kProbeIterations);
-  least_ = std::min(least_, cycles);
+  own_.add(cycles);
   return cycles;
+}
+
+void OwnRate::add(double probed) {
+  ++probes_;
+  const auto place = std::ranges::upper_bound(least_, probed);
+  if (place == least_.end() && least_.size() == kKept) return;
+  least_.insert(place, probed);
+  if (least_.size() > kKept) least_.pop_back();
+}
+
+double OwnRate::cycles() const {
+  return least_.empty() ? INFINITY : least_[std::min(probes_ / kOneIn, least_.size() - 1)];
 }
 
 Expected<Company::Watched> Company::watch(const std::function<Expected<Sample>()>& sample) {
