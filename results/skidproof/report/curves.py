@@ -248,7 +248,7 @@ def draw_heats(subject, name, title, caption, heats, unit, items=(), columns=1):
             plain_log_ticks(bar.ax.yaxis)
     else:  # shades say nothing: the cells have their value, the title its unit
         for axes, heat in zip(panels, heats):
-            axes.set_title(plain(shorten(", ".join(filter(None, (heat.title, unit))), 60)))
+            axes.set_title(plain(shorten(f"{heat.title}, {unit}" if heat.title else f"in {unit}", 60)))
     return finish(figure, subject, name, title, with_statistics(caption, items), data_of(items))
 
 
