@@ -131,8 +131,9 @@ Expected<std::shared_ptr<Footprint>> make_footprint(const Workbench& bench, uint
   for (size_t i = 0; i < room.places; ++i) {
     const uint64_t at = i % room.of_a_block * room.each;
     if (at == 0) {
-      const uint64_t all = std::min(room.of_a_block, room.places - i) * room.each;
-      block = SKIDPROOF_TRY(huge ? bench.allocate_huge(all) : bench.allocate(all, false));
+      const size_t here = std::min(room.of_a_block, room.places - i);
+      block = SKIDPROOF_TRY(huge ? bench.allocate_huge(room.each, here)
+                                 : bench.allocate(room.each * here, false));
     }
     Memory memory = block;
     memory.host = memory.host.subspan(at, room.each);

@@ -146,8 +146,8 @@ Expected<Memory> Workbench::allocate(size_t bytes, bool huge_pages) const {
   return machine_->allocate({.bytes = bytes, .use = MemoryUse::kData, .huge_pages = huge_pages});
 }
 
-Expected<Memory> Workbench::allocate_huge(size_t bytes) const {
-  Memory memory = SKIDPROOF_TRY(allocate(bytes, true));
+Expected<Memory> Workbench::allocate_huge(size_t bytes, size_t many) const {
+  Memory memory = SKIDPROOF_TRY(allocate(bytes * many, true));
   if (memory.huge_pages) return memory;
   if (machine_->identity().pmu) {
     return fail(ErrorCode::kNotAvailable, "Skidproof's driver has no 2 MiB pages",

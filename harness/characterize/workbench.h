@@ -67,8 +67,8 @@ class Workbench {
 
   // `huge_pages`: on 2 MiB pages where the machine gives them.
   Expected<Memory> allocate(size_t bytes, bool huge_pages) const;
-  // On 2 MiB pages. kNotAvailable where the machine gives none.
-  Expected<Memory> allocate_huge(size_t bytes) const;
+  // On 2 MiB pages, so many side by side of so many bytes each. kNotAvailable where the machine gives none.
+  Expected<Memory> allocate_huge(size_t bytes, size_t many = 1) const;
   // Generates the kernel for its own code block and this data block (which several may share), and
   // fills the data. The kernel's parameters are text: "key=value,…".
   Expected<Workpiece> prepare(std::string_view kernel, std::string_view parameters,
