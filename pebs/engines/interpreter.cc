@@ -165,7 +165,7 @@ void Interpreter::Machinery::forget_blocks() {
   blocks.clear();
   bounds = nothing;
   state.touched = nullptr;
-  state.targets.fill({});
+  state.targets = State::nobody();
 }
 
 // What happened since the last call: registers written from outside, memory allocated or freed.

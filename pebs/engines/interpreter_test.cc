@@ -648,6 +648,17 @@ TEST(Refusal, LeavingTheCode) {
   expect_error(guest, ErrorCode::kExecution, "left its code");
 }
 
+// What nobody jumped to yet is not remembered, whatever an empty place of that memory looks like.
+TEST(Refusal, LeavingTheCodeForTheLowestAddresses) {
+  for (const uint64_t target : {0, 1, 2, 0x100, 0x101}) {
+    Guest guest;
+    guest.start({0xFF, 0xE0});  // jmp rax
+    guest.gpr(arch::Gpr::kRax) = target;
+    ASSERT_TRUE(guest.run(1));
+    expect_error(guest, ErrorCode::kExecution, "left its code");
+  }
+}
+
 TEST(Refusal, AnUnknownInstructionMattersOnlyWhenReached) {
   Guest guest;
   guest.start({0xEB, 0x02, 0x0F, 0x33, 0xB8, 7, 0, 0, 0, 0xC3});  // jmp over rdpmc; mov eax, 7; ret

@@ -76,14 +76,19 @@ struct State {
   LazyFlags flags;
   Block* touched = nullptr;  // a list of those with executions > 0
 
-  // Recently used targets of returns and indirect jumps.
+  // Recently used targets of returns and indirect jumps. An address that stands in another's place is of nobody.
   static constexpr unsigned kTargets = 256;
   struct Target {
-    uint64_t ip = 1;
+    uint64_t ip = 0;
     Block* block = nullptr;
   };
-  std::array<Target, kTargets> targets;
   static unsigned slot_of(uint64_t ip) { return static_cast<unsigned>((ip ^ ip >> 8) % kTargets); }
+  static std::array<Target, kTargets> nobody() {
+    std::array<Target, kTargets> all;
+    all[slot_of(0)].ip = 1;
+    return all;
+  }
+  std::array<Target, kTargets> targets = nobody();
 
   // How execution left the handlers.
   uint64_t clock = 0, remaining = 0;
