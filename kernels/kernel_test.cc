@@ -323,6 +323,7 @@ TEST(Kernels, RefuseCombinationsThatHaveNoMeaning) {
         Row{"store_stream", "width=16,kind=nontemporal,stride=8", "multiple of width"},
         Row{"branch_pattern", "length=3", "odd"},
         Row{"fused_branch", "first=inc,form=reg_imm", "no immediate"},
+        Row{"fused_branch", "spacing=2,filler=mov_test", "two bytes"},
         Row{"fused_branch", "first=test,condition=o", "jo"},
         Row{"fused_branch", "first=dec,condition=b", "jb"},
         Row{"fused_branch", "first=and,condition=ae,taken=0", "jae"}}) {

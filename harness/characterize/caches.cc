@@ -422,7 +422,9 @@ Expected<Reach> find_translation(Workbench& bench, const Translation& t, double 
   MeasurementParameters parameters;
   if (const auto told = told_tlb(bench.machine(), t.level)) {
     parameters = {{"told", told->entries}, {"source", told->leaf}};
-    const std::string why = short_of_told(reach.last_within, told->entries, "entries", told->leaf);
+    // Code, stack and tables have pages, too.
+    const std::string why =
+        short_of_told(reach.last_within, told->entries, "entries", told->leaf, told->entries / 16);
     if (reach.clear && !why.empty()) {
       reach.clear = false;
       reach.why = why;

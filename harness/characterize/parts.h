@@ -26,8 +26,8 @@ Expected<void> characterize_bandwidth(Workbench& bench);
 // address "two registers", "one register", verdict "forwarded", "blocked", "apart", "unclear"), store.alias_4k (cycles a
 // load and the store before it; offset, chain "address", "data"), split.load, split.store (cycles an access; border "none", "line", "page", bytes)
 Expected<void> characterize_forwarding(Workbench& bench);
-// fusion.gain (cycles a pair; pair, first, condition, form, taken, spacing, slot_cycles, verdict "fused", "no gain", "unclear"),
-// fusion.fused (bool, where the verdict is clear)
+// fusion.gain (cycles a pair; pair, first, condition, form, taken, spacing, nop_bytes, filler, slot_cycles, verdict "fused",
+// "no gain", "unclear"), fusion.fused (bool, where the verdict is clear)
 Expected<void> characterize_fusion(Workbench& bench);
 // branch.taken (cycles a taken jump; branches, spacing), branch.btb (the same for many), shape.btb.reach (branches; level, of: levels that
 // were found),

@@ -267,8 +267,8 @@ void emit_inferred(const Workbench& bench, Inferred inferred) {
 }
 
 std::string short_of_told(uint64_t found, uint64_t told, const std::string& unit,
-                          const std::string& leaf) {
-  if (found + told / 16 >= told) return {};
+                          const std::string& leaf, uint64_t spare) {
+  if (found + spare >= told) return {};
   return fmt::format(
       "{} {} answer of the {} that {} tells: the rest is another thread's of this core, or not "
       "there",

@@ -111,9 +111,9 @@ void emit_curve_point(const Workbench& bench, const std::string& name, const Cur
 
 // Why so many ways, bytes or entries are not believed where CPUID tells of more; empty where it does not. What else stands on
 // the core takes away, and never adds: its other thread may keep ways of each set for as long as anybody looks, and each look
-// agrees (12 ways of a first level were 10 so). Some entries more than a sixteenth below are other pages' anyway.
+// agrees (12 ways of a first level were 10 so). `spare`: so many that are missing are no sign of anybody.
 std::string short_of_told(uint64_t found, uint64_t told, const std::string& unit,
-                          const std::string& leaf);
+                          const std::string& leaf, uint64_t spare = 0);
 
 // What was inferred, as "shape.<name>".
 struct Inferred {

@@ -284,9 +284,9 @@ WindowSize judge_reorder_buffer(const std::map<std::string, WindowSize, std::les
     out.at_least = std::min(by_turns.size, in_pairs.size);
     out.sizes = mixed.sizes;
     out.why = fmt::format(
-        "{} of a mixture are held where each is of another kind than the one before it, and {} "
-        "where "
-        "each second is: what shares an entry depends on its neighbours",
+        "{} of a mixture are held where its kinds change with each instruction, and {} where two "
+        "of "
+        "a kind stand in a row: what shares an entry depends on its neighbours",
         by_turns.size, in_pairs.size);
     return out;
   }
