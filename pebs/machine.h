@@ -160,6 +160,16 @@ struct RunLog {
   Noise noise;
 };
 
+// A run cut into pieces: its iterations in so many calls of the program, one right after the other, as even as can be. `onward`:
+// each begins at the data that the last one's result points to, as a walk goes on; else all begin at the program's.
+struct Laps {
+  uint64_t count = 1;
+  bool onward = false;
+};
+struct RunInLaps : RunLog {
+  std::vector<uint64_t> laps;  // ticks of each; empty: it was one call
+};
+
 // One RDPMC: as executed at this privilege level, with CR4.PCE as given.
 struct CounterRead {
   uint32_t index = 0;  // bit 30 selects fixed counters
@@ -197,6 +207,16 @@ class Machine {
   // meets an instruction that the engine does not know; kTimeout; kGeneralProtection from the
   // plan's writes.
   virtual Expected<RunLog> run(const Program& program, const RunPlan& plan) = 0;
+
+  // run(), each lap timed by itself: what takes the CPU away for a few microseconds unseen, as a hypervisor does, is in some
+  // of them. One call of all iterations on a machine that does not time laps.
+  virtual Expected<RunInLaps> run_in_laps(const Program& program, const RunPlan& plan,
+                                          const Laps& laps) {
+    static_cast<void>(laps);
+    Expected<RunLog> log = run(program, plan);
+    if (!log) return tl::make_unexpected(std::move(log).error());
+    return RunInLaps{*std::move(log), {}};
+  }
 
   Machine() = default;
   Machine(const Machine&) = delete;

@@ -54,6 +54,7 @@ struct Flow {
   std::vector<Workpiece> pieces;  // the same in each of the window's places
   size_t turn = 0;
   uint64_t iterations = 1;
+  uint64_t laps = 1;  // of a run
 };
 
 std::vector<uint64_t> default_windows(Effort effort) {
@@ -97,6 +98,7 @@ Expected<std::shared_ptr<Flow>> make_flow(const Workbench& bench, const Stream& 
   for (size_t i = 1; i < places.size(); ++i)
     flow->pieces.push_back(SKIDPROOF_TRY(bench.elsewhere(flow->pieces[0], places[i])));
   flow->iterations = SKIDPROOF_TRY(bench.iterations_for(run_ns(bench, window), flow->pieces[0]));
+  if (window <= kOfACore) flow->laps = usual_laps(bench, flow->iterations);
   return flow;
 }
 
@@ -159,7 +161,8 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
         const Workpiece& piece = flow->pieces[flow->turn++ % flow->pieces.size()];
         SKIDPROOF_CHECK(settle(bench, piece, flow->window));
         const unsigned tries = flow->window <= kOfACore ? 6 : flow->window <= kSharedWindow ? 3 : 1;
-        const Sample sample = SKIDPROOF_TRY(bench.sample(tries, piece, flow->iterations));
+        const Sample sample =
+            SKIDPROOF_TRY(bench.sample(tries, piece, flow->iterations, {.count = flow->laps}));
         return sample.per(static_cast<double>(flow->iterations * flow->window));
       };
       flows.push_back(*made);

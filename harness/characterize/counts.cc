@@ -163,7 +163,7 @@ std::optional<size_t> Counters::place(Signal signal) const {
 
 Expected<CountedRun> Counters::run_raw(const Program& program, uint64_t iterations) {
   SessionRun ran = SKIDPROOF_TRY(session_.run(program, iterations));
-  CountedRun run{std::move(ran.log), {}};
+  CountedRun run{{std::move(ran.log), {}}, {}};
   std::vector<uint64_t> values = std::move(ran.fixed);
   values.insert(values.end(), ran.counters.begin(), ran.counters.end());
   run.counts.size = std::min(values.size(), Counts::kMost);

@@ -51,7 +51,7 @@ Counts operator+(const Counts& a, const Counts& b);
 Counts operator-(const Counts& a, const Counts& b);
 
 // A run with what was counted during it.
-struct CountedRun : RunLog {
+struct CountedRun : RunInLaps {
   Counts counts;
 
   // Of the core: counted, or what its ticks are worth.

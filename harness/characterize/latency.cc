@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -31,6 +32,8 @@ constexpr uint64_t kQuicklyChasedLoads = 8 << 10;
 // Runs of a sample. What disturbs a core's own caches (a sibling thread, of another guest too) comes and goes, so that more runs
 // find a quiet one.
 constexpr unsigned kOwnTries = 10, kSharedTries = 4;
+// A run may be so many times as long as is usual for it to be of whole rounds.
+constexpr uint64_t kLongestOfRounds = 4;
 
 struct WalkedPlace {
   std::optional<Workpiece> stream;  // of sets that are brought in, or whose pages are
@@ -43,6 +46,7 @@ struct Footprint {
   std::vector<WalkedPlace> places;
   size_t next = 0;  // of the places
   uint64_t iterations = 1;
+  uint64_t laps = 1;  // of a run
 };
 
 std::string size_text(uint64_t bytes) {
@@ -67,8 +71,10 @@ std::vector<uint64_t> default_footprints(const Workbench& bench) {
 
 // Walks on from where the last run stopped: from the start again, a short walk through a large set
 // would only meet what the last one left in the caches. The result of a chase is its next pointer.
-Expected<CountedRun> walk(const Workbench& bench, Workpiece& chase, uint64_t iterations) {
-  const CountedRun log = SKIDPROOF_TRY(bench.run(chase, iterations));
+Expected<CountedRun> walk(const Workbench& bench, Workpiece& chase, uint64_t iterations,
+                          uint64_t laps = 1) {
+  const CountedRun log =
+      SKIDPROOF_TRY(bench.run(chase, iterations, {.count = laps, .onward = true}));
   chase.program.data_address = log.result;
   chase.program.data_bytes = sizeof(uint64_t);
   return log;
@@ -146,6 +152,13 @@ Expected<std::shared_ptr<Footprint>> make_footprint(const Workbench& bench, uint
   point->iterations = SKIDPROOF_TRY(bench.iterations_for(
       usual_run_ns(bench),
       [&bench, &first](uint64_t iterations) { return walk(bench, first.chase, iterations); }));
+  if (bytes > kOfACore) return point;
+  // Whole rounds through the set, so that a lap is of the same lines in each run.
+  const uint64_t lines = bytes / kLine, round = lines / std::gcd(lines, kChaseUnroll);
+  const uint64_t rounds = (point->iterations + round - 1) / round;
+  if (rounds * round > kLongestOfRounds * point->iterations) return point;
+  point->iterations = rounds * round;
+  point->laps = usual_laps(bench, point->iterations);
   return point;
 }
 
@@ -161,8 +174,9 @@ Point chase_point(const Workbench& bench, const std::shared_ptr<Footprint>& at) 
     WalkedPlace& place = at->places[at->next++ % at->places.size()];
     SKIDPROOF_CHECK(warm(bench, place, at->bytes));
     const Sample sample =
-        SKIDPROOF_TRY(bench.sample(at->bytes <= kOfACore ? kOwnTries : kSharedTries,
-                                   [&] { return walk(bench, place.chase, at->iterations); }));
+        SKIDPROOF_TRY(bench.sample(at->bytes <= kOfACore ? kOwnTries : kSharedTries, [&] {
+          return walk(bench, place.chase, at->iterations, at->laps);
+        }));
     return sample.per(static_cast<double>(at->iterations * kChaseUnroll));
   };
   return point;

@@ -132,6 +132,12 @@ double usual_run_ns(const Workbench& bench) {
   return bench.effort() == Effort::kQuick ? 1e5 : 3e5;
 }
 
+uint64_t usual_laps(const Workbench& bench, uint64_t iterations) {
+  constexpr double kLapNs = 2e4;
+  if (!on_silicon(bench)) return 1;
+  return std::clamp<uint64_t>(static_cast<uint64_t>(usual_run_ns(bench) / kLapNs), 1, iterations);
+}
+
 size_t places_of(const Workbench& bench, uint64_t window, uint64_t shared) {
   constexpr size_t kOwn = 32, kQuickOwn = 6, kShared = 8, kQuickShared = 2;
   if (!on_silicon(bench)) return 1;
@@ -224,13 +230,14 @@ void emit_point(const Workbench& bench, const Point& point, const std::string& n
                 const MeasurementParameters& parameters, In in) {
   if (point.ns.empty()) return;
   const MeasurementParameters said = parameters_of(point, parameters);
-  const auto emit_in = [&](const char* unit, const std::vector<double>& values) {
-    Measurement row = measurement_of(point.figure, name, unit, values, said, point.noise);
-    row.counts = counts_of(bench, point, values, point.figure);
+  const auto emit_in = [&](const char* unit, const std::vector<double>& values, Statistic figure) {
+    Measurement row = measurement_of(figure, name, unit, values, said, point.noise);
+    row.counts = counts_of(bench, point, values, figure);
     bench.emit(std::move(row));
   };
-  if (in != In::kCycles) emit_in("ns", point.ns);
-  if (in != In::kNs) emit_in("cycles", point.cycles);
+  const Statistic in_ns = point.by_time ? point.figure : Statistic::kLowerQuartile;
+  if (in != In::kCycles) emit_in("ns", point.ns, in_ns);
+  if (in != In::kNs) emit_in("cycles", point.cycles, point.figure);
 }
 
 }  // namespace skidproof

@@ -82,6 +82,10 @@ double usual_span(const Workbench& bench);
 // which the next one meets farther away: these shall be few of its loads. In 50 us, walks through 256 KiB of a second-level
 // cache took up to a tenth more, by where their pages lay.
 double usual_run_ns(const Workbench& bench);
+// In how many laps such a run is timed where a core's own caches answer: of 20 us each. A hypervisor may take the CPU for two
+// microseconds every fifty (host's interrupts; no count of the guest's shows them), so that the least of ten runs of 300 us was one to three
+// per cent too long, and by how much changed from minute to minute: no lap of 20 us meets one in each of ten tries.
+uint64_t usual_laps(const Workbench& bench, uint64_t iterations);
 // Up to here a core's own caches may hold a window.
 constexpr uint64_t kOfACore = uint64_t{2} << 20;
 // In how many places a window of so many bytes is measured, one after the other. Where a hypervisor backs large pages with small
@@ -106,7 +110,8 @@ std::optional<MeasuredCounts> counts_of(const Workbench& bench, const Point& poi
 
 // A point's parameters; where samples of it are spoiled, `disturbed` among them says how many.
 MeasurementParameters parameters_of(const Point& point, MeasurementParameters parameters);
-// Rows of a point: its figure, in cycles, in nanoseconds, or in both.
+// Rows of a point: its figure, in cycles, in nanoseconds, or in both. Where cycles are what its work takes, the nanoseconds are
+// their lower quartile: other cores' work takes away from a clock, for seconds, and never adds.
 enum class In : uint8_t { kCycles, kNs, kBoth };
 void emit_point(const Workbench& bench, const Point& point, const std::string& name,
                 const MeasurementParameters& parameters, In in = In::kBoth);

@@ -301,6 +301,23 @@ TEST_F(PlanTest, RunsIntoWhichAnInterruptCameAreThrownAway) {
   EXPECT_GE(sample->noise.interrupted, 1u);
 }
 
+// What takes the CPU away for a moment, unseen, is in one lap or another of each run.
+TEST_F(PlanTest, OfRunsInLapsTheSampleIsTheSumOfEachLapsLeast) {
+  const std::vector<std::vector<uint64_t>> runs = {
+      {1000, 900, 2000}, {3000, 1000, 1000}, {1, 1, 1}};
+  size_t calls = 0;
+  const auto sample = bench_->sample(2, [&]() -> Expected<CountedRun> {
+    CountedRun log;
+    // The third of each three is disturbed, and counts for nothing.
+    log.laps = runs[calls % 3];
+    log.noise.involuntary_switches = calls++ % 3 == 2 ? 1 : 0;
+    log.tsc = log.laps[0] + log.laps[1] + log.laps[2];
+    return log;
+  });
+  ASSERT_TRUE(sample) << sample.error().text();
+  EXPECT_NEAR(sample->ns * bench_->tsc_hz() / 1e9, 1000 + 900 + 1000, 0.01);
+}
+
 // The timer comes into each that lasts milliseconds, and takes microseconds of it.
 TEST_F(PlanTest, OfLongRunsAnInterruptIsNoDisturbanceAndASwitchIs) {
   const auto repeats_with = [&](const Noise& noise) {

@@ -44,6 +44,24 @@ double highest_up_to(const std::vector<CurvePoint>& curve, uint64_t most) {
   return highest;
 }
 
+// Of `last` entries in sets of four ways or more, one more in each set is so many at most: then all of them miss.
+uint64_t one_more_in_each_set(uint64_t last) { return last + (last + 3) / 4; }
+
+// Whether the curve, flat up to its end, is at the top where each set has one more than it holds. In between some sets have, so
+// that it may rise by little first, and by less where sets do not always replace the oldest.
+bool rises_set_by_set(const std::vector<CurvePoint>& curve, size_t above, double within,
+                      double top) {
+  constexpr double kFlat = 0.02, kTop = 0.75, kNotFarBeyond = 1.4;
+  const CurvePoint& last = curve[above - 1];
+  if (last.least - within > kFlat * (top - within)) return false;
+  const auto in_each = std::find_if(curve.begin(), curve.end(), [&](const CurvePoint& at) {
+    return at.x >= one_more_in_each_set(last.x);
+  });
+  return in_each != curve.end() &&
+         static_cast<double>(in_each->x) <= kNotFarBeyond * static_cast<double>(last.x) &&
+         in_each->least - within >= kTop * (top - within);
+}
+
 std::vector<uint64_t> coarse_sizes(const ReachQuestion& question) {
   const uint64_t grain = std::max<uint64_t>(1, question.grain);
   std::vector<uint64_t> sizes;
@@ -60,8 +78,8 @@ std::vector<uint64_t> coarse_sizes(const ReachQuestion& question) {
 
 }  // namespace
 
-Looks::Looks(const Workbench& bench, MakePoint make, bool anew)
-    : bench_(bench), make_(std::move(make)), anew_(anew) {}
+Looks::Looks(const Workbench& bench, MakePoint make, bool anew, Trust trust)
+    : bench_(bench), make_(std::move(make)), anew_(anew), trust_(trust) {}
 
 Expected<void> Looks::at(const std::vector<uint64_t>& xs, double seconds, double from, double to) {
   std::vector<Point> points;
@@ -86,31 +104,39 @@ Expected<void> Looks::at(const std::vector<uint64_t>& xs, double seconds, double
 std::vector<CurvePoint> Looks::curve() const {
   std::vector<CurvePoint> curve;
   for (const auto& [x, samples] : samples_) {
-    if (!samples.cycles.empty()) curve.push_back(curve_point(x, samples));
+    if (!samples.cycles.empty()) curve.push_back(curve_point(x, samples, trust_));
   }
   return curve;
 }
 
-CurvePoint curve_point(uint64_t x, const Point& point) {
+size_t forgiven(Trust trust, size_t n) {
+  constexpr size_t kTooFew = 6, kOneIn = 32;
+  return trust == Trust::kLeast || n < kTooFew ? 0 : 1 + n / kOneIn;
+}
+
+CurvePoint curve_point(uint64_t x, const Point& point, Trust trust) {
   const double control = point.control.empty() ? 0 : stats::minimum(point.control);
   const stats::Summary summary = stats::summarize(point.cycles);
+  std::vector<double> sorted = point.cycles;
+  std::ranges::sort(sorted);
   return {.x = x,
           .value = summary.median - control,
           .low = summary.interval.low - control,
           .high = summary.interval.high - control,
-          .least = summary.minimum - control,
+          .least = sorted[forgiven(trust, sorted.size())] - control,
           .n = summary.n,
           .interval = interval_name(Statistic::kMedian, summary.interval.coverage),
           .cycles = point.cycles,
-          .counts = point.counts};
+          .counts = point.counts,
+          .control = control};
 }
 
 bool may_be_disturbed(const CurvePoint& within, const CurvePoint& beyond, double border) {
   constexpr double kLikely = 1e-4;
   if (within.cycles.empty() || beyond.cycles.empty()) return false;
-  const double control = stats::minimum(within.cycles) - within.least;
-  const auto undisturbed = std::count_if(within.cycles.begin(), within.cycles.end(),
-                                         [&](double cycles) { return cycles - control < border; });
+  const auto undisturbed =
+      std::count_if(within.cycles.begin(), within.cycles.end(),
+                    [&](double cycles) { return cycles - within.control < border; });
   const double share = static_cast<double>(undisturbed) / static_cast<double>(within.cycles.size());
   return std::pow(1 - share, static_cast<double>(beyond.cycles.size())) > kLikely;
 }
@@ -176,7 +202,8 @@ Reach judge_reach(std::vector<CurvePoint> curve, double least_rise, bool sharp) 
   }
   if (reach.clear && sharp) {
     const double top = highest_up_to(curve, 2 * reach.first_beyond);
-    if (reach.beyond - reach.within < 0.4 * (top - reach.within)) {
+    if (reach.beyond - reach.within < 0.4 * (top - reach.within) &&
+        !rises_set_by_set(curve, *above, reach.within, top)) {
       reach.clear = false;
       reach.why =
           fmt::format("the cost rises slowly, from {:.3g} at {} over {:.3g} at {} to {:.3g}",
@@ -196,7 +223,7 @@ Reach judge_reach(std::vector<CurvePoint> curve, double least_rise, bool sharp) 
 Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question, double seconds,
                            double from, double to) {
   MoreLooks again(bench, std::max(seconds, question.patience));
-  Looks looks(bench, question.point, question.anew);
+  Looks looks(bench, question.point, question.anew, question.trust);
   const double step = (to - from) / 4;
   SKIDPROOF_CHECK(looks.at(coarse_sizes(question), seconds / 2, from, from + 2 * step));
   const uint64_t grain = std::max<uint64_t>(1, question.grain);
@@ -220,6 +247,9 @@ Expected<Reach> find_reach(const Workbench& bench, const ReachQuestion& question
       std::vector<uint64_t> sizes = {ends.first, ends.second};
       if (reach.odd != 0 && reach.odd != ends.first && reach.odd != ends.second)
         sizes.push_back(reach.odd);
+      const uint64_t in_each = (one_more_in_each_set(ends.first) + grain - 1) / grain * grain;
+      if (question.sharp && in_each != ends.second && in_each <= question.to)
+        sizes.push_back(in_each);
       SKIDPROOF_CHECK(looks.at(sizes, seconds / 8, from + 3 * step, to));
       ++times;
     }

@@ -24,10 +24,16 @@ struct CurvePoint {
   std::string interval = {};        // what low and high cover: "95% of the median"
   std::vector<double> cycles = {};  // of each sample
   std::vector<Counts> counts = {};  // of the same, where something was counted
+  double control = 0;               // what value, low, high and least are the excess over
 };
 
+// Whether the least of all samples is believed, or of what may now and then be too cheap (a miss that finds its line in a cache) the
+// least but for so many of `n`.
+enum class Trust : uint8_t { kLeast, kAllButFew };
+size_t forgiven(Trust trust, size_t n);
+
 // Of a point's samples in cycles: what they are above the least of its control.
-CurvePoint curve_point(uint64_t x, const Point& point);
+CurvePoint curve_point(uint64_t x, const Point& point, Trust trust = Trust::kLeast);
 
 // What of a unit's counts says that it missed what ends.
 using Misses = std::function<double(const Counts& unit)>;
@@ -37,7 +43,7 @@ class Looks {
  public:
   using MakePoint = std::function<Expected<Point>(uint64_t x)>;
   // `anew`: makes them again for each look, elsewhere in memory.
-  Looks(const Workbench& bench, MakePoint make, bool anew = false);
+  Looks(const Workbench& bench, MakePoint make, bool anew = false, Trust trust = Trust::kLeast);
   Expected<void> at(const std::vector<uint64_t>& xs, double seconds, double from = 0,
                     double to = 1);
   // Of all that were looked at, by x. One that cannot be sampled is a problem of the report, and missing.
@@ -47,6 +53,7 @@ class Looks {
   const Workbench& bench_;
   MakePoint make_;
   bool anew_;
+  Trust trust_;
   std::map<uint64_t, Point> made_;
   std::map<uint64_t, Point> samples_;  // cycles, control and counts alone
 };
@@ -68,6 +75,7 @@ struct ReachQuestion {
   Looks::MakePoint point;
   // Of Looks: where memory lies has a say, so ends are looked at in several places.
   bool anew = false;
+  Trust trust = Trust::kLeast;
 };
 
 struct Reach {

@@ -32,6 +32,20 @@ TEST(ShortOfTold, BelievesMoreThanCpuidTellsAndNeverLess) {
   EXPECT_NE(short_of_told(1408, 1536, "entries", "CPUID.18H", 96), "");
 }
 
+TEST(CurvePoint, TrustsTheLeastOrForgivesAFew) {
+  Point point;
+  for (int i = 0; i < 40; ++i) point.cycles.push_back(i < 2 ? 300 : 700 + i);
+  point.control.assign(40, 50);
+  EXPECT_EQ(curve_point(1, point).least, 250);
+  const CurvePoint most = curve_point(1, point, Trust::kAllButFew);
+  EXPECT_EQ(most.least, 652) << "two of forty are forgiven";
+  EXPECT_EQ(most.control, 50);
+  EXPECT_EQ(most.value, curve_point(1, point).value);
+  EXPECT_EQ(forgiven(Trust::kAllButFew, 5), 0u) << "of few each is needed";
+  EXPECT_EQ(forgiven(Trust::kAllButFew, 6), 1u);
+  EXPECT_EQ(forgiven(Trust::kLeast, 1000), 0u);
+}
+
 TEST(JudgeReach, AStepIsClear) {
   const Reach reach = judge_reach(curve_of({{1, 5}, {2, 5.05}, {4, 4.95}, {8, 12}, {16, 13}}), 2);
   EXPECT_TRUE(reach.clear) << reach.why;
@@ -82,6 +96,21 @@ TEST(JudgeReach, ASlowRiseIsNoSharpEnd) {
   EXPECT_FALSE(judge_reach(slow, 1, true).clear);
   const auto fast = curve_of({{8, 5}, {16, 5}, {17, 13}, {20, 25}, {40, 25}, {100, 80}});
   EXPECT_TRUE(judge_reach(fast, 1, true).clear) << "what rises far behind it is another end";
+}
+
+// 96 entries in sixteen sets of six: with eight pages more half of the sets have one too many, with sixteen all.
+TEST(JudgeReach, ARiseSetBySetIsAnEnd) {
+  const auto rise = [](double at_last, double at_each) {
+    return judge_reach(
+        curve_of({{64, 0}, {80, 0.01}, {96, at_last}, {104, 2.2}, {120, at_each}, {160, 7}}), 1,
+        true);
+  };
+  EXPECT_TRUE(rise(0.05, 7).clear);
+  EXPECT_EQ(rise(0.05, 7).last_within, 96u);
+  EXPECT_FALSE(rise(0.05, 5).clear) << "it goes on rising";
+  EXPECT_FALSE(rise(0.4, 7).clear) << "it rose before";
+  EXPECT_FALSE(judge_reach(curve_of({{64, 0}, {96, 0}, {104, 2.2}, {160, 7}}), 1, true).clear)
+      << "nobody looked at one more in each set";
 }
 
 TEST(JudgeReach, WhatDisturbsMakesDearerAndIsNotJudged) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "harness/run/clock.h"
@@ -25,7 +26,7 @@ constexpr std::chrono::microseconds kRatioHolds{500};
 // An interrupt takes microseconds: a run as long as this meets the timer's anyway, and they are nothing in it.
 constexpr double kLongRun = 2e-3;  // s
 
-// The least of the calls of one thing.
+// The least of the calls of one thing; of calls in laps the sum of each lap's least.
 struct Least {
   double long_run = INFINITY;               // ticks
   double quiet = INFINITY, any = INFINITY;  // ticks
@@ -34,11 +35,13 @@ struct Least {
       false;  // a call in which nobody else had the CPU, though interrupts may have come: long ones meet the timer's
   Noise noise;
   Counts quiet_counts, any_counts;  // of the same calls
+  std::vector<uint64_t> quiet_laps, any_laps;
 
   void add(const CountedRun& run) {
     const auto ticks = static_cast<double>(run.tsc);
     if (ticks < any) any_counts = run.counts;
     any = std::min(any, ticks);
+    keep_least(any_laps, run.laps);
     Noise noticed = run.noise;
     if (ticks >= long_run) noticed.interrupted = 0;
     if (disturbed(noticed)) {
@@ -46,14 +49,26 @@ struct Least {
     } else {
       if (ticks < quiet) quiet_counts = run.counts;
       quiet = std::min(quiet, ticks);
+      keep_least(quiet_laps, run.laps);
       ++quiet_calls;
     }
     whole |=
         run.noise.involuntary_switches == 0 && run.noise.migrations == 0 && run.noise.steal_s <= 0;
     noise = noise + run.noise;
   }
-  double ticks() const { return quiet_calls != 0 ? quiet : any; }
+  double ticks() const {
+    const std::vector<uint64_t>& laps = quiet_calls != 0 ? quiet_laps : any_laps;
+    if (!laps.empty())
+      return static_cast<double>(std::accumulate(laps.begin(), laps.end(), uint64_t{0}));
+    return quiet_calls != 0 ? quiet : any;
+  }
   const Counts& counts() const { return quiet_calls != 0 ? quiet_counts : any_counts; }
+
+ private:
+  static void keep_least(std::vector<uint64_t>& least, const std::vector<uint64_t>& laps) {
+    if (least.empty()) least = laps;
+    for (size_t i = 0; i < least.size(); ++i) least[i] = std::min(least[i], laps[i]);
+  }
 };
 
 }  // namespace
@@ -195,12 +210,13 @@ Expected<void> Workbench::refill(Workpiece& piece, uint64_t seed) const {
   return prepare_data(*piece.kernel, piece.params, piece.program, piece.data.host, seed);
 }
 
-Expected<CountedRun> Workbench::run(const Workpiece& piece, uint64_t iterations) const {
+Expected<CountedRun> Workbench::run(const Workpiece& piece, uint64_t iterations,
+                                    const Laps& laps) const {
   if (counters() != nullptr) return counting_->counters->run(piece.program, iterations);
   RunPlan plan;
   plan.iterations = iterations;
   plan.ring = Ring::kUser;
-  return CountedRun{SKIDPROOF_TRY(machine_->run(piece.program, plan)), {}};
+  return CountedRun{SKIDPROOF_TRY(machine_->run_in_laps(piece.program, plan, laps)), {}};
 }
 
 const Counters* Workbench::counters() const {
@@ -330,9 +346,9 @@ Expected<Sample> Workbench::sample(unsigned tries, const Once& once) const {
   }
 }
 
-Expected<Sample> Workbench::sample(unsigned tries, const Workpiece& piece,
-                                   uint64_t iterations) const {
-  return sample(tries, [&] { return run(piece, iterations); });
+Expected<Sample> Workbench::sample(unsigned tries, const Workpiece& piece, uint64_t iterations,
+                                   const Laps& laps) const {
+  return sample(tries, [&] { return run(piece, iterations, laps); });
 }
 
 Expected<std::pair<Sample, Sample>> Workbench::sample_both(unsigned tries, const Once& first,

@@ -77,8 +77,10 @@ class Workbench {
   Expected<Workpiece> elsewhere(const Workpiece& piece, const Memory& data) const;
   // Fills the data anew.
   Expected<void> refill(Workpiece& piece, uint64_t seed) const;
-  // With what was counted, where something is. What entering and leaving the program takes is then no part of its ticks.
-  Expected<CountedRun> run(const Workpiece& piece, uint64_t iterations) const;
+  // With what was counted, where something is. What entering and leaving the program takes is then no part of its ticks, and
+  // it runs in one lap.
+  Expected<CountedRun> run(const Workpiece& piece, uint64_t iterations,
+                           const Laps& laps = {}) const;
 
   // Counts these as well from here on, as far as the machine can: the row has events for them and counters for those.
   // Nothing on a machine without a PMU.
@@ -91,12 +93,13 @@ class Workbench {
   // for 1.
   void emit_chain() const;
 
-  // One sample: the fewest ticks of `tries` calls into which no interrupt, switch, migration or theft came; of up to three
+  // One sample: the fewest ticks (of calls in laps the sum of each lap's) of `tries` calls into which no interrupt, switch, migration or theft came; of up to three
   // times as many calls, those with such are thrown away, unless there is nothing else. When the core clock moved by more
   // than 1 % meanwhile, again, up to three times.
   using Once = std::function<Expected<CountedRun>()>;
   Expected<Sample> sample(unsigned tries, const Once& once) const;
-  Expected<Sample> sample(unsigned tries, const Workpiece& piece, uint64_t iterations) const;
+  Expected<Sample> sample(unsigned tries, const Workpiece& piece, uint64_t iterations,
+                          const Laps& laps = {}) const;
   // Two that are to be compared, their calls by turns: either under the other's circumstances.
   Expected<std::pair<Sample, Sample>> sample_both(unsigned tries, const Once& first,
                                                   const Once& second) const;

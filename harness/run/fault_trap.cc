@@ -215,8 +215,22 @@ __attribute__((noinline)) CallResult call_and_time(const TrappedCall& call) {
   uint32_t selector = 3;
   asm volatile("mov %0, %%es" : : "r"(selector));
   const uint64_t begin = fenced_tsc();
-  const uint64_t result = entry(call.iterations, call.data);
-  const uint64_t end = fenced_tsc();
+  uint64_t result = 0, end = 0;
+  if (call.laps.empty()) {
+    result = entry(call.iterations, call.data);
+    end = fenced_tsc();
+  } else {
+    const uint64_t each = call.iterations / call.laps.size();
+    const uint64_t one_more = call.iterations % call.laps.size();
+    uint64_t data = call.data, since = begin;
+    for (size_t i = 0; i < call.laps.size(); ++i) {
+      result = entry(each + (i < one_more ? 1 : 0), data);
+      end = fenced_tsc();
+      call.laps[i] = end - since;
+      since = end;
+      if (call.onward) data = result;
+    }
+  }
   asm volatile("mov %%es, %0" : "=r"(selector));
   return {result, end - begin, (selector & 3) == 0};
 }

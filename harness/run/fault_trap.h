@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <span>
 
 #include "base/expected.h"
 
@@ -17,11 +18,15 @@ struct TrappedCall {
   uint64_t code_begin = 0;
   uint64_t code_end = 0;
   std::chrono::milliseconds deadline{10'000};
+  // The iterations in as many calls, one after another, where there are any: receives the ticks of each. `onward`: each has
+  // the last one's result as its data.
+  std::span<uint64_t> laps = {};
+  bool onward = false;
 };
 
 struct CallResult {
   uint64_t result = 0;  // RAX
-  uint64_t tsc = 0;     // ticks from before the call to after it
+  uint64_t tsc = 0;     // ticks from before the call to after it; of all laps together
   // An interrupt came meanwhile, whether or not it ended in another thread. Seen by its footprint: IRET to a lower
   // privilege clears the data segments' selectors that are null (Intel SDM vol. 2, IRET, "RETURN-TO-OUTER-PRIVILEGE-LEVEL"),
   // those with a requested privilege level in them, too. What a hypervisor keeps for itself leaves none; nor does a
@@ -40,7 +45,7 @@ struct Fault {
   uint64_t address = 0;  // of #PF
 };
 
-// Calls entry(iterations, data) by the SysV convention. SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGTRAP
+// Calls entry(iterations, data) (of laps each with its share of the iterations) by the SysV convention. SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGTRAP
 // raised meanwhile by this thread end the call; so does a one-shot timer at the deadline when it
 // finds the thread inside the code: generated code holds no lock and owns nothing, so that it can
 // be left anywhere. A jump out of the code that neither faults nor returns is only ended by the

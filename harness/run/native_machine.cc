@@ -200,6 +200,16 @@ Expected<void> NativeMachine::pin() {
 }
 
 Expected<RunLog> NativeMachine::run(const Program& program, const RunPlan& plan) {
+  return RunLog(SKIDPROOF_TRY(run_in_laps(program, plan, {})));
+}
+
+Expected<RunInLaps> NativeMachine::run_in_laps(const Program& program, const RunPlan& plan,
+                                               const Laps& laps) {
+  if (laps.count == 0 || laps.count > std::max<uint64_t>(plan.iterations, 1)) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} laps of {} iterations", laps.count, plan.iterations),
+                "a lap has an iteration at least");
+  }
   SKIDPROOF_CHECK(check(program, plan));
   SKIDPROOF_CHECK(pin());
   // NOLINTNEXTLINE(performance-no-int-to-ptr): check() found it inside a block of ours.
@@ -216,11 +226,14 @@ Expected<RunLog> NativeMachine::run(const Program& program, const RunPlan& plan)
   call.code_begin = program.code_address;
   call.code_end = program.code_address + program.code.size();
   call.deadline = plan.deadline;
+  RunInLaps log;
+  if (laps.count > 1) log.laps.resize(laps.count);
+  call.laps = log.laps;
+  call.onward = laps.onward;
   noise_.begin();
   const auto outcome = SKIDPROOF_TRY(call_trapped(call));
   Noise noise = noise_.end();
   if (!outcome) return tl::make_unexpected(fault_error(program, plan, outcome.error()));
-  RunLog log;
   log.result = outcome->result;
   log.tsc = outcome->tsc;
   noise.interrupted = outcome->interrupted ? 1 : 0;

@@ -41,6 +41,8 @@ class NativeMachine : public Machine {
   // address; kTimeout for one that is still in its code at the deadline. A program that jumps out
   // of its code and neither faults nor returns cannot be stopped from here: run under a Watchdog.
   Expected<RunLog> run(const Program& program, const RunPlan& plan) override;
+  Expected<RunInLaps> run_in_laps(const Program& program, const RunPlan& plan,
+                                  const Laps& laps) override;
 
   int cpu() const { return cpu_; }
   // The CPUs that its maker might use; a run leaves only one to the thread.

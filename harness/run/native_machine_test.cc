@@ -162,6 +162,45 @@ TEST_F(NativeMachineTest, RunsAProgramAndTimesIt) {
   EXPECT_EQ(log->noise.migrations, 0u);
 }
 
+TEST_F(NativeMachineTest, RunsInLapsAndTimesEach) {
+  // mov rax, [rsi]; add [rsi+8], rdi; ret: where the first word points, and how often it came by.
+  const Program onward = program({0x48, 0x8B, 0x06, 0x48, 0x01, 0x7E, 0x08, 0xC3});
+  const auto put = [&](size_t at, uint64_t value) { std::memcpy(&data_.host[at], &value, 8); };
+  const auto seen = [&](size_t at) {
+    uint64_t value = 0;
+    std::memcpy(&value, &data_.host[at], 8);
+    return value;
+  };
+  put(0, data_.address + 64);
+  put(64, data_.address);
+  const auto log = machine_->run_in_laps(onward, {.iterations = 11}, {.count = 4, .onward = true});
+  ASSERT_TRUE(log) << log.error().text();
+  ASSERT_EQ(log->laps.size(), 4u);
+  uint64_t sum = 0;
+  for (const uint64_t lap : log->laps) {
+    EXPECT_GT(lap, 0u);
+    sum += lap;
+  }
+  EXPECT_EQ(sum, log->tsc);
+  EXPECT_EQ(seen(8), 6u) << "the first and the third, of three iterations each";
+  EXPECT_EQ(seen(72), 5u) << "the second and the last";
+  EXPECT_EQ(log->result, data_.address);
+
+  const auto again = machine_->run_in_laps(onward, {.iterations = 11}, {.count = 4});
+  ASSERT_TRUE(again) << again.error().text();
+  EXPECT_EQ(seen(8), 17u) << "all begin at the program's data";
+  EXPECT_EQ(seen(72), 5u);
+
+  const auto one = machine_->run_in_laps(onward, {.iterations = 11}, {});
+  ASSERT_TRUE(one) << one.error().text();
+  EXPECT_TRUE(one->laps.empty());
+
+  EXPECT_EQ(machine_->run_in_laps(onward, {.iterations = 3}, {.count = 4}).error().code,
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(machine_->run_in_laps(onward, {.iterations = 3}, {.count = 0}).error().code,
+            ErrorCode::kInvalidArgument);
+}
+
 TEST_F(NativeMachineTest, RunsNewCodeAtTheSameAddress) {
   for (uint8_t value = 0; value < 100; ++value) {
     auto log = machine_->run(program({0xB8, value, 0, 0, 0, 0xC3}), {});  // mov eax, value; ret
