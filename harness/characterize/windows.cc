@@ -14,6 +14,7 @@
 #include "harness/characterize/company.h"
 #include "harness/characterize/parts.h"
 #include "harness/characterize/plan.h"
+#include "harness/run/noise.h"
 #include "harness/stats/robust.h"
 
 namespace skidproof {
