@@ -83,8 +83,8 @@ double usual_span(const Workbench& bench);
 // cache took up to a tenth more, by where their pages lay.
 double usual_run_ns(const Workbench& bench);
 // In how many laps such a run is timed where a core's own caches answer: of 20 us each. A hypervisor may take the CPU for two
-// microseconds every fifty (host's interrupts; no count of the guest's shows them), so that the least of ten runs of 300 us was one to three
-// per cent too long, and by how much changed from minute to minute: no lap of 20 us meets one in each of ten tries.
+// microseconds out of every fifty (interrupts of the host, which no count of the guest's shows): the least of ten runs of 300 us
+// was one to three per cent too long, by another share each minute. Hardly a lap of 20 us meets one in each of ten tries.
 uint64_t usual_laps(const Workbench& bench, uint64_t iterations);
 // Up to here a core's own caches may hold a window.
 constexpr uint64_t kOfACore = uint64_t{2} << 20;

@@ -27,8 +27,8 @@ struct CurvePoint {
   double control = 0;               // what value, low, high and least are the excess over
 };
 
-// Whether the least of all samples is believed, or of what may now and then be too cheap (a miss that finds its line in a cache) the
-// least but for so many of `n`.
+// Whether the least of all samples is believed, or the least but for some of `n`: where now and then one is too cheap, as is a
+// miss that finds its line in a cache.
 enum class Trust : uint8_t { kLeast, kAllButFew };
 size_t forgiven(Trust trust, size_t n);
 

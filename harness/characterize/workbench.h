@@ -93,9 +93,9 @@ class Workbench {
   // for 1.
   void emit_chain() const;
 
-  // One sample: the fewest ticks (of calls in laps the sum of each lap's) of `tries` calls into which no interrupt, switch, migration or theft came; of up to three
-  // times as many calls, those with such are thrown away, unless there is nothing else. When the core clock moved by more
-  // than 1 % meanwhile, again, up to three times.
+  // One sample: the fewest ticks (of calls in laps the sum of each lap's fewest) of `tries` calls into which no interrupt,
+  // switch, migration or theft came; of up to three times as many calls, those with such are thrown away, unless there is
+  // nothing else. When the core clock moved by more than 1 % meanwhile, again, up to three times.
   using Once = std::function<Expected<CountedRun>()>;
   Expected<Sample> sample(unsigned tries, const Once& once) const;
   Expected<Sample> sample(unsigned tries, const Workpiece& piece, uint64_t iterations,

@@ -45,10 +45,10 @@ struct Fault {
   uint64_t address = 0;  // of #PF
 };
 
-// Calls entry(iterations, data) (of laps each with its share of the iterations) by the SysV convention. SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGTRAP
-// raised meanwhile by this thread end the call; so does a one-shot timer at the deadline when it
-// finds the thread inside the code: generated code holds no lock and owns nothing, so that it can
-// be left anywhere. A jump out of the code that neither faults nor returns is only ended by the
+// Calls entry(iterations, data), of laps each with its share of the iterations, by the SysV
+// convention. SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGTRAP raised meanwhile by this thread end the
+// call; so does a one-shot timer at the deadline when it finds the thread inside the code:
+// generated code holds no lock and owns nothing, so that it can be left anywhere. A jump out of the code that neither faults nor returns is only ended by the
 // process's watchdog. Signal handlers stay installed after the first call and pass on, as if they
 // were not there, whatever is not from such a call. Errors of the outer Expected: kPermission,
 // kNoMemory (no timer or signal stack).
