@@ -66,6 +66,11 @@ constexpr size_t kBatches = 8;
 // After so many samples that do not even lean to a verdict another layout has its turn.
 constexpr unsigned kVisit = 16;
 constexpr unsigned kMostSamples = 1000;
+// That a pair gains nothing in one layout may be that layout's doing: where a core decodes anew each time, a first that is the last
+// of as many instructions as it decodes at once waits for no jump (Redwood Cove showed CMP with an immediate and JE as fused between
+// long no-operations, and as no gain between short ones). So a layout of unlike no-operations is to say it as well, where any can:
+// so many visits to those, and at the end while there is time.
+constexpr unsigned kVisitsOfUnlike = 3;
 
 constexpr std::array kFirsts = {"cmp", "test", "and", "add", "sub", "inc", "dec", "or"};
 // Both of a family; R65 to R69 speak of families, so a quick look at the first of each is enough.
@@ -91,6 +96,9 @@ struct Pair {
   }
 };
 
+// How many pairs that fuse each layout has told of: it shows them where they do.
+using Told = std::array<unsigned, kLayouts.size()>;
+
 // A pair in one of the layouts, in one place in memory.
 struct Attempt {
   // Each with no, one, and where the layout has so many two no-operations less on each side of each pair.
@@ -112,6 +120,9 @@ struct Trial {
   // What the place before told. Caches of decoded code find it by its address, so that a place can mislead: only what two
   // tell, one after the other, is a verdict; on what is no silicon, one.
   PairVerdict before = PairVerdict::kOpen;
+  std::optional<size_t> no_gain;  // the layout that said so first
+  unsigned visits_of_unlike = 0;  // since then
+  bool at_the_end = false;        // the others are done
 
   Attempt& attempt() { return attempts[at]; }
   const Attempt& attempt() const { return attempts[at]; }
@@ -127,16 +138,29 @@ struct Trial {
         attempts[i].verdict = PairVerdict::kNotIssue;
     }
   }
+  // Whether this layout may say what the first that said so did, or deny it.
+  bool can_confirm(size_t layout) const {
+    return attempts[layout].verdict != PairVerdict::kNotIssue &&
+           kLayouts[layout].nop_bytes != kLayouts[*no_gain].nop_bytes;
+  }
   // Here next, elsewhere in memory; on where it is if this layout cannot tell.
   void begin_at(size_t layout) {
-    if (attempts[layout].verdict == PairVerdict::kNotIssue) return;
+    if (attempts[layout].verdict == PairVerdict::kNotIssue || no_gain) return;
     at = layout;
     attempt().due = true;
     visited = 0;
   }
-  // The time is over: one that nothing told of is shown where it was sampled most.
-  void settle() {
+  // The time is over: one that nothing told of is shown where it was sampled most. What one layout alone told of is believed
+  // where none unlike it has told of any pair on this core.
+  void settle(const Told& told_of) {
     if (told()) return;
+    bool doubtful = !no_gain;
+    for (size_t i = 0; !doubtful && i < kLayouts.size(); ++i)
+      doubtful = can_confirm(i) && told_of[i] != 0;
+    if (!doubtful) {
+      at = *no_gain;
+      return;
+    }
     const auto samples = [](const Attempt& a) { return a.samples.gain.size(); };
     at = static_cast<size_t>(std::ranges::max_element(attempts, {}, samples) - attempts.begin());
   }
@@ -215,23 +239,26 @@ Expected<void> make_attempt(const Workbench& bench, Trial& trial) {
   return {};
 }
 
-// How many pairs each layout has told of.
-using Told = std::array<unsigned, kLayouts.size()>;
-
 // On to a layout that may still tell: of those that it has been in least, the one that has told of the most pairs; false
 // where there is none.
 bool move_on(Trial& trial, const Told& told) {
   trial.visited = 0;
   ++trial.visits[trial.at];
+  if (trial.no_gain && !trial.at_the_end && trial.visits_of_unlike++ == kVisitsOfUnlike)
+    return false;
   std::optional<size_t> best;
   for (size_t i = 0; i < kLayouts.size(); ++i) {
     if (trial.attempts[i].verdict == PairVerdict::kNotIssue) continue;
+    if (trial.no_gain && !trial.can_confirm(i)) continue;
     if (!best || trial.visits[i] < trial.visits[*best] ||
         (trial.visits[i] == trial.visits[*best] && told[i] > told[*best])) {
       best = i;
     }
   }
-  if (!best) return false;
+  if (!best) {
+    trial.at = trial.no_gain.value_or(trial.at);
+    return false;
+  }
   trial.at = *best;
   trial.attempt().due = true;
   return true;
@@ -301,8 +328,12 @@ bool done(const Workbench& bench, Trial& trial, Told& told) {
     const bool again = trial.before == attempt.verdict || !on_silicon(bench);
     trial.before = attempt.verdict;
     if (again) {
-      ++told[trial.at];
-      return true;
+      if (attempt.verdict == PairVerdict::kFused) ++told[trial.at];
+      if (attempt.verdict == PairVerdict::kFused || trial.no_gain || !on_silicon(bench))
+        return true;
+      trial.no_gain = trial.at;
+      trial.before = PairVerdict::kOpen;
+      return !move_on(trial, told);
     }
     attempt.verdict = PairVerdict::kOpen;
     attempt.due = true;
@@ -411,10 +442,11 @@ Expected<void> characterize_fusion(Workbench& bench) {
   }
   std::vector<Point> last = std::exchange(untold, {});
   begin_where_most_are_told_of(last);
+  for (const Point& point : last) trials[point.tag]->at_the_end = true;
   SKIDPROOF_CHECK(take_by_turns(bench, last, {.most = kMostSamples}, 1 - kBatchShare, 1));
   std::ranges::move(last, std::back_inserter(points));
   std::ranges::sort(points, {}, &Point::tag);
-  for (const auto& trial : trials) trial->settle();
+  for (const auto& trial : trials) trial->settle(*told);
   for (const Point& point : points) {
     if (!trials[point.tag]->attempt().samples.gain.empty())
       emit_gain(bench, point, *trials[point.tag]);
