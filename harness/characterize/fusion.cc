@@ -66,10 +66,10 @@ constexpr size_t kBatches = 8;
 // After so many samples that do not even lean to a verdict another layout has its turn.
 constexpr unsigned kVisit = 16;
 constexpr unsigned kMostSamples = 1000;
-// That a pair gains nothing in one layout may be that layout's doing: where a core decodes anew each time, a first that is the last
-// of as many instructions as it decodes at once waits for no jump (Redwood Cove showed CMP with an immediate and JE as fused between
-// long no-operations, and as no gain between short ones). So a layout of unlike no-operations is to say it as well, where any can:
-// so many visits to those, and at the end while there is time.
+// That a pair gains nothing in one layout may be that layout's doing: a core with Redwood Cove's sizes showed CMP with an immediate
+// and JE as fused between long no-operations, and as no gain between short ones, perhaps since it decodes these anew each time, and
+// a first that is the last to be decoded at once waits for no jump. So a layout of unlike no-operations is to say it as well,
+// where any can: so many visits to those, and at the end while there is time.
 constexpr unsigned kVisitsOfUnlike = 3;
 
 constexpr std::array kFirsts = {"cmp", "test", "and", "add", "sub", "inc", "dec", "or"};
