@@ -66,9 +66,9 @@ struct ReachQuestion {
   double least_rise = 0.5;    // cycles by which the cost rises at least, where something ends
   // Seconds in which what is not clear is looked at again, where more than those of the whole question.
   double patience = 0;
-  // What ends does so at once: the first size beyond adds at least two fifths of what sizes up to twice as
-  // large add. A slope that
-  // begins early (sets that a hash fills unevenly, a cache that others share) says nothing of where it ends.
+  // What ends does so at once: the first size beyond adds at least two fifths of what sizes up to twice as large add; or set
+  // by set: it is flat up to its end, and adds three quarters where sets of four ways or more have one too many each. A slope
+  // that begins early (sets that a hash fills unevenly, a cache that others share) says nothing of where it ends.
   bool sharp = false;
   Misses misses = {};  // the second witness; empty: there is none
   // Makes the point of one size; its samples are of one unit of work (a jump, a load).

@@ -23,8 +23,8 @@ namespace {
 constexpr uint64_t kMissPairs = 256;
 constexpr uint64_t kMissStride = 256;
 constexpr uint64_t kMissLine = 64;
-constexpr Trust kTrust = Trust::kAllButFew;
-constexpr uint64_t kMissHead = 4096;  // of the kernel's data, that its fillers use
+constexpr uint64_t kMissHead = 4096;         // of the kernel's data, that its fillers use
+constexpr Trust kTrust = Trust::kAllButFew;  // see middle_sample
 
 struct Window {
   const char* filler;
@@ -63,6 +63,7 @@ struct Place {
   // cycles are no silicon's.
   double cycles_of_ns = 0;
 };
+
 // The middle one of three: in one run of a thousand half of the pairs find what was flushed in a cache, and so they do in some
 // moments in all three.
 Expected<Sample> middle_sample(const Workbench& bench, const Workbench::Once& once) {
@@ -162,7 +163,7 @@ ptrdiff_t taken_alone(const Company& company, const Probes& probes, uint64_t siz
                        [&](double p) { return company.alone(p); });
 }
 
-// Whether another thread may have halved whatever the size ends: by samples that nobody was beside, more than are forgiven.
+// Whether nobody was beside so many samples of a size, more than are forgiven, that no other thread halved what ends there.
 bool enough_alone(const Company& company, const Probes& probes, uint64_t size) {
   const auto seen = probes.find(size);
   const size_t all = seen == probes.end() ? 0 : seen->second.size();
