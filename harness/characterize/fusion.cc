@@ -10,8 +10,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "harness/characterize/pair_trial.h"
 #include "harness/characterize/parts.h"
 #include "harness/characterize/plan.h"
 #include "harness/characterize/verdict.h"
@@ -31,12 +33,14 @@ constexpr const char* kMovTest = "mov_test";
 // no-operations before each pair and behind it are short; others hand on few lines a cycle, which is the limit where they
 // are as long as common instructions are. So both are tried. The pairs are enough that the loop's own jump counts little,
 // and few enough that the windows of such a cache are not the limit (some cores showed that with 64 pairs, and with 16
-// that have immediate operands).
+// that have immediate operands). A loop of one pair fits where a core keeps loops: there its cycles are no whole number.
 struct Layout {
   uint64_t spacing, nop_bytes, pairs;
   const char* filler = kNops;
 };
-constexpr std::array<Layout, 12> kLayouts = {{{2, 4, 4},
+constexpr std::array<Layout, 15> kLayouts = {{{2, 4, 4},
+                                              {4, 1, 1},
+                                              {4, 4, 1},
                                               {8, 4, 4},
                                               {16, 4, 2},
                                               {32, 4, 2},
@@ -45,6 +49,7 @@ constexpr std::array<Layout, 12> kLayouts = {{{2, 4, 4},
                                               {32, 1, 2},
                                               {40, 1, 2},
                                               {2, 2, 4, kMovTest},
+                                              {4, 2, 1, kMovTest},
                                               {8, 2, 4, kMovTest},
                                               {16, 2, 2, kMovTest},
                                               {32, 2, 2, kMovTest}}};
@@ -57,20 +62,14 @@ constexpr unsigned kPlainRounds = 21;
 // A no-operation keeps the MOV that sets the first's operand from being fused with it, which would save a slot only where
 // the pair is kept apart, since no other no-operation stands between them there: on Zen 5 ADD and JE seemed not to fuse.
 constexpr uint64_t kResetNops = 1;
-// What limits the code depends more on the core than on the pair: every so manyth pair goes first through all layouts, in this
-// share of the time. The others come in batches, each of which begins where most pairs were told of until then: what another
-// on the core made the scouts believe holds no longer than it stays. Whom nothing told of has another go at the end.
-constexpr size_t kScouts = 13;
+// What limits the code depends more on the core than on the pair: every so manyth pair, and more of the few whose jump is
+// always taken, goes first through all layouts, in this share of the time. The others come in batches, each of which begins where
+// most pairs were told of until then: what another on the core made the scouts believe holds no longer than it stays. Whom
+// nothing told of has another go at the end.
+constexpr size_t kScouts = 13, kScoutsTaken = 3;
 constexpr double kScoutsShare = 1.0 / 3;
 constexpr size_t kBatches = 8;
-// After so many samples that do not even lean to a verdict another layout has its turn.
-constexpr unsigned kVisit = 16;
 constexpr unsigned kMostSamples = 1000;
-// That a pair gains nothing in one layout may be that layout's doing: a core with Redwood Cove's sizes showed CMP with an immediate
-// and JE as fused between long no-operations, and as no gain between short ones, perhaps since it decodes these anew each time, and
-// a first that is the last to be decoded at once waits for no jump. So a layout of unlike no-operations is to say it as well,
-// where any can: so many visits to those, and at the end while there is time.
-constexpr unsigned kVisitsOfUnlike = 3;
 
 constexpr std::array kFirsts = {"cmp", "test", "and", "add", "sub", "inc", "dec", "or"};
 // Both of a family; R65 to R69 speak of families, so a quick look at the first of each is enough.
@@ -96,9 +95,6 @@ struct Pair {
   }
 };
 
-// How many pairs that fuse each layout has told of: it shows them where they do.
-using Told = std::array<unsigned, kLayouts.size()>;
-
 // A pair in one of the layouts, in one place in memory.
 struct Attempt {
   // Each with no, one, and where the layout has so many two no-operations less on each side of each pair.
@@ -108,61 +104,25 @@ struct Attempt {
   std::vector<double>
       saved;  // uops by a pair side by side, in each undisturbed round, where uops are counted
   PairVerdict verdict = PairVerdict::kOpen;
-  bool due = true;  // to be made, or made anew elsewhere
 };
 
 struct Trial {
   Pair pair;
+  PairTrial asked;
   std::array<Attempt, kLayouts.size()> attempts;
-  size_t at = 0;                                   // the layout that is sampled
-  unsigned visited = 0;                            // samples since that began
-  std::array<unsigned, kLayouts.size()> visits{};  // ended ones
-  // What the place before told. Caches of decoded code find it by its address, so that a place can mislead: only what two
-  // tell, one after the other, is a verdict; on what is no silicon, one.
-  PairVerdict before = PairVerdict::kOpen;
-  std::optional<size_t> no_gain;  // the layout that said so first
-  unsigned visits_of_unlike = 0;  // since then
-  bool at_the_end = false;        // the others are done
+  PairVerdict verdict = PairVerdict::kOpen;
 
-  Attempt& attempt() { return attempts[at]; }
-  const Attempt& attempt() const { return attempts[at]; }
-  bool told() const {
-    return attempt().verdict == PairVerdict::kFused || attempt().verdict == PairVerdict::kNoGain;
-  }
-  // With these alone; no-operations, or what stands in for them.
-  void use(std::string_view filler) {
-    for (size_t i = kLayouts.size(); i-- > 0;) {
-      if (filler == kLayouts[i].filler)
-        at = i;
-      else
-        attempts[i].verdict = PairVerdict::kNotIssue;
+  // The layout that is shown: one that says what the verdict is, else where it was sampled most.
+  size_t shown() const {
+    const auto samples = [&](size_t i) {
+      const Attempt& a = attempts[i];
+      return std::pair(verdict != PairVerdict::kOpen && a.verdict == verdict, a.samples.gain.size());
+    };
+    size_t most = 0;
+    for (size_t i = 1; i < attempts.size(); ++i) {
+      if (samples(i) > samples(most)) most = i;
     }
-  }
-  // Whether this layout may say what the first that said so did, or deny it.
-  bool can_confirm(size_t layout) const {
-    return attempts[layout].verdict != PairVerdict::kNotIssue &&
-           kLayouts[layout].nop_bytes != kLayouts[*no_gain].nop_bytes;
-  }
-  // Here next, elsewhere in memory; on where it is if this layout cannot tell.
-  void begin_at(size_t layout) {
-    if (attempts[layout].verdict == PairVerdict::kNotIssue || no_gain) return;
-    at = layout;
-    attempt().due = true;
-    visited = 0;
-  }
-  // The time is over: one that nothing told of is shown where it was sampled most. What one layout alone told of is believed
-  // where none unlike it has told of any pair on this core.
-  void settle(const Told& told_of) {
-    if (told()) return;
-    bool doubtful = !no_gain;
-    for (size_t i = 0; !doubtful && i < kLayouts.size(); ++i)
-      doubtful = can_confirm(i) && told_of[i] != 0;
-    if (!doubtful) {
-      at = *no_gain;
-      return;
-    }
-    const auto samples = [](const Attempt& a) { return a.samples.gain.size(); };
-    at = static_cast<size_t>(std::ranges::max_element(attempts, {}, samples) - attempts.begin());
+    return most;
   }
 };
 
@@ -197,7 +157,7 @@ bool choose_direction(Pair& pair) {
 }
 
 // What stands around the pairs and between them: no-operations where they are plain instructions on this core.
-Expected<const char*> filler_of_pairs(const Workbench& bench) {
+Expected<std::string_view> filler_of_pairs(const Workbench& bench) {
   struct Kind {
     Workpiece piece;
     uint64_t iterations = 1;
@@ -220,11 +180,12 @@ Expected<const char*> filler_of_pairs(const Workbench& bench) {
     }
   }
   const bool plain = stats::median(kinds[0].cycles) >= kNopIsPlain * stats::median(kinds[1].cycles);
-  return plain ? kNops : kMovTest;
+  return std::string_view(plain ? kNops : kMovTest);
 }
 
 Expected<void> make_attempt(const Workbench& bench, Trial& trial) {
-  const Layout& layout = kLayouts[trial.at];
+  const size_t at = trial.asked.at();
+  const Layout& layout = kLayouts[at];
   Attempt made;  // while the old one still is where it is
   for (uint64_t joined = 0; joined <= std::min<uint64_t>(2, layout.spacing / 2); ++joined) {
     for (bool apart : {false, true}) {
@@ -234,34 +195,8 @@ Expected<void> make_attempt(const Workbench& bench, Trial& trial) {
     }
   }
   made.iterations = SKIDPROOF_TRY(bench.iterations_for(kPairRunNs, made.apart[0]));
-  made.due = false;
-  trial.attempt() = std::move(made);
+  trial.attempts[at] = std::move(made);
   return {};
-}
-
-// On to a layout that may still tell: of those that it has been in least, the one that has told of the most pairs; false
-// where there is none.
-bool move_on(Trial& trial, const Told& told) {
-  trial.visited = 0;
-  ++trial.visits[trial.at];
-  if (trial.no_gain && !trial.at_the_end && trial.visits_of_unlike++ == kVisitsOfUnlike)
-    return false;
-  std::optional<size_t> best;
-  for (size_t i = 0; i < kLayouts.size(); ++i) {
-    if (trial.attempts[i].verdict == PairVerdict::kNotIssue) continue;
-    if (trial.no_gain && !trial.can_confirm(i)) continue;
-    if (!best || trial.visits[i] < trial.visits[*best] ||
-        (trial.visits[i] == trial.visits[*best] && told[i] > told[*best])) {
-      best = i;
-    }
-  }
-  if (!best) {
-    trial.at = trial.no_gain.value_or(trial.at);
-    return false;
-  }
-  trial.at = *best;
-  trial.attempt().due = true;
-  return true;
 }
 
 // What a layout's programs took, each of which has a no-operation less than the one before it.
@@ -271,11 +206,11 @@ struct Runs {
 
 // The median of the rounds' gains. Each round that nothing disturbed votes.
 Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
-  if (trial.attempt().due) SKIDPROOF_CHECK(make_attempt(bench, trial));
-  Attempt& attempt = trial.attempt();
-  ++trial.visited;
+  if (trial.asked.take_new_place()) SKIDPROOF_CHECK(make_attempt(bench, trial));
+  const size_t at = trial.asked.at();
+  Attempt& attempt = trial.attempts[at];
   const double per_tick = SKIDPROOF_TRY(bench.core_cycles_per_tick());
-  const auto pairs = static_cast<double>(attempt.iterations * kLayouts[trial.at].pairs);
+  const auto pairs = static_cast<double>(attempt.iterations * kLayouts[at].pairs);
   const auto instructions =
       static_cast<double>(attempt.apart[0].program.per_iteration.instructions * attempt.iterations);
   const auto uops =
@@ -320,31 +255,6 @@ Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
   return sample;
 }
 
-// Whether nothing more is to be sampled: told, or no layout can tell.
-bool done(const Workbench& bench, Trial& trial, Told& told) {
-  Attempt& attempt = trial.attempt();
-  attempt.verdict = judge_pair(attempt.samples);
-  if (trial.told()) {
-    const bool again = trial.before == attempt.verdict || !on_silicon(bench);
-    trial.before = attempt.verdict;
-    if (again) {
-      if (attempt.verdict == PairVerdict::kFused) ++told[trial.at];
-      if (attempt.verdict == PairVerdict::kFused || trial.no_gain || !on_silicon(bench))
-        return true;
-      trial.no_gain = trial.at;
-      trial.before = PairVerdict::kOpen;
-      return !move_on(trial, told);
-    }
-    attempt.verdict = PairVerdict::kOpen;
-    attempt.due = true;
-    return false;
-  }
-  if (attempt.verdict != PairVerdict::kNotIssue &&
-      (trial.visited < kVisit || leaning(attempt.samples)))
-    return false;
-  return !move_on(trial, told);
-}
-
 std::string_view word_of(PairVerdict verdict) {
   return verdict == PairVerdict::kFused    ? "fused"
          : verdict == PairVerdict::kNoGain ? "no gain"
@@ -352,43 +262,45 @@ std::string_view word_of(PairVerdict verdict) {
 }
 
 // The second witness of a verdict: a pair that fuses is a uop less.
-std::optional<MeasuredCounts> counts_of_pair(const Attempt& attempt) {
+std::optional<MeasuredCounts> counts_of_pair(const Attempt& attempt, PairVerdict verdict) {
   if (attempt.saved.empty()) return std::nullopt;
   const double saved = stats::median(attempt.saved);
   MeasuredCounts counts{.each = {{"uops_saved", saved}}};
-  if (word_of(attempt.verdict) == "unclear") return counts;
-  const bool fused = attempt.verdict == PairVerdict::kFused;
+  if (word_of(verdict) == "unclear") return counts;
+  const bool fused = verdict == PairVerdict::kFused;
   counts.agree = fused == (saved > 0.5);
   if (!*counts.agree) {
     counts.differ = fmt::format("{} by its time, and {:.3g} uops saved by a pair",
-                                word_of(attempt.verdict), saved);
+                                word_of(verdict), saved);
   }
   return counts;
 }
 
 void emit_gain(const Workbench& bench, const Point& point, const Trial& trial) {
   const Pair& pair = trial.pair;
+  const size_t at = trial.shown();
+  const Attempt& attempt = trial.attempts[at];
   Measurement gain =
-      median_measurement("fusion.gain", "cycles", trial.attempt().samples.gain,
+      median_measurement("fusion.gain", "cycles", attempt.samples.gain,
                          {{"pair", pair.name()},
                           {"first", pair.first},
                           {"condition", pair.condition},
                           {"form", pair.form},
                           {"taken", pair.taken},
-                          {"spacing", kLayouts[trial.at].spacing},
-                          {"nop_bytes", kLayouts[trial.at].nop_bytes},
-                          {"filler", kLayouts[trial.at].filler},
-                          {"slot_cycles", trial.attempt().samples.slot()},
-                          {"verdict", std::string(word_of(trial.attempt().verdict))}},
+                          {"spacing", kLayouts[at].spacing},
+                          {"nop_bytes", kLayouts[at].nop_bytes},
+                          {"filler", kLayouts[at].filler},
+                          {"slot_cycles", attempt.samples.slot()},
+                          {"verdict", std::string(word_of(trial.verdict))}},
                          point.noise);
-  gain.counts = counts_of_pair(trial.attempt());
+  gain.counts = counts_of_pair(attempt, trial.verdict);
   Measurement fused = gain;
   bench.emit(std::move(gain));
-  if (word_of(trial.attempt().verdict) == "unclear") return;
+  if (word_of(trial.verdict) == "unclear") return;
   fused.name = "fusion.fused";
   fused.unit = "bool";
   fused.statistic = "verdict";
-  fused.value = fused.low = fused.high = trial.attempt().verdict == PairVerdict::kFused ? 1 : 0;
+  fused.value = fused.low = fused.high = trial.verdict == PairVerdict::kFused ? 1 : 0;
   fused.interval.clear();
   bench.emit(std::move(fused));
 }
@@ -402,54 +314,77 @@ Expected<void> characterize_fusion(Workbench& bench) {
   std::erase_if(pairs, [](Pair& pair) { return !choose_direction(pair); });
   std::vector<Point> scouts, others;
   std::vector<std::shared_ptr<Trial>> trials;
-  const auto told = std::make_shared<Told>();
-  const char* filler = SKIDPROOF_TRY(filler_of_pairs(bench));
+  const auto records = std::make_shared<LayoutRecords>(kLayouts.size());
+  const std::string_view filler = SKIDPROOF_TRY(filler_of_pairs(bench));
+  std::vector<bool> usable;
+  for (const Layout& layout : kLayouts) usable.push_back(filler == layout.filler);
+  std::array<size_t, 2> of_direction{};
   for (const Pair& pair : pairs) {
-    const auto trial = std::make_shared<Trial>(Trial{.pair = pair});
-    trial->use(filler);
+    const bool taken = pair.taken == "1";
+    const bool scout = of_direction[taken ? 1 : 0]++ % (taken ? kScoutsTaken : kScouts) == 0;
+    const auto trial = std::make_shared<Trial>(
+        Trial{.pair = pair, .asked = {usable, taken, scout, !on_silicon(bench)}});
     Point point;
     point.what = fmt::format("fusion, {}", pair.name());
     point.tag = trials.size();
     point.sample = [&bench, trial] { return sample_trial(bench, *trial); };
-    point.enough = [&bench, trial, told] { return done(bench, *trial, *told); };
-    (trials.size() % kScouts == 0 ? scouts : others).push_back(std::move(point));
+    point.enough = [trial, records] {
+      Attempt& attempt = trial->attempts[trial->asked.at()];
+      attempt.verdict = judge_pair(attempt.samples);
+      return trial->asked.hear(attempt.verdict, leaning(attempt.samples), *records);
+    };
+    (scout ? scouts : others).push_back(std::move(point));
     trials.push_back(trial);
   }
   const double seconds = std::max(0.0, bench.seconds_left());
   std::vector<Point> points, untold;
   // Those that are told of are done with.
-  const auto sample_some = [&](std::vector<Point> some, double of_them, double from,
-                               double to) -> Expected<void> {
-    SKIDPROOF_CHECK(
-        take_by_turns(bench, some, {.most = kMostSamples, .seconds = of_them}, from, to));
-    for (Point& point : some) (trials[point.tag]->told() ? points : untold).push_back(point);
-    return {};
+  const auto sort_out = [&](std::vector<Point> some) {
+    for (Point& point : some) {
+      Trial& trial = *trials[point.tag];
+      trial.verdict = trial.asked.verdict(*records);
+      (trial.verdict == PairVerdict::kOpen ? untold : points).push_back(std::move(point));
+    }
   };
-  const auto begin_where_most_are_told_of = [&](const std::vector<Point>& some) {
-    const auto best = static_cast<size_t>(std::ranges::max_element(*told) - told->begin());
-    for (const Point& point : some) trials[point.tag]->begin_at(best);
-  };
-  SKIDPROOF_CHECK(sample_some(std::move(scouts), seconds * kScoutsShare, 0, kScoutsShare));
+  SKIDPROOF_CHECK(take_by_turns(bench, scouts,
+                                {.most = kMostSamples, .seconds = seconds * kScoutsShare}, 0,
+                                kScoutsShare));
+  for (const Point& point : scouts) {
+    PairTrial& asked = trials[point.tag]->asked;
+    records->add(asked.taken(), asked.shown(), asked.said());
+    asked.end_scouting();
+  }
+  sort_out(std::move(scouts));
   constexpr double kBatchShare = (1 - kScoutsShare) / (kBatches + 1);
   for (size_t batch = 0; batch < kBatches; ++batch) {
     std::vector<Point> some;
     for (size_t i = batch; i < others.size(); i += kBatches) some.push_back(others[i]);
-    begin_where_most_are_told_of(some);
+    for (const Point& point : some) trials[point.tag]->asked.begin(*records);
     const double from = kScoutsShare + static_cast<double>(batch) * kBatchShare;
     const double share =
         std::max(0.0, bench.seconds_left()) / static_cast<double>(kBatches + 1 - batch);
-    SKIDPROOF_CHECK(sample_some(std::move(some), share, from, from + kBatchShare));
+    SKIDPROOF_CHECK(take_by_turns(bench, some, {.most = kMostSamples, .seconds = share}, from,
+                                  from + kBatchShare));
+    for (const Point& point : some) {
+      const PairTrial& asked = trials[point.tag]->asked;
+      records->add(asked.taken(), asked.verdict(*records), asked.said());
+    }
+    sort_out(std::move(some));
   }
+  // A layout may have lost the trust in which it told of the first.
+  sort_out(std::exchange(points, {}));
   std::vector<Point> last = std::exchange(untold, {});
-  begin_where_most_are_told_of(last);
-  for (const Point& point : last) trials[point.tag]->at_the_end = true;
+  for (const Point& point : last) {
+    trials[point.tag]->asked.at_the_end();
+    trials[point.tag]->asked.begin(*records);
+  }
   SKIDPROOF_CHECK(take_by_turns(bench, last, {.most = kMostSamples}, 1 - kBatchShare, 1));
-  std::ranges::move(last, std::back_inserter(points));
+  sort_out(std::move(last));
+  std::ranges::move(untold, std::back_inserter(points));
   std::ranges::sort(points, {}, &Point::tag);
-  for (const auto& trial : trials) trial->settle(*told);
   for (const Point& point : points) {
-    if (!trials[point.tag]->attempt().samples.gain.empty())
-      emit_gain(bench, point, *trials[point.tag]);
+    const Trial& trial = *trials[point.tag];
+    if (!trial.attempts[trial.shown()].samples.gain.empty()) emit_gain(bench, point, trial);
   }
   return {};
 }
