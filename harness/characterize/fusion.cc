@@ -116,7 +116,8 @@ struct Trial {
   size_t shown() const {
     const auto samples = [&](size_t i) {
       const Attempt& a = attempts[i];
-      return std::pair(verdict != PairVerdict::kOpen && a.verdict == verdict, a.samples.gain.size());
+      return std::pair(verdict != PairVerdict::kOpen && a.verdict == verdict,
+                       a.samples.gain.size());
     };
     size_t most = 0;
     for (size_t i = 1; i < attempts.size(); ++i) {
@@ -270,8 +271,8 @@ std::optional<MeasuredCounts> counts_of_pair(const Attempt& attempt, PairVerdict
   const bool fused = verdict == PairVerdict::kFused;
   counts.agree = fused == (saved > 0.5);
   if (!*counts.agree) {
-    counts.differ = fmt::format("{} by its time, and {:.3g} uops saved by a pair",
-                                word_of(verdict), saved);
+    counts.differ =
+        fmt::format("{} by its time, and {:.3g} uops saved by a pair", word_of(verdict), saved);
   }
   return counts;
 }
@@ -280,19 +281,18 @@ void emit_gain(const Workbench& bench, const Point& point, const Trial& trial) {
   const Pair& pair = trial.pair;
   const size_t at = trial.shown();
   const Attempt& attempt = trial.attempts[at];
-  Measurement gain =
-      median_measurement("fusion.gain", "cycles", attempt.samples.gain,
-                         {{"pair", pair.name()},
-                          {"first", pair.first},
-                          {"condition", pair.condition},
-                          {"form", pair.form},
-                          {"taken", pair.taken},
-                          {"spacing", kLayouts[at].spacing},
-                          {"nop_bytes", kLayouts[at].nop_bytes},
-                          {"filler", kLayouts[at].filler},
-                          {"slot_cycles", attempt.samples.slot()},
-                          {"verdict", std::string(word_of(trial.verdict))}},
-                         point.noise);
+  Measurement gain = median_measurement("fusion.gain", "cycles", attempt.samples.gain,
+                                        {{"pair", pair.name()},
+                                         {"first", pair.first},
+                                         {"condition", pair.condition},
+                                         {"form", pair.form},
+                                         {"taken", pair.taken},
+                                         {"spacing", kLayouts[at].spacing},
+                                         {"nop_bytes", kLayouts[at].nop_bytes},
+                                         {"filler", kLayouts[at].filler},
+                                         {"slot_cycles", attempt.samples.slot()},
+                                         {"verdict", std::string(word_of(trial.verdict))}},
+                                        point.noise);
   gain.counts = counts_of_pair(attempt, trial.verdict);
   Measurement fused = gain;
   bench.emit(std::move(gain));
@@ -346,9 +346,8 @@ Expected<void> characterize_fusion(Workbench& bench) {
       (trial.verdict == PairVerdict::kOpen ? untold : points).push_back(std::move(point));
     }
   };
-  SKIDPROOF_CHECK(take_by_turns(bench, scouts,
-                                {.most = kMostSamples, .seconds = seconds * kScoutsShare}, 0,
-                                kScoutsShare));
+  SKIDPROOF_CHECK(take_by_turns(
+      bench, scouts, {.most = kMostSamples, .seconds = seconds * kScoutsShare}, 0, kScoutsShare));
   for (const Point& point : scouts) {
     PairTrial& asked = trials[point.tag]->asked;
     records->add(asked.taken(), asked.shown(), asked.said());

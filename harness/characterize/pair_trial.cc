@@ -109,7 +109,8 @@ bool PairTrial::hear(PairVerdict judged, bool leaning, const LayoutRecords& reco
   if (judged == PairVerdict::kFused) ++said_[at_].fused;
   if (judged == PairVerdict::kNoGain) ++said_[at_].no_gain;
   if (judged == PairVerdict::kNotIssue) usable_[at_] = false;
-  if (!told(judged) && judged != PairVerdict::kNotIssue && (samples_ < kVisit || leaning)) return false;
+  if (!told(judged) && judged != PairVerdict::kNotIssue && (samples_ < kVisit || leaning))
+    return false;
   if (scout_) {
     // That it fuses is asked again elsewhere, since other layouts are judged by it.
     const Sayings& here = said_[at_];
@@ -124,7 +125,8 @@ bool PairTrial::move_on(const LayoutRecords& records) {
   if (samples_ != 0) ++visits_[at_];
   samples_ = 0;
   // Whom one layout told that it gains nothing, only those that are believed can say more.
-  const bool no_gain = !scout_ && std::ranges::any_of(said_, [](const Sayings& s) { return s.no_gain != 0; });
+  const bool no_gain =
+      !scout_ && std::ranges::any_of(said_, [](const Sayings& s) { return s.no_gain != 0; });
   const unsigned most = scout_ ? 1 : at_the_end_ ? ~0U : kVisitsEach;
   std::optional<size_t> best;
   for (size_t i = 0; i < usable_.size(); ++i) {

@@ -1,9 +1,9 @@
 // Which layout of the code is asked next whether a pair of instructions fuses, and when what they say is a verdict.
 //
-// A layout can be blind on some core: it then says of pairs that fuse that they gain nothing, and says so again in every run (on
-// one with Redwood Cove's sizes a loop of 26 instructions took as many cycles with a slot less as before, and the code around its
-// slots did not show it). The other error, a gain of one slot where there is none, was hardly met. So scouts ask all layouts, and
-// a layout that missed pairs which others showed to fuse is not believed when it says "no gain".
+// A layout can be blind on some core: it says of pairs that fuse that they gain nothing, and says so in every run (on one with
+// Redwood Cove's sizes such as have ten no-operations on each side of a single pair: the loop takes as many cycles with a slot less,
+// and yet each no-operation seems to be worth one). The other error, a gain where there is none, was not met. So scouts ask all
+// layouts, and one that missed pairs which others showed to fuse is not believed when it says "no gain".
 #ifndef SKIDPROOF_HARNESS_CHARACTERIZE_PAIR_TRIAL_H_
 #define SKIDPROOF_HARNESS_CHARACTERIZE_PAIR_TRIAL_H_
 
@@ -78,7 +78,7 @@ class PairTrial {
   std::vector<bool> usable_;  // those too that cannot tell of this pair are not
   bool taken_, scout_, certain_, at_the_end_ = false, new_place_ = true;
   size_t at_ = 0;
-  unsigned samples_ = 0;           // in this place
+  unsigned samples_ = 0;          // in this place
   std::vector<unsigned> visits_;  // ended ones
   std::vector<Sayings> said_;
 };
