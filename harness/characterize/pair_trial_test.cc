@@ -24,7 +24,8 @@ struct Heard {
 };
 
 // So many samples at most, of which the second in each place tells.
-Heard ask(PairTrial& trial, const Says& says, const LayoutRecords& records, unsigned samples = 1000) {
+Heard ask(PairTrial& trial, const Says& says, const LayoutRecords& records,
+          unsigned samples = 1000) {
   Heard heard;
   unsigned of_place = 0;
   for (unsigned i = 0; i < samples && !heard.ended; ++i) {
@@ -55,7 +56,8 @@ PairTrial pair_of(size_t layouts, bool taken = false) {
 
 TEST(PairTrial, WhatMissedPairsThatFuseIsNotBelieved) {
   // The first layout sees nothing.
-  const Says fuses = always({kNoGain, kFused, kFused}), gains_nothing = always({kNoGain, kNoGain, kNoGain});
+  const Says fuses = always({kNoGain, kFused, kFused}),
+             gains_nothing = always({kNoGain, kNoGain, kNoGain});
   const LayoutRecords records = after_scouts(3, false, {fuses, gains_nothing, fuses});
   EXPECT_FALSE(records.trusted(0, false));
   EXPECT_TRUE(records.trusted(1, false));
@@ -120,8 +122,8 @@ TEST(PairTrial, OneThatAloneCanTellTellsInTwoPlaces) {
 TEST(PairTrial, APlaceThatMisleadsIsOutvoted) {
   const LayoutRecords records(2);
   PairTrial pair = pair_of(2);
-  const Heard heard =
-      ask(pair, [](size_t, unsigned place) { return place == 0 ? kFused : kNoGain; }, records);
+  const Heard heard = ask(
+      pair, [](size_t, unsigned place) { return place == 0 ? kFused : kNoGain; }, records);
   EXPECT_EQ(heard.verdict, kNoGain);
   EXPECT_EQ(heard.asked.size(), 4U);
 }
@@ -129,7 +131,8 @@ TEST(PairTrial, APlaceThatMisleadsIsOutvoted) {
 TEST(PairTrial, AScoutThatFusesIsShownInTwoPlaces) {
   PairTrial scout({true, true}, false, true, false);
   const Heard heard = ask(
-      scout, [](size_t layout, unsigned place) { return layout == 0 && place == 0 ? kFused : kNoGain; },
+      scout,
+      [](size_t layout, unsigned place) { return layout == 0 && place == 0 ? kFused : kNoGain; },
       LayoutRecords(2));
   EXPECT_EQ(heard.asked, (std::vector<size_t>{0, 0, 1}));
   EXPECT_EQ(scout.shown(), kNoGain);
