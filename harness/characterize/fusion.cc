@@ -316,9 +316,9 @@ Expected<void> characterize_fusion(Workbench& bench) {
   std::vector<std::shared_ptr<Trial>> trials;
   const auto records = std::make_shared<LayoutRecords>(kLayouts.size());
   const std::string_view filler = SKIDPROOF_TRY(filler_of_pairs(bench));
-  std::vector<bool> usable(kLayouts.size());
-  std::ranges::transform(kLayouts, usable.begin(),
-                         [filler](const Layout& layout) { return filler == layout.filler; });
+  std::vector<bool> usable;
+  usable.reserve(kLayouts.size());
+  for (const Layout& layout : kLayouts) usable.push_back(filler == layout.filler);
   std::array<size_t, 2> of_direction{};
   for (const Pair& pair : pairs) {
     const bool taken = pair.taken == "1";
