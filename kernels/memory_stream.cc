@@ -85,7 +85,7 @@ SKIDPROOF_KERNEL(memory_stream){
           .high = uint64_t{4} << 30},
          {.name = "stride",
           .brief = "bytes from one access to the next; 0: the width",
-          .high = 4 << 10},
+          .high = 64 << 10},
          {.name = "unroll",
           .brief = "accesses of a stream between two steps of the walk",
           .fallback = 8,
