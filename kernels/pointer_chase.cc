@@ -1,4 +1,6 @@
 // Dependent loads: each reads the address of the next, so that one latency follows another.
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 
@@ -34,16 +36,28 @@ struct Slots {
 };
 
 // One cycle through all slots (Sattolo, "An algorithm to generate a random cyclic permutation",
-// 1986): a plain shuffle would fall into several cycles, and the chase would see only one of them.
-std::vector<uint64_t> successors(uint64_t count, uint64_t order, uint64_t seed) {
-  std::vector<uint64_t> next(count);
-  std::iota(next.begin(), next.end(), uint64_t{0});
+// 1986): a plain shuffle would fall into several cycles, and the chase would see only one of them. Which slots are swapped does not
+// depend on what is in them, so those of the next swaps are fetched meanwhile: of large sets each is a miss.
+std::vector<uint32_t> successors(uint64_t count, uint64_t order, uint64_t seed) {
+  constexpr size_t kAhead = 32;
+  std::vector<uint32_t> next(count);
+  std::iota(next.begin(), next.end(), uint32_t{0});
   if (order == kRandom) {
     Random random(derive_seed(seed, "pointer_chase"));
-    for (uint64_t i = count; i-- > 1;) std::swap(next[i], next[random.below(i)]);
+    std::array<uint64_t, kAhead> others{};
+    for (uint64_t left = count; left > 1;) {
+      const uint64_t some = std::min<uint64_t>(kAhead, left - 1);
+      for (uint64_t k = 0; k < some; ++k) {
+        others[k] = random.below(left - 1 - k);
+        __builtin_prefetch(&next[others[k]], 1);
+      }
+      for (uint64_t k = 0; k < some; ++k) std::swap(next[left - 1 - k], next[others[k]]);
+      left -= some;
+    }
     return next;
   }
-  for (uint64_t i = 0; i < count; ++i) next[i] = (i + (order == kForward ? 1 : count - 1)) % count;
+  for (uint64_t i = 0; i < count; ++i)
+    next[i] = static_cast<uint32_t>((i + (order == kForward ? 1 : count - 1)) % count);
   return next;
 }
 
@@ -96,10 +110,10 @@ SKIDPROOF_KERNEL(pointer_chase){
     .data_bytes = [](const Params& p) { return static_cast<size_t>(p["bytes"]); },
     .fill =
         [](const Params& p, std::span<std::byte> host, uint64_t address, uint64_t seed) {
-          std::vector<uint64_t> next = successors(slots(p), p["order"], seed);
+          const std::vector<uint32_t> next = successors(slots(p), p["order"], seed);
           const Slots where(p);
           for (uint64_t i = 0; i < next.size(); ++i) {
-            uint64_t pointer = address + where.offset_of(next[i]);
+            const uint64_t pointer = address + where.offset_of(next[i]);
             std::memcpy(&host[where.offset_of(i)], &pointer, sizeof pointer);
           }
         },

@@ -79,7 +79,7 @@ double run_ns(const Workbench& bench, uint64_t window) {
 
 Expected<std::shared_ptr<Flow>> make_flow(const Workbench& bench, const Stream& stream,
                                           uint64_t width, uint64_t window,
-                                          const std::vector<Memory>& places) {
+                                          const std::vector<Memory>& places, Fill fill) {
   auto flow =
       std::make_shared<Flow>(Flow{.stream = &stream,
                                   .width = width,
@@ -93,10 +93,10 @@ Expected<std::shared_ptr<Flow>> make_flow(const Workbench& bench, const Stream& 
                         stream.tight != 0 ? stream.tight
                                           : std::min<uint64_t>(64, 2048 / width) / stream.streams,
                         stream.streams);
-  flow->pieces.push_back(SKIDPROOF_TRY(
-      bench.prepare(stream.repeated ? "rep_string" : "memory_stream", parameters, places[0])));
+  flow->pieces.push_back(SKIDPROOF_TRY(bench.prepare(
+      stream.repeated ? "rep_string" : "memory_stream", parameters, places[0], fill)));
   for (size_t i = 1; i < places.size(); ++i)
-    flow->pieces.push_back(SKIDPROOF_TRY(bench.elsewhere(flow->pieces[0], places[i])));
+    flow->pieces.push_back(SKIDPROOF_TRY(bench.elsewhere(flow->pieces[0], places[i], fill)));
   flow->iterations = SKIDPROOF_TRY(bench.iterations_for(run_ns(bench, window), flow->pieces[0]));
   if (window <= kOfACore) flow->laps = usual_laps(bench, flow->iterations);
   return flow;
@@ -145,7 +145,9 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
       const bool afar = window > kOfACore && window <= kStripedMost;
       if (stream.streams > 1 && (!afar || width < usual)) continue;
       if (stream.tight != 0 && width < usual) continue;
-      auto made = make_flow(bench, stream, width, window, places);
+      // None of them looks at what it moves.
+      auto made = make_flow(bench, stream, width, window, places,
+                            flows.empty() ? Fill::kItsOwn : Fill::kAnothers);
       if (!made) {
         if (!missing(made.error()))
           bench.problem(made.error());  // what this CPU has not is no problem

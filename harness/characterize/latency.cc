@@ -119,7 +119,7 @@ Expected<WalkedPlace> make_place(const Workbench& bench, uint64_t bytes, const M
     return bench.prepare(
         "memory_stream",
         fmt::format("kind=load,stride={},window={},unroll=1", stride, bytes / stride * stride),
-        memory);
+        memory, Fill::kAnothers);
   };
   if (on_silicon(bench)) {
     const bool whole = bytes <= kBroughtIn;
@@ -135,8 +135,10 @@ Expected<WalkedPlace> make_place(const Workbench& bench, uint64_t bytes, const M
 Expected<WalkedPlace> another_place(const Workbench& bench, const WalkedPlace& like,
                                     const Memory& memory) {
   WalkedPlace place;
-  if (like.stream) place.stream = SKIDPROOF_TRY(bench.elsewhere(*like.stream, memory));
-  if (like.tables) place.tables = SKIDPROOF_TRY(bench.elsewhere(*like.tables, memory));
+  if (like.stream)
+    place.stream = SKIDPROOF_TRY(bench.elsewhere(*like.stream, memory, Fill::kAnothers));
+  if (like.tables)
+    place.tables = SKIDPROOF_TRY(bench.elsewhere(*like.tables, memory, Fill::kAnothers));
   place.chase = SKIDPROOF_TRY(bench.elsewhere(like.chase, memory));
   return place;
 }

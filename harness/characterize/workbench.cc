@@ -175,7 +175,7 @@ Expected<Memory> Workbench::allocate_huge(size_t bytes, size_t many) const {
 }
 
 Expected<Workpiece> Workbench::prepare(std::string_view kernel, std::string_view parameters,
-                                       const Memory& data) const {
+                                       const Memory& data, Fill fill) const {
   Workpiece piece;
   piece.kernel = SKIDPROOF_TRY(find_kernel(kernel));
   piece.params = SKIDPROOF_TRY(Params::parse(piece.kernel->parameters, parameters));
@@ -194,15 +194,16 @@ Expected<Workpiece> Workbench::prepare(std::string_view kernel, std::string_view
                                             .seed = options_->seed}));
     if (piece.program.code.size() <= room) break;
   }
-  SKIDPROOF_CHECK(refill(piece, options_->seed));
+  if (fill == Fill::kItsOwn) SKIDPROOF_CHECK(refill(piece, options_->seed));
   return piece;
 }
 
-Expected<Workpiece> Workbench::elsewhere(const Workpiece& piece, const Memory& data) const {
+Expected<Workpiece> Workbench::elsewhere(const Workpiece& piece, const Memory& data,
+                                         Fill fill) const {
   Workpiece other = piece;
   other.data = data;
   other.program.data_address = data.address;
-  SKIDPROOF_CHECK(refill(other, options_->seed));
+  if (fill == Fill::kItsOwn) SKIDPROOF_CHECK(refill(other, options_->seed));
   return other;
 }
 

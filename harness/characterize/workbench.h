@@ -29,6 +29,10 @@ struct Workpiece {
   Memory data;
 };
 
+// What stands in a piece's memory: what its kernel puts there, or what another piece in the same memory does, which is to be done
+// once where it takes a second (1 GiB).
+enum class Fill : uint8_t { kItsOwn, kAnothers };
+
 // What one repetition took.
 struct Sample {
   double ns = 0;
@@ -72,9 +76,10 @@ class Workbench {
   // Generates the kernel for its own code block and this data block (which several may share), and
   // fills the data. The kernel's parameters are text: "key=value,…".
   Expected<Workpiece> prepare(std::string_view kernel, std::string_view parameters,
-                              const Memory& data = {}) const;
-  // The same program over another block, as large, which is filled: no code more.
-  Expected<Workpiece> elsewhere(const Workpiece& piece, const Memory& data) const;
+                              const Memory& data = {}, Fill fill = Fill::kItsOwn) const;
+  // The same program over another block, as large: no code more.
+  Expected<Workpiece> elsewhere(const Workpiece& piece, const Memory& data,
+                                Fill fill = Fill::kItsOwn) const;
   // Fills the data anew.
   Expected<void> refill(Workpiece& piece, uint64_t seed) const;
   // With what was counted, where something is. What entering and leaving the program takes is then no part of its ticks, and
