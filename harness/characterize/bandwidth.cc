@@ -9,12 +9,16 @@
 
 #include "harness/characterize/parts.h"
 #include "harness/characterize/plan.h"
+#include "pebs/told.h"
 
 namespace skidproof {
 namespace {
 
 constexpr uint64_t kSharedWindow = uint64_t{16} << 20;  // a last level may hold it, for a while
-constexpr uint64_t kStripedMost = uint64_t{512} << 20;  // of memory_stream
+// Of larger windows a run takes one such slice, each the one behind the last, whichever stream that was: what it meets was touched
+// a whole window ago, as in a pass through all of it, which would take up to a tenth of a second.
+constexpr uint64_t kWindowSlice = uint64_t{128} << 20;
+constexpr uint64_t kWhole = 64 << 10;  // bytes; a slice is of whole turns of each stream
 constexpr uint64_t kOfEveryWidth = uint64_t{64} << 20;  // by default
 
 struct Stream {
@@ -46,12 +50,19 @@ constexpr std::array<Stream, 14> kStreams = {{
 }};
 constexpr std::array<uint64_t, 4> kWidths = {8, 16, 32, 64};
 
+// Where the streams of one window run.
+struct WindowPlaces {
+  uint64_t window = 0;
+  uint64_t each = 0;  // bytes of a run's pass: the window, or a slice of it
+  std::vector<Memory> memory;
+  size_t turn = 0;  // of slices
+  bool slices() const { return each < window; }
+};
+
 struct Flow {
   const Stream* stream = nullptr;
   uint64_t width = 0;
-  uint64_t window = 0;
-  bool huge = false;
-  std::vector<Workpiece> pieces;  // the same in each of the window's places
+  std::vector<Workpiece> pieces;  // the same in each of them
   size_t turn = 0;
   uint64_t iterations = 1;
   uint64_t laps = 1;  // of a run
@@ -77,45 +88,72 @@ double run_ns(const Workbench& bench, uint64_t window) {
   return steady || !on_silicon(bench) ? usual_run_ns(bench) : kOfMemory;
 }
 
+Expected<WindowPlaces> make_places(const Workbench& bench, uint64_t window) {
+  WindowPlaces places{.window = window, .each = window};
+  const auto room = [](uint64_t bytes) { return 2 * bytes + 8192; };  // a copy's target, too
+  if (on_silicon(bench) && window > kWindowSlice) {
+    const uint64_t many = (window + kWindowSlice - 1) / kWindowSlice;
+    places.each = window / many / kWhole * kWhole;
+    const Memory all = SKIDPROOF_TRY(bench.allocate(many * room(places.each), true));
+    for (uint64_t i = 0; i < many; ++i) {
+      Memory slice = all;
+      slice.host = all.host.subspan(i * room(places.each), room(places.each));
+      slice.address += i * room(places.each);
+      places.memory.push_back(std::move(slice));
+    }
+    return places;
+  }
+  // Of windows that a last level may hold as well: stores of 4 MiB gave 84, 94, 100 and 105 GB/s in four places, time and again.
+  const size_t many = places_of(bench, window, kSharedWindow);
+  while (places.memory.size() < many)
+    places.memory.push_back(SKIDPROOF_TRY(bench.allocate(room(window), true)));
+  return places;
+}
+
 Expected<std::shared_ptr<Flow>> make_flow(const Workbench& bench, const Stream& stream,
-                                          uint64_t width, uint64_t window,
-                                          const std::vector<Memory>& places, Fill fill) {
-  auto flow =
-      std::make_shared<Flow>(Flow{.stream = &stream,
-                                  .width = width,
-                                  .window = window,
-                                  .huge = std::ranges::all_of(places, &Memory::huge_pages)});
+                                          uint64_t width, const WindowPlaces& places, Fill fill) {
+  auto flow = std::make_shared<Flow>(Flow{.stream = &stream, .width = width});
   const std::string parameters =
       stream.repeated
-          ? fmt::format("kind={},bytes={}", stream.kind, window)
+          ? fmt::format("kind={},bytes={}", stream.kind, places.each)
           : fmt::format("kind={},width={},window={},unroll={},streams={}", stream.kind, width,
-                        window,
+                        places.each,
                         stream.tight != 0 ? stream.tight
                                           : std::min<uint64_t>(64, 2048 / width) / stream.streams,
                         stream.streams);
   flow->pieces.push_back(SKIDPROOF_TRY(bench.prepare(
-      stream.repeated ? "rep_string" : "memory_stream", parameters, places[0], fill)));
-  for (size_t i = 1; i < places.size(); ++i)
-    flow->pieces.push_back(SKIDPROOF_TRY(bench.elsewhere(flow->pieces[0], places[i], fill)));
-  flow->iterations = SKIDPROOF_TRY(bench.iterations_for(run_ns(bench, window), flow->pieces[0]));
-  if (window <= kOfACore) flow->laps = usual_laps(bench, flow->iterations);
+      stream.repeated ? "rep_string" : "memory_stream", parameters, places.memory[0], fill)));
+  for (size_t i = 1; i < places.memory.size(); ++i)
+    flow->pieces.push_back(SKIDPROOF_TRY(bench.elsewhere(flow->pieces[0], places.memory[i], fill)));
+  if (places.slices()) return flow;
+  flow->iterations =
+      SKIDPROOF_TRY(bench.iterations_for(run_ns(bench, places.window), flow->pieces[0]));
+  if (places.window <= kOfACore) flow->laps = usual_laps(bench, flow->iterations);
   return flow;
 }
 
 // Until caches hold of the window what this stream leaves in them. A core's own ones do after one pass. Shared ones may learn
 // what is worth keeping of a window that is larger than they are: on Zen 5, loads of twice the last level got faster by two
 // fifths over some fifteen passes, and lost that to a stream of another order. Of 4 MiB it keeps more for some sixty, where
-// others want it, too.
-Expected<void> settle(const Workbench& bench, const Workpiece& piece, uint64_t window) {
+// others want it, too. Of slices as many as a last level is said to hold, which the stream before left full of what it stored. The
+// piece to be measured then.
+Expected<const Workpiece*> settle(const Workbench& bench, Flow& flow, WindowPlaces& places) {
   constexpr int kPasses = 64;
+  size_t& turn = places.slices() ? places.turn : flow.turn;
+  const auto next = [&] { return &flow.pieces[turn++ % flow.pieces.size()]; };
   const auto most = std::chrono::milliseconds(bench.effort() == Effort::kQuick ? 1 : 12);
   const auto began = std::chrono::steady_clock::now();
-  const int passes = window > kOfACore && on_silicon(bench) ? kPasses : 1;
+  const int passes = places.window > kOfACore && on_silicon(bench) ? kPasses : 1;
+  const auto last = told_cache(bench.machine(), 3);
+  const uint64_t least = places.slices() && last ? std::min(last->bytes, places.window) : 0;
+  const Workpiece* piece = next();
   for (int i = 0; i < passes && !bench.cancelled(); ++i) {
-    SKIDPROOF_CHECK(bench.run(piece, 1));
-    if (std::chrono::steady_clock::now() - began > most) break;
+    SKIDPROOF_CHECK(bench.run(*piece, 1));
+    if (places.slices()) piece = next();
+    const bool long_enough = std::chrono::steady_clock::now() - began > most;
+    if (long_enough && (static_cast<uint64_t>(i) + 1) * places.each >= least) break;
   }
-  return {};
+  return piece;
 }
 
 // Beyond a core's own caches every width waits for what is there, and each pass takes its time: the usual width alone.
@@ -128,11 +166,7 @@ bool usual_width_alone(const Workbench& bench, uint64_t window) {
 // All streams of each window by turns, in the same places.
 Expected<void> measure_window(Workbench& bench, uint64_t window, double from, double to,
                               double seconds) {
-  // Of windows that a last level may hold as well: stores of 4 MiB gave 84, 94, 100 and 105 GB/s in four places, time and again.
-  const size_t many = places_of(bench, window, kSharedWindow);
-  std::vector<Memory> places;
-  while (places.size() < many)
-    places.push_back(SKIDPROOF_TRY(bench.allocate(2 * window + 8192, true)));
+  WindowPlaces places = SKIDPROOF_TRY(make_places(bench, window));
   std::vector<Point> points;
   std::vector<std::shared_ptr<Flow>> flows;
   for (const Stream& stream : kStreams) {
@@ -142,12 +176,11 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
       const uint64_t usual = host_supports(Isa::kAvx) ? 32 : 16;
       if (usual_width_alone(bench, window) && !stream.repeated && width != usual) continue;
       // Several streams are what prefetchers can follow at a time, which matters where they fetch from afar.
-      const bool afar = window > kOfACore && window <= kStripedMost;
-      if (stream.streams > 1 && (!afar || width < usual)) continue;
+      if (stream.streams > 1 && (window <= kOfACore || width < usual)) continue;
       if (stream.tight != 0 && width < usual) continue;
       // None of them looks at what it moves.
-      auto made = make_flow(bench, stream, width, window, places,
-                            flows.empty() ? Fill::kItsOwn : Fill::kAnothers);
+      auto made =
+          make_flow(bench, stream, width, places, flows.empty() ? Fill::kItsOwn : Fill::kAnothers);
       if (!made) {
         if (!missing(made.error()))
           bench.problem(made.error());  // what this CPU has not is no problem
@@ -159,13 +192,14 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
       point.figure = Statistic::kLowerQuartile;  // of its time: the upper one of its bandwidth
       point.race = stream.measurement;
       point.tag = flows.size();
-      point.sample = [&bench, flow = *made]() -> Expected<Sample> {
-        const Workpiece& piece = flow->pieces[flow->turn++ % flow->pieces.size()];
-        SKIDPROOF_CHECK(settle(bench, piece, flow->window));
-        const unsigned tries = flow->window <= kOfACore ? 6 : flow->window <= kSharedWindow ? 3 : 1;
+      point.sample = [&bench, &places, flow = *made]() -> Expected<Sample> {
+        const Workpiece* piece = SKIDPROOF_TRY(settle(bench, *flow, places));
+        const unsigned tries = places.window <= kOfACore        ? 6
+                               : places.window <= kSharedWindow ? 3
+                                                                : 1;
         const Sample sample =
-            SKIDPROOF_TRY(bench.sample(tries, piece, flow->iterations, {.count = flow->laps}));
-        return sample.per(static_cast<double>(flow->iterations * flow->window));
+            SKIDPROOF_TRY(bench.sample(tries, *piece, flow->iterations, {.count = flow->laps}));
+        return sample.per(static_cast<double>(flow->iterations * places.each));
       };
       flows.push_back(*made);
       points.push_back(std::move(point));
@@ -173,10 +207,11 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
   }
   SKIDPROOF_CHECK(take_by_turns(
       bench, points, {.relative = 0.01, .seconds = seconds, .span = usual_span(bench)}, from, to));
+  const bool huge = std::ranges::all_of(places.memory, &Memory::huge_pages);
   for (const Point& point : points) {
     const Flow& flow = *flows[point.tag];
     const MeasurementParameters said = parameters_of(
-        point, {{"bytes", window}, {"kind", kind_of(flow)}, {"page", flow.huge ? "2MiB" : "4KiB"}});
+        point, {{"bytes", window}, {"kind", kind_of(flow)}, {"page", huge ? "2MiB" : "4KiB"}});
     const auto emit_in = [&](const char* unit, const std::vector<double>& of_a_byte) {
       std::vector<double> rates;
       rates.reserve(of_a_byte.size());
