@@ -53,7 +53,8 @@ constexpr std::array<uint64_t, 4> kWidths = {8, 16, 32, 64};
 // Where the streams of one window run.
 struct WindowPlaces {
   uint64_t window = 0;
-  uint64_t each = 0;  // bytes of a run's pass: the window, or a slice of it
+  uint64_t each = 0;   // bytes of a run's pass: the window, or a slice of it
+  uint64_t least = 0;  // bytes of slices that settle a stream
   std::vector<Memory> memory;
   size_t turn = 0;  // of slices
   bool slices() const { return each < window; }
@@ -94,6 +95,8 @@ Expected<WindowPlaces> make_places(const Workbench& bench, uint64_t window) {
   if (on_silicon(bench) && window > kWindowSlice) {
     const uint64_t many = (window + kWindowSlice - 1) / kWindowSlice;
     places.each = window / many / kWhole * kWhole;
+    if (const auto last = told_cache(bench.machine(), 3))
+      places.least = std::min(last->bytes, window);
     const Memory all = SKIDPROOF_TRY(bench.allocate(many * room(places.each), true));
     for (uint64_t i = 0; i < many; ++i) {
       Memory slice = all;
@@ -144,14 +147,12 @@ Expected<const Workpiece*> settle(const Workbench& bench, Flow& flow, WindowPlac
   const auto most = std::chrono::milliseconds(bench.effort() == Effort::kQuick ? 1 : 12);
   const auto began = std::chrono::steady_clock::now();
   const int passes = places.window > kOfACore && on_silicon(bench) ? kPasses : 1;
-  const auto last = told_cache(bench.machine(), 3);
-  const uint64_t least = places.slices() && last ? std::min(last->bytes, places.window) : 0;
   const Workpiece* piece = next();
   for (int i = 0; i < passes && !bench.cancelled(); ++i) {
     SKIDPROOF_CHECK(bench.run(*piece, 1));
     if (places.slices()) piece = next();
     const bool long_enough = std::chrono::steady_clock::now() - began > most;
-    if (long_enough && (static_cast<uint64_t>(i) + 1) * places.each >= least) break;
+    if (long_enough && (static_cast<uint64_t>(i) + 1) * places.each >= places.least) break;
   }
   return piece;
 }
