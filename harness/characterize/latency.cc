@@ -36,7 +36,6 @@ constexpr uint64_t kQuicklyChasedLoads = 8 << 10;
 constexpr unsigned kOwnTries = 10, kSharedTries = 4;
 // A run may be so many times as long as is usual for it to be of whole rounds.
 constexpr uint64_t kLongestOfRounds = 4;
-constexpr unsigned kOfAQuartile = 11;
 
 struct WalkedPlace {
   std::optional<Workpiece> stream;  // of sets that are brought in, or whose pages are
@@ -217,7 +216,7 @@ Expected<void> measure_together(Workbench& bench, const std::vector<uint64_t>& s
   }
   // The time that is left, by what remains to be done.
   const double seconds = std::max(0.0, bench.seconds_left()) * (to - from) / (1 - from);
-  // As many as the 95 % interval of a quartile needs, even where making large sets took the time.
+  // Even where making large sets took the time.
   const unsigned least = bench.effort() == Effort::kQuick ? Goal{}.least : kOfAQuartile;
   SKIDPROOF_CHECK(take_by_turns(
       bench, points, {.least = least, .seconds = seconds, .span = usual_span(bench)}, from, to));

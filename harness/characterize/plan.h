@@ -42,9 +42,12 @@ struct Point {
   double median_cycles() const;
 };
 
+// Samples from which the 95 % interval of a quartile lies between two of them.
+constexpr unsigned kOfAQuartile = 11;
+
 struct Goal {
   // Half the 95 % interval of the point's figure, of the figure (or of Point::scale). A quartile has such an interval from
-  // 11 samples on; for a quick look that of six will do, which covers 82 %.
+  // kOfAQuartile samples on; for a quick look that of six will do, which covers 82 %.
   double relative = 0.005;
   unsigned least = 6;  // samples before a point may be done
   unsigned most = 40;
