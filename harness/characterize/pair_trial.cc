@@ -97,15 +97,15 @@ PairVerdict PairTrial::verdict(const LayoutRecords& records) const {
   return PairVerdict::kOpen;
 }
 
-// In a new place.
+// The same layout again, in the new place.
 bool PairTrial::stay() {
-  new_place_ = true;
   samples_ = 0;
   return false;
 }
 
 bool PairTrial::hear(PairVerdict judged, bool leaning, const LayoutRecords& records) {
   ++samples_;
+  if (told(judged)) new_place_ = true;  // this one has said what it says
   if (judged == PairVerdict::kFused) ++said_[at_].fused;
   if (judged == PairVerdict::kNoGain) ++said_[at_].no_gain;
   if (judged == PairVerdict::kNotIssue) usable_[at_] = false;
@@ -124,6 +124,7 @@ bool PairTrial::hear(PairVerdict judged, bool leaning, const LayoutRecords& reco
 bool PairTrial::move_on(const LayoutRecords& records) {
   if (samples_ != 0) ++visits_[at_];
   samples_ = 0;
+  new_place_ = true;
   // Whom one layout told that it gains nothing, only those that are believed can say more.
   const bool no_gain =
       !scout_ && std::ranges::any_of(said_, [](const Sayings& s) { return s.no_gain != 0; });
@@ -138,7 +139,6 @@ bool PairTrial::move_on(const LayoutRecords& records) {
   }
   if (!best) return false;
   at_ = *best;
-  new_place_ = true;
   return true;
 }
 

@@ -152,6 +152,22 @@ TEST(PairTrial, WhatNothingTellsOfEndsAndHasAnotherGo) {
   EXPECT_EQ(ask(pair, always({kFused, kOpen}), records).verdict, kFused);
 }
 
+TEST(PairTrial, NoPlaceIsHeardTwice) {
+  const LayoutRecords records(1);
+  PairTrial pair = pair_of(1);
+  EXPECT_TRUE(pair.take_new_place());
+  EXPECT_FALSE(pair.hear(kNoGain, false, records));
+  EXPECT_TRUE(pair.take_new_place());
+  // Its visits are over, with one place that says so.
+  for (unsigned i = 0; i < 16; ++i) EXPECT_EQ(pair.hear(kOpen, false, records), i == 15);
+  EXPECT_EQ(pair.verdict(records), kOpen);
+  pair.at_the_end();
+  pair.begin(records);
+  EXPECT_TRUE(pair.take_new_place());
+  EXPECT_TRUE(pair.hear(kNoGain, false, records));
+  EXPECT_EQ(pair.verdict(records), kNoGain);
+}
+
 TEST(PairTrial, WhereNothingDisturbsTheFirstIsBelieved) {
   for (const PairVerdict says : {kFused, kNoGain}) {
     PairTrial pair({true, true}, false, true, true);
