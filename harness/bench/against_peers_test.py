@@ -69,8 +69,13 @@ class Summary(unittest.TestCase):
             rows("latency", "ns", skidproof=[99, 100, 101], slow=[149, 150, 152], fast=[104, 105, 106]) +
             rows("load", "GB/s", skidproof=[99, 100, 101], slow=[49, 50, 52], fast=[109, 110, 111]) +
             rows("store", "GB/s", skidproof=[99, 100, 101], slow=[49, 50, 52])))
-        self.assertIn("Latency: -4.8 to -4.8 % off the best peer's (latency).", said[0])
-        self.assertIn("in 1 of 2; at worst -9.1 % (load)", said[1])
+        self.assertEqual(said[0], "Latency: -4.8 to -4.8 % off the best peer's (latency); round by round -4.8 to -4.8 % (latency).")
+        self.assertEqual(said[1], "Bandwidth: at least the best peer's in 1 of 2, at worst -9.1 % (load); round by round in 1, at worst -9.1 % (load).")
+
+    def test_compares_within_a_round_too(self):
+        # The machine is slower for the first rounds: for four of ours, and for three of the peer's, which is never the faster one.
+        said = list(peers.summary(rows("latency", "ns", skidproof=[36, 36, 36, 36, 33, 33, 33], other=[38, 38, 38, 34, 34, 34, 34])))
+        self.assertEqual(said[0], "Latency: +5.9 to +5.9 % off the best peer's (latency); round by round -2.9 to -2.9 % (latency).")
 
     def test_leaves_out_what_no_peer_measures(self):
         said = list(peers.summary(rows("latency", "ns", skidproof=[1, 1, 1]) + rows("load", "GB/s", other=[1, 1, 1])))
