@@ -318,6 +318,57 @@ TEST_F(PlanTest, OfRunsInLapsTheSampleIsTheSumOfEachLapsLeast) {
   EXPECT_NEAR(sample->ns * bench_->tsc_hz() / 1e9, 1000 + 900 + 1000, 0.01);
 }
 
+// Its core runs at a pace of the test's: the chain's ADDs, one cycle each, take so many ticks.
+class PacedMachine : public Machine {
+ public:
+  explicit PacedMachine(NativeMachine& under) : under_(under) {}
+  const Identity& identity() const override { return under_.identity(); }
+  CpuidResult cpuid(uint32_t leaf, uint32_t subleaf) const override {
+    return under_.cpuid(leaf, subleaf);
+  }
+  Expected<uint64_t> rdmsr(uint32_t msr) override { return under_.rdmsr(msr); }
+  Expected<void> wrmsr(uint32_t msr, uint64_t value) override { return under_.wrmsr(msr, value); }
+  Expected<Memory> allocate(const MemoryRequest& request) override {
+    return under_.allocate(request);
+  }
+  Expected<RunLog> run(const Program& program, const RunPlan& plan) override {
+    RunLog log = SKIDPROOF_TRY(under_.run(program, plan));
+    log.noise = {};
+    log.tsc = static_cast<uint64_t>(256.0 * static_cast<double>(plan.iterations) * ticks_a_cycle);
+    return log;
+  }
+  double ticks_a_cycle = 1;
+
+ private:
+  NativeMachine& under_;
+};
+
+// Before the calls the core is at one pace, in them at another: their cycles are those of theirs.
+TEST_F(PlanTest, OfCallsInLapsTheClockIsReadBesideThem) {
+  PacedMachine paced(*machine_);
+  auto bench = Workbench::create(paced, options_, out_);
+  ASSERT_TRUE(bench) << bench.error().text();
+  const auto sample_with = [&](std::vector<double> paces) {
+    paced.ticks_a_cycle = 2;
+    EXPECT_NEAR(*bench->core_cycles_per_tick(), 0.5, 1e-4);
+    size_t calls = 0;
+    return bench->sample(static_cast<unsigned>(paces.size()), [&]() -> Expected<CountedRun> {
+      paced.ticks_a_cycle = paces[calls++ % paces.size()];
+      CountedRun log;
+      log.tsc = static_cast<uint64_t>(3000 * paced.ticks_a_cycle);
+      log.laps = {log.tsc / 3, log.tsc / 3, log.tsc / 3};
+      return log;
+    });
+  };
+  const auto slow = sample_with({1, 1});
+  ASSERT_TRUE(slow) << slow.error().text();
+  EXPECT_NEAR(slow->cycles, 3000, 1);
+  const auto once_fast = sample_with({1, 0.5, 1});
+  ASSERT_TRUE(once_fast) << once_fast.error().text();
+  EXPECT_NEAR(once_fast->cycles, 3000, 1);
+  EXPECT_NEAR(once_fast->ns * bench->tsc_hz() / 1e9, 1500, 1);
+}
+
 // The timer comes into each that lasts milliseconds, and takes microseconds of it.
 TEST_F(PlanTest, OfLongRunsAnInterruptIsNoDisturbanceAndASwitchIs) {
   const auto repeats_with = [&](const Noise& noise) {

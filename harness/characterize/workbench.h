@@ -100,7 +100,8 @@ class Workbench {
 
   // One sample: the fewest ticks (of calls in laps the sum of each lap's fewest) of `tries` calls into which no interrupt,
   // switch, migration or theft came; of up to three times as many calls, those with such are thrown away, unless there is
-  // nothing else. When the core clock moved by more than 1 % meanwhile, again, up to three times.
+  // nothing else. The core clock is read before and after, and when it moved by more than 1 %, again, up to three times; of
+  // calls in laps it is read beside each of them.
   using Once = std::function<Expected<CountedRun>()>;
   Expected<Sample> sample(unsigned tries, const Once& once) const;
   Expected<Sample> sample(unsigned tries, const Workpiece& piece, uint64_t iterations,
