@@ -70,6 +70,9 @@ constexpr size_t kScouts = 13, kScoutsTaken = 3;
 constexpr double kScoutsShare = 1.0 / 3;
 constexpr size_t kBatches = 8;
 constexpr unsigned kMostSamples = 1000;
+// Of the part's time, for those of whom nothing told in it: a neighbour on the core's other thread, which hides what a pair gains,
+// is gone after some seconds as a rule.
+constexpr double kMoreTime = 0.8;
 
 constexpr std::array kFirsts = {"cmp", "test", "and", "add", "sub", "inc", "dec", "or"};
 // Both of a family; R65 to R69 speak of families, so a quick look at the first of each is enough.
@@ -378,7 +381,9 @@ Expected<void> characterize_fusion(Workbench& bench) {
     trials[point.tag]->asked.at_the_end();
     trials[point.tag]->asked.begin(*records);
   }
-  SKIDPROOF_CHECK(take_by_turns(bench, last, {.most = kMostSamples}, 1 - kBatchShare, 1));
+  const double more = std::max(bench.seconds_left(), seconds * kMoreTime);
+  SKIDPROOF_CHECK(
+      take_by_turns(bench, last, {.most = kMostSamples, .seconds = more}, 1 - kBatchShare, 1));
   sort_out(std::move(last));
   std::ranges::move(untold, std::back_inserter(points));
   std::ranges::sort(points, {}, &Point::tag);
