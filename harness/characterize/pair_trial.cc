@@ -12,6 +12,8 @@ namespace {
 constexpr unsigned kVisit = 16;
 // So often each layout is asked before the others have their turn.
 constexpr unsigned kVisitsEach = 2;
+// In so many places a layout may be unable to tell, once time alone ends a trial; before, in one.
+constexpr unsigned kRefusalsAtTheEnd = 4;
 // Places that say so beyond those that say the other.
 constexpr unsigned kLead = 2;
 // Of so many pairs that it showed to fuse, a layout may have missed one.
@@ -54,11 +56,13 @@ bool LayoutRecords::better(size_t layout, size_t than, bool taken) const {
 }
 
 PairTrial::PairTrial(std::vector<bool> usable, bool taken, bool scout, bool certain)
-    : usable_(std::move(usable)),
+    : of_this_core_(std::move(usable)),
+      usable_(of_this_core_),
       taken_(taken),
       scout_(scout && !certain),
       certain_(certain),
       visits_(usable_.size()),
+      refusals_(usable_.size()),
       said_(usable_.size()) {
   at_ = static_cast<size_t>(std::ranges::find(usable_, true) - usable_.begin());
 }
@@ -108,7 +112,8 @@ bool PairTrial::hear(PairVerdict judged, bool leaning, const LayoutRecords& reco
   if (told(judged)) new_place_ = true;  // this one has said what it says
   if (judged == PairVerdict::kFused) ++said_[at_].fused;
   if (judged == PairVerdict::kNoGain) ++said_[at_].no_gain;
-  if (judged == PairVerdict::kNotIssue) usable_[at_] = false;
+  if (judged == PairVerdict::kNotIssue && ++refusals_[at_] >= (at_the_end_ ? kRefusalsAtTheEnd : 1))
+    usable_[at_] = false;
   if (!told(judged) && judged != PairVerdict::kNotIssue && (samples_ < kVisit || leaning))
     return false;
   if (scout_) {

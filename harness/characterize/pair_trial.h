@@ -58,8 +58,13 @@ class PairTrial {
   void end_scouting() { scout_ = false; }
   // Asks the best layout next, where nothing was said yet.
   void begin(const LayoutRecords& records);
-  // The others are done: from now on time alone ends it.
-  void at_the_end() { at_the_end_ = true; }
+  // The others are done: from now on time alone ends it. A layout that could not tell is asked in some places more: a busy sibling
+  // thread makes code seem limited by other things than its instructions, too.
+  void at_the_end() {
+    at_the_end_ = true;
+    usable_ = of_this_core_;
+    refusals_.assign(refusals_.size(), 0);
+  }
   // After a sample: what all in this place say together, and whether more of the same are likely to tell. True where nothing more
   // is to be sampled for now.
   bool hear(PairVerdict judged, bool leaning, const LayoutRecords& records);
@@ -75,11 +80,13 @@ class PairTrial {
   bool move_on(const LayoutRecords& records);
   bool believed(size_t layout, const LayoutRecords& records) const;
 
-  std::vector<bool> usable_;  // those too that cannot tell of this pair are not
+  std::vector<bool> of_this_core_;  // as the constructor was told
+  std::vector<bool> usable_;        // those too that cannot tell of this pair are not
   bool taken_, scout_, certain_, at_the_end_ = false, new_place_ = true;
   size_t at_ = 0;
-  unsigned samples_ = 0;          // in this place
-  std::vector<unsigned> visits_;  // ended ones
+  unsigned samples_ = 0;            // in this place
+  std::vector<unsigned> visits_;    // ended ones
+  std::vector<unsigned> refusals_;  // places in which it could not tell
   std::vector<Sayings> said_;
 };
 

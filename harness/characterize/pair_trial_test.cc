@@ -152,6 +152,25 @@ TEST(PairTrial, WhatNothingTellsOfEndsAndHasAnotherGo) {
   EXPECT_EQ(ask(pair, always({kFused, kOpen}), records).verdict, kFused);
 }
 
+TEST(PairTrial, ALayoutThatCouldNotTellIsAskedInFourPlacesMoreAtTheEnd) {
+  const LayoutRecords records(2);
+  PairTrial pair = pair_of(2);
+  const Says none_can = always({kNotIssue, kNotIssue});
+  const Heard heard = ask(pair, none_can, records);
+  EXPECT_TRUE(heard.ended);
+  EXPECT_EQ(heard.asked, (std::vector<size_t>{0, 1}));
+  PairTrial truly = pair;
+  pair.at_the_end();
+  pair.begin(records);
+  EXPECT_EQ(ask(pair, always({kFused, kNotIssue}), records).verdict, kFused);
+  truly.at_the_end();
+  truly.begin(records);
+  const Heard again = ask(truly, none_can, records);
+  EXPECT_TRUE(again.ended);
+  EXPECT_EQ(again.asked.size(), 8U) << "four places of each";
+  EXPECT_EQ(again.verdict, kOpen);
+}
+
 TEST(PairTrial, NoPlaceIsHeardTwice) {
   const LayoutRecords records(1);
   PairTrial pair = pair_of(1);
