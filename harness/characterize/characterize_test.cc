@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "harness/characterize/testing/machine_over.h"
 #include "harness/characterize/testing/native_bench.h"
 #include "harness/run/clock.h"
 #include "kernels/program.h"
@@ -193,28 +194,19 @@ TEST_F(CharacterizeTest, RefusesWhatHasNoMeaning) {
 }
 
 // A machine that calls itself a model, or has little memory, whatever runs its programs.
-class Another : public Machine {
+class Another : public MachineOver {
  public:
   explicit Another(Machine& machine, Provenance provenance, size_t most_bytes = SIZE_MAX)
-      : machine_(machine), identity_(machine.identity()), most_bytes_(most_bytes) {
+      : MachineOver(machine), identity_(machine.identity()), most_bytes_(most_bytes) {
     identity_.provenance = provenance;
   }
   const Identity& identity() const override { return identity_; }
-  CpuidResult cpuid(uint32_t leaf, uint32_t sub) const override {
-    return machine_.cpuid(leaf, sub);
-  }
-  Expected<uint64_t> rdmsr(uint32_t msr) override { return machine_.rdmsr(msr); }
-  Expected<void> wrmsr(uint32_t msr, uint64_t value) override { return machine_.wrmsr(msr, value); }
   Expected<Memory> allocate(const MemoryRequest& request) override {
     if (request.bytes > most_bytes_) return fail(ErrorCode::kNoMemory, "no room", "ask for less");
-    return machine_.allocate(request);
-  }
-  Expected<RunLog> run(const Program& program, const RunPlan& plan) override {
-    return machine_.run(program, plan);
+    return MachineOver::allocate(request);
   }
 
  private:
-  Machine& machine_;
   Identity identity_;
   size_t most_bytes_;
 };

@@ -16,6 +16,7 @@
 
 #include "harness/characterize/characterize.h"
 #include "harness/characterize/reach.h"
+#include "harness/characterize/testing/machine_over.h"
 #include "harness/characterize/workbench.h"
 #include "pebs/arch/microarch.h"
 #include "pebs/engines/model_machine.h"
@@ -196,23 +197,12 @@ TEST(CountedModel, AnEndThatItsMissesContradictIsNotClear) {
 }
 
 // A model whose time stamp counter runs a twentieth faster while one kernel runs.
-class FastClock : public Machine {
+class FastClock : public MachineOver {
  public:
   FastClock(std::unique_ptr<Machine> machine, std::string kernel)
-      : machine_(std::move(machine)), kernel_(std::move(kernel)) {}
-  const Identity& identity() const override { return machine_->identity(); }
-  CpuidResult cpuid(uint32_t leaf, uint32_t sub) const override {
-    return machine_->cpuid(leaf, sub);
-  }
-  Expected<uint64_t> rdmsr(uint32_t msr) override { return machine_->rdmsr(msr); }
-  Expected<void> wrmsr(uint32_t msr, uint64_t value) override {
-    return machine_->wrmsr(msr, value);
-  }
-  Expected<Memory> allocate(const MemoryRequest& request) override {
-    return machine_->allocate(request);
-  }
+      : MachineOver(*machine), machine_(std::move(machine)), kernel_(std::move(kernel)) {}
   Expected<RunLog> run(const Program& program, const RunPlan& plan) override {
-    auto log = machine_->run(program, plan);
+    auto log = MachineOver::run(program, plan);
     if (log && program.kernel == kernel_) log->tsc += log->tsc / 20;
     return log;
   }

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "harness/characterize/testing/machine_over.h"
 #include "harness/characterize/testing/native_bench.h"
 
 namespace skidproof {
@@ -319,28 +320,16 @@ TEST_F(PlanTest, OfRunsInLapsTheSampleIsTheSumOfEachLapsLeast) {
 }
 
 // Its core runs at a pace of the test's: the chain's ADDs, one cycle each, take so many ticks.
-class PacedMachine : public Machine {
+class PacedMachine : public MachineOver {
  public:
-  explicit PacedMachine(NativeMachine& under) : under_(under) {}
-  const Identity& identity() const override { return under_.identity(); }
-  CpuidResult cpuid(uint32_t leaf, uint32_t subleaf) const override {
-    return under_.cpuid(leaf, subleaf);
-  }
-  Expected<uint64_t> rdmsr(uint32_t msr) override { return under_.rdmsr(msr); }
-  Expected<void> wrmsr(uint32_t msr, uint64_t value) override { return under_.wrmsr(msr, value); }
-  Expected<Memory> allocate(const MemoryRequest& request) override {
-    return under_.allocate(request);
-  }
+  using MachineOver::MachineOver;
   Expected<RunLog> run(const Program& program, const RunPlan& plan) override {
-    RunLog log = SKIDPROOF_TRY(under_.run(program, plan));
+    RunLog log = SKIDPROOF_TRY(MachineOver::run(program, plan));
     log.noise = {};
     log.tsc = static_cast<uint64_t>(256.0 * static_cast<double>(plan.iterations) * ticks_a_cycle);
     return log;
   }
   double ticks_a_cycle = 1;
-
- private:
-  NativeMachine& under_;
 };
 
 // Before the calls the core is at one pace, in them at another: their cycles are those of theirs.

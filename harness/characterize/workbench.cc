@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -88,11 +87,11 @@ class ChainsBeside {
   }
   bool looked() const { return std::isfinite(least_[0]); }
   double ticks() const {
-    return std::accumulate(least_.begin(), least_.end(), 0.0) / least_.size();
+    return std::accumulate(least_.begin(), least_.end(), 0.0) / kChainsBeside;
   }
 
  private:
-  std::array<double, kChainsBeside> least_ = {INFINITY, INFINITY};
+  std::vector<double> least_ = std::vector<double>(kChainsBeside, INFINITY);
 };
 
 }  // namespace
