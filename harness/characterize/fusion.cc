@@ -248,9 +248,11 @@ Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
     samples.gain.push_back(gains.back());
     samples.slot_together.push_back(slot(together, 1));
     samples.slot_apart.push_back(slot(apart, 1));
+    samples.slot_gain.push_back((apart.cycles[1] - together.cycles[1]) / pairs);
     if (together.cycles.size() > 2) {
       samples.next_together.push_back(slot(together, 2));
       samples.next_apart.push_back(slot(apart, 2));
+      samples.next_gain.push_back((apart.cycles[2] - together.cycles[2]) / pairs);
     }
     samples.share.push_back(apart.cycles[0] / instructions);
   }

@@ -48,6 +48,15 @@ bool one_slot(double gain, double slot) {
   return gain >= kLeastWhole * slot && gain <= kMostGain * slot;
 }
 
+// With one instruction less, and with two, the pair gains as it does with none less: what goes by whole cycles, as a core does that
+// a busy sibling thread takes every other cycle of, hides a slot in one of them and shows two in another.
+bool gains_everywhere(const PairSamples& samples, bool fused) {
+  for (const auto* gain : {&samples.slot_gain, &samples.next_gain}) {
+    if (!gain->empty() && (stats::median(*gain) > samples.slot() / 2) != fused) return false;
+  }
+  return true;
+}
+
 bool issue_limits(const PairSamples& samples) {
   const double share = stats::median(samples.share);
   return std::ranges::all_of(slots_of(samples), [share](const std::vector<double>* slot) {
@@ -69,14 +78,16 @@ PairVerdict judge_pair(const PairSamples& samples) {
   const double slot = samples.slot(), gain = stats::median(samples.gain);
   const int votes = votes_of(samples.gain, [slot](size_t) { return slot / 2; });
   if (!decided(votes) || !issue_limits(samples)) return PairVerdict::kOpen;
-  if (votes > 0 && one_slot(gain, slot)) return PairVerdict::kFused;
-  if (votes < 0 && no_gain(gain, slot)) return PairVerdict::kNoGain;
-  return PairVerdict::kOpen;
+  const bool fused = votes > 0;
+  if (!(fused ? one_slot(gain, slot) : no_gain(gain, slot))) return PairVerdict::kOpen;
+  if (!gains_everywhere(samples, fused)) return PairVerdict::kOpen;
+  return fused ? PairVerdict::kFused : PairVerdict::kNoGain;
 }
 
 bool leaning(const PairSamples& samples) {
   const double slot = samples.slot(), gain = stats::median(samples.gain);
-  return issue_limits(samples) && (no_gain(gain, slot) || one_slot(gain, slot));
+  return issue_limits(samples) && ((no_gain(gain, slot) && gains_everywhere(samples, false)) ||
+                                   (one_slot(gain, slot) && gains_everywhere(samples, true)));
 }
 
 }  // namespace skidproof

@@ -9,10 +9,11 @@ namespace skidproof {
 
 // Samples of one pair of instructions, in cycles each: side by side they cost less by `gain` than apart. An instruction
 // less, the code being as long as before, costs less by `slot_apart` in the code where they are apart, by `slot_together`
-// in the other; `next_apart` and `next_together` are what one more saves behind it (empty: not tried). `share` is what an
-// instruction takes on average.
+// in the other, and `slot_gain` is what the pair gains there; `next_apart`, `next_together` and `next_gain` are the same of one
+// more (empty: not tried). `share` is what an instruction takes on average.
 struct PairSamples {
-  std::vector<double> gain, slot_apart, slot_together, next_apart, next_together, share;
+  std::vector<double> gain, slot_apart, slot_together, slot_gain, next_apart, next_together,
+      next_gain, share;
   double slot() const;  // the mean of both medians
 };
 
@@ -27,7 +28,7 @@ enum class PairVerdict : uint8_t {
 // decide by Wald's sequential test of a share of 3/4 against one of 1/4, errors below 1 in 10⁸ (Wald, "Sequential Tests
 // of Statistical Hypotheses", 1945): where a core is shared with another thread the right side has less than 3/4, and
 // hundreds of pairs are judged. The medians must agree: all slots are worth an average instruction, the gain is a slot or
-// nothing. Code that only happens to be slow, as where it does not fit the caches of decoded instructions, so stays open; its
+// nothing, and with an instruction less it is on the same side of half a slot. Code that only happens to be slow, as where it does not fit the caches of decoded instructions, so stays open; its
 // time may rise by about a slot for one instruction, but hardly for each.
 PairVerdict judge_pair(const PairSamples& samples);
 

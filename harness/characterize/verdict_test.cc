@@ -67,6 +67,23 @@ TEST(PairVerdict, WantsEachInstructionToBeASlot) {
   EXPECT_EQ(judge_pair(samples), PairVerdict::kOpen);
 }
 
+// The gain that is met in the code as it stands is met with an instruction less, too, and with two.
+TEST(PairVerdict, WantsTheGainWithAnInstructionLessToo) {
+  for (const bool fused : {false, true}) {
+    PairSamples samples = samples_of(40, fused ? one : none, one);
+    const PairVerdict verdict = fused ? PairVerdict::kFused : PairVerdict::kNoGain;
+    for (auto* gain : {&samples.slot_gain, &samples.next_gain}) {
+      *gain = samples.gain;
+      EXPECT_EQ(judge_pair(samples), verdict);
+      EXPECT_TRUE(leaning(samples));
+      for (double& value : *gain) value = kShare - value;
+      EXPECT_EQ(judge_pair(samples), PairVerdict::kOpen);
+      EXPECT_FALSE(leaning(samples));
+      *gain = samples.gain;
+    }
+  }
+}
+
 TEST(PairVerdict, StaysOpenBetweenASlotAndNothing) {
   EXPECT_EQ(judge_pair(samples_of(
                 500, [](size_t) { return 0.5; }, one)),
