@@ -429,6 +429,10 @@ Expected<Reach> find_translation(Workbench& bench, const Translation& t, double 
       reach.clear = false;
       reach.why = why;
     }
+  } else if (const std::string why = taken_by_others(reach, t.least_rise);
+             reach.clear && !why.empty()) {
+    reach.clear = false;
+    reach.why = why;
   }
   emit_reach(bench, reach, "tlb.latency", "pages", parameters, t.name + ".reach", "entries");
   return reach;

@@ -42,7 +42,8 @@ class Company {
     Sample sample;
     double probed = 0;  // the larger of the probes before and behind it
   };
-  // A sample with a probe on either side, again while it was in company, as long as patience lasts.
+  // A sample with a probe on either side, again while it was in company, as long as patience lasts. A thread that waits for memory
+  // keeps its half of what is split and issues nothing: that half must be asked for itself.
   Expected<Watched> watch(const std::function<Expected<Sample>()>& sample);
   // Seconds that may go into waiting and repeating, in all.
   void set_patience(double seconds) { patience_ = seconds; }

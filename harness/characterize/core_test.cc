@@ -1,7 +1,9 @@
 // The core's parts: judgement over curves that are made up, and the rows of a quick look.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -61,6 +63,76 @@ TEST(JudgeWindow, IsNotClearWithoutASecondMissOrOverASlope) {
   std::vector<CurvePoint> low = window_curve(100, 0);
   for (CurvePoint& at : low) at.least = 400 + (at.least - 400) / 4;
   EXPECT_FALSE(judge_window(low, 400).clear);
+}
+
+// A core that holds 192 of something, half of which another thread has while it is there.
+class WindowEdge : public NativeBench {
+ protected:
+  static constexpr double kMiss = 400;
+  void SetUp() override {
+    NativeBench::SetUp();
+    open_bench();
+    bench_->begin_part(0, 1, 2);
+    question_.what = "load";
+    question_.point = [this](uint64_t size) {
+      Point point;
+      point.what = "window";
+      point.sample = [this, size]() -> Expected<Sample> {
+        const bool company = company_(samples_++);
+        Sample sample;
+        sample.ns = sample.cycles = size <= (company ? 96u : 192u) ? kMiss : 700;
+        sample.spoiled = company && issues_;
+        return sample;
+      };
+      return point;
+    };
+    // In company but for the moment in which 170 were looked at.
+    for (uint64_t x : {16, 32, 64, 96, 128, 170, 171, 182, 195, 250, 350})
+      reach_.curve.push_back({.x = x, .least = x <= 170 ? kMiss : 700, .n = 6});
+  }
+  WindowSize closer() {
+    EXPECT_TRUE(look_closer(*bench_, question_, kMiss, whole_, reach_));
+    return judge_window(reach_.curve, kMiss);
+  }
+
+  static void expect_192(const WindowSize& found) {
+    EXPECT_TRUE(found.clear) << found.why;
+    EXPECT_LE(found.low, 192u);
+    EXPECT_GT(found.high, 192u);
+    EXPECT_LE(found.high - found.low, 2u);
+  }
+
+  ReachQuestion question_;
+  Reach reach_;
+  WholeSamples whole_;
+  std::function<bool(unsigned sample)> company_;
+  unsigned samples_ = 0;
+  bool issues_ = true;
+};
+
+TEST_F(WindowEdge, MovesToWhereItIsOnceTheCoreIsWhole) {
+  company_ = [](unsigned) { return false; };
+  const WindowSize found = closer();
+  expect_192(found);
+  EXPECT_TRUE(known_whole(whole_, found.high));
+}
+
+TEST_F(WindowEdge, IsNotKnownWhileAnotherThreadStays) {
+  company_ = [](unsigned) { return true; };
+  for (const bool issues : {true, false}) {
+    issues_ = issues;  // or it waits, and keeps its half
+    EXPECT_FALSE(known_whole(whole_, closer().high)) << issues;
+  }
+}
+
+TEST_F(WindowEdge, CountsSamplesBetweenTwoThatSawNobody) {
+  issues_ = false;
+  company_ = [](unsigned sample) { return sample % 16 < 8; };  // comes and goes
+  const WindowSize found = closer();
+  expect_192(found);
+  EXPECT_TRUE(known_whole(whole_, found.high));
+  for (const auto& [size, point] : whole_)
+    EXPECT_THAT(point.cycles, testing::Each(size <= 192 ? kMiss : 700)) << size;
 }
 
 WindowSize sized(uint64_t size) {

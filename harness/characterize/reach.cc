@@ -131,14 +131,22 @@ CurvePoint curve_point(uint64_t x, const Point& point, Trust trust) {
           .control = control};
 }
 
+namespace {
+
+// Of the samples.
+double share_cheaper(const CurvePoint& point, double border) {
+  const auto below = std::ranges::count_if(
+      point.cycles, [&](double cycles) { return cycles - point.control < border; });
+  return static_cast<double>(below) / static_cast<double>(point.cycles.size());
+}
+
+}  // namespace
+
 bool may_be_disturbed(const CurvePoint& within, const CurvePoint& beyond, double border) {
   constexpr double kLikely = 1e-4;
   if (within.cycles.empty() || beyond.cycles.empty()) return false;
-  const auto undisturbed =
-      std::count_if(within.cycles.begin(), within.cycles.end(),
-                    [&](double cycles) { return cycles - within.control < border; });
-  const double share = static_cast<double>(undisturbed) / static_cast<double>(within.cycles.size());
-  return std::pow(1 - share, static_cast<double>(beyond.cycles.size())) > kLikely;
+  return std::pow(1 - share_cheaper(within, border), static_cast<double>(beyond.cycles.size())) >
+         kLikely;
 }
 
 std::optional<double> least_misses(const CurvePoint& point, const Misses& misses) {
@@ -303,6 +311,17 @@ std::string short_of_told(uint64_t found, uint64_t told, const std::string& unit
       "{} {} answer of the {} that {} tells: the rest is another thread's of this core, or not "
       "there",
       found, unit, told, leaf);
+}
+
+std::string taken_by_others(const Reach& reach, double least_rise) {
+  const auto last = std::ranges::find(reach.curve, reach.last_within, &CurvePoint::x);
+  if (last == reach.curve.end() || last->cycles.empty()) return {};
+  const double share = share_cheaper(*last, reach.within + least_rise / 2);
+  if (share > 0.5) return {};
+  return fmt::format(
+      "{:.0f} % of the samples at {} cost what small sizes do: another thread of this core takes "
+      "some, and may of what lies beyond",
+      100 * share, reach.last_within);
 }
 
 void emit_reach(const Workbench& bench, const Reach& reach, const std::string& curve,

@@ -123,6 +123,11 @@ void emit_curve_point(const Workbench& bench, const std::string& name, const Cur
 std::string short_of_told(uint64_t found, uint64_t told, const std::string& unit,
                           const std::string& leaf, uint64_t spare = 0);
 
+// Why an end is not believed where nothing tells how many there are, and threads of a core take what they need of all: most samples
+// of the last size within are dearer, so that somebody took of it, and the first beyond may fit where nobody does. Empty where
+// most are not.
+std::string taken_by_others(const Reach& reach, double least_rise);
+
 // What was inferred, as "shape.<name>".
 struct Inferred {
   std::string name;

@@ -32,6 +32,19 @@ TEST(ShortOfTold, BelievesMoreThanCpuidTellsAndNeverLess) {
   EXPECT_NE(short_of_told(1408, 1536, "entries", "CPUID.18H", 96), "");
 }
 
+TEST(TakenByOthers, WhereMostSamplesOfTheLastSizeAreDearer) {
+  const auto found = [](size_t cheap, size_t dear) {
+    Reach reach{.curve = curve_of({{8, 5}, {16, 5}, {24, 15}}), .clear = true, .last_within = 16};
+    reach.within = 5;
+    reach.curve[1].cycles.assign(cheap, 5.5);
+    reach.curve[1].cycles.resize(cheap + dear, 12);
+    return taken_by_others(reach, 2);
+  };
+  EXPECT_EQ(found(51, 49), "");
+  EXPECT_NE(found(20, 80).find("20 % of the samples at 16 "), std::string::npos) << found(20, 80);
+  EXPECT_EQ(found(0, 0), "") << "samples of a curve that is there already are not known";
+}
+
 TEST(CurvePoint, TrustsTheLeastOrForgivesAFew) {
   Point point;
   for (int i = 0; i < 40; ++i) point.cycles.push_back(i < 2 ? 300 : 700 + i);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <memory>
 #include <set>
@@ -78,11 +79,8 @@ Expected<Sample> middle_sample(const Workbench& bench, const Workbench::Once& on
   return middle;
 }
 
-// What Company::watch saw beside each sample of each size.
-using Probes = std::map<uint64_t, std::vector<double>>;
-
 Expected<Point> window_point(const Workbench& bench, const Window& window, uint64_t size,
-                             const Place& place, const std::shared_ptr<Probes>& probes) {
+                             const Place& place) {
   const bool quick = bench.effort() == Effort::kQuick;
   const uint64_t pairs = quick ? kMissPairs / 2 : kMissPairs;
   auto piece = std::make_shared<Workpiece>(SKIDPROOF_TRY(
@@ -92,15 +90,15 @@ Expected<Point> window_point(const Workbench& bench, const Window& window, uint6
                     place.data)));
   Point point;
   point.what = fmt::format("window, {} × {}", size, window.filler);
-  point.sample = [&bench, piece, pairs, size, company = place.company,
-                  cycles_of_ns = place.cycles_of_ns, probes]() -> Expected<Sample> {
+  point.sample = [&bench, piece, pairs, company = place.company,
+                  cycles_of_ns = place.cycles_of_ns]() -> Expected<Sample> {
     const auto once = [&]() -> Expected<CountedRun> {
       flush_pairs(*piece);
       return bench.run(*piece, pairs);
     };
     const auto watched = SKIDPROOF_TRY(company->watch([&] { return middle_sample(bench, once); }));
-    (*probes)[size].push_back(watched.probed);
     Sample sample = watched.sample.per(static_cast<double>(pairs));
+    sample.spoiled = !company->alone(watched.probed);
     if (cycles_of_ns != 0) sample.cycles = sample.ns * cycles_of_ns;
     return sample;
   };
@@ -156,61 +154,83 @@ void emit_size(const Workbench& bench, const std::string& shape, const std::stri
                         .parameters = {{"filler", filler}}});
 }
 
-ptrdiff_t taken_alone(const Company& company, const Probes& probes, uint64_t size) {
-  const auto seen = probes.find(size);
-  if (seen == probes.end()) return 0;
-  return std::count_if(seen->second.begin(), seen->second.end(),
-                       [&](double p) { return company.alone(p); });
+constexpr size_t kWholeSamples = 6;
+
+// Until there are enough, or it is time.
+Expected<void> take_whole(const Workbench& bench, const ReachQuestion& question,
+                          const WindowSize& edge, uint64_t size,
+                          std::chrono::steady_clock::time_point until, WholeSamples& whole) {
+  const Point smaller = SKIDPROOF_TRY(question.point(edge.low - edge.low / 16)),
+              at = SKIDPROOF_TRY(question.point(size));
+  std::vector<double>& taken = whole[size].cycles;
+  Sample before = SKIDPROOF_TRY(smaller.sample());
+  while (taken.size() < kWholeSamples && !bench.cancelled() &&
+         std::chrono::steady_clock::now() < until) {
+    const Sample sample = SKIDPROOF_TRY(at.sample()), behind = SKIDPROOF_TRY(smaller.sample());
+    const bool alone = !before.spoiled && !sample.spoiled && !behind.spoiled;
+    if (alone && before.cycles < edge.border && behind.cycles < edge.border)
+      taken.push_back(sample.cycles);
+    before = behind;
+  }
+  return {};
 }
 
-// Whether nobody was beside so many samples of a size, more than are forgiven, that no other thread halved what ends there.
-bool enough_alone(const Company& company, const Probes& probes, uint64_t size) {
-  const auto seen = probes.find(size);
-  const size_t all = seen == probes.end() ? 0 : seen->second.size();
-  return static_cast<size_t>(taken_alone(company, probes, size)) >= 2 + forgiven(kTrust, all);
+// What a further look found of a size: what costs less is believed.
+void take_over(std::vector<CurvePoint>& curve, const CurvePoint& found) {
+  const auto known = std::ranges::lower_bound(curve, found.x, {}, &CurvePoint::x);
+  if (known == curve.end() || known->x != found.x) {
+    curve.insert(known, found);
+  } else if (found.least < known->least) {
+    *known = found;
+  }
 }
 
-// More sizes where a soft edge begins and ends, until it is known to within two entries, and once more where it ends if
-// another thread was there.
+}  // namespace
+
+bool known_whole(const WholeSamples& whole, uint64_t size) {
+  const auto found = whole.find(size);
+  return found != whole.end() && found->second.cycles.size() >= kWholeSamples;
+}
+
 Expected<void> look_closer(const Workbench& bench, const ReachQuestion& question, double miss,
-                           const Company& company, const Probes& probes, Reach& reach) {
-  for (int round = 0; round < 8 && !bench.cancelled(); ++round) {
+                           WholeSamples& whole, Reach& reach) {
+  constexpr int kCloserLooks = 24;
+  constexpr double kShareOfPart = 0.05;
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point until =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                         std::chrono::duration<double>(kShareOfPart * bench.seconds_of_part()));
+  for (int round = 0; round < kCloserLooks && !bench.cancelled(); ++round) {
     std::vector<CurvePoint>& curve = reach.curve;
     const WindowSize edge = judge_window(curve, miss);
     if (edge.high == 0) return {};
-    std::set<uint64_t> sizes;
+    std::set<uint64_t> between, ends = {edge.high};
     for (size_t i = 1; i < curve.size(); ++i) {
       const uint64_t before = curve[i - 1].x, at = curve[i].x;
+      if (before == edge.low) ends.insert(at);
       if ((before == edge.low || at == edge.high) && at - before > 2)
-        sizes.insert((before + at) / 2);
+        between.insert((before + at) / 2);
     }
-    if (!enough_alone(company, probes, edge.high)) sizes.insert(edge.high);
-    if (sizes.empty()) return {};
     std::vector<Point> points;
-    for (uint64_t size : sizes) {
+    for (uint64_t size : between) {
       points.push_back(SKIDPROOF_TRY(question.point(size)));
       points.back().tag = size;
     }
     SKIDPROOF_CHECK(
         take_by_turns(bench, points, {.most = 8, .seconds = 0.01 * bench.seconds_of_part()}));
     for (const Point& point : points) {
-      if (point.cycles.empty()) continue;
-      const CurvePoint found = curve_point(point.tag, point, kTrust);
-      const auto known = std::find_if(curve.begin(), curve.end(),
-                                      [&](const CurvePoint& at) { return at.x == found.x; });
-      if (known == curve.end()) {
-        curve.push_back(found);
-      } else if (found.least < known->least) {
-        *known = found;
-      }
+      if (!point.cycles.empty()) take_over(curve, curve_point(point.tag, point, kTrust));
     }
-    std::sort(curve.begin(), curve.end(),
-              [](const CurvePoint& a, const CurvePoint& b) { return a.x < b.x; });
+    if (!between.empty()) continue;
+    std::erase_if(ends, [&](uint64_t size) { return known_whole(whole, size); });
+    if (ends.empty() || Clock::now() >= until) return {};
+    for (uint64_t size : ends) {
+      SKIDPROOF_CHECK(take_whole(bench, question, edge, size, until, whole));
+      if (known_whole(whole, size)) take_over(curve, curve_point(size, whole[size], kTrust));
+    }
   }
   return {};
 }
-
-}  // namespace
 
 WindowSize judge_window(std::vector<CurvePoint> curve, double miss) {
   std::sort(curve.begin(), curve.end(),
@@ -247,6 +267,7 @@ WindowSize judge_window(std::vector<CurvePoint> curve, double miss) {
   out.size = middle == 0 ? 0 : curve[middle - 1].x;
   out.low = curve[low - 1].x;
   out.high = curve[high].x;
+  out.border = within + rise / 2;
   if (out.high - out.low > std::max<uint64_t>(8, out.size / 16) + 1) {
     return unclear(
         fmt::format("the second miss comes slowly, between {} and {}", out.low, out.high));
@@ -394,17 +415,18 @@ Expected<void> characterize_windows(Workbench& bench) {
     place.cycles_of_ns = SKIDPROOF_TRY(bench.core_cycles_per_tick()) * bench.tsc_hz() / 1e9;
   // One miss: the pair alone.
   std::vector<Point> alone;
-  alone.push_back(SKIDPROOF_TRY(
-      window_point(bench, windows[0], windows[0].own, place, std::make_shared<Probes>())));
+  alone.push_back(SKIDPROOF_TRY(window_point(bench, windows[0], windows[0].own, place)));
   SKIDPROOF_CHECK(
       take_by_turns(bench, alone, {.seconds = 0.05 * bench.seconds_of_part()}, 0, 0.05));
   if (bench.cancelled() || alone.empty()) return {};
   const double miss = alone[0].median_cycles();
-  std::map<std::string, WindowSize, std::less<>> found;
-  std::vector<Reach> curves;
-  std::vector<std::shared_ptr<Probes>> probes;
+  struct Asked {
+    ReachQuestion question;
+    Reach reach;
+    WholeSamples whole;
+  };
+  std::vector<Asked> asked;
   for (const Window& window : windows) {
-    probes.push_back(std::make_shared<Probes>());
     ReachQuestion question;
     question.what = window.filler;
     question.from = 16;
@@ -412,38 +434,44 @@ Expected<void> characterize_windows(Workbench& bench) {
     question.growth = bench.effort() == Effort::kQuick ? 1.6 : 1.3;
     question.least_rise = miss / 3;
     question.trust = kTrust;
-    question.point = [&](uint64_t size) {
-      return window_point(bench, window, size, place, probes.back());
-    };
+    question.point = [&](uint64_t size) { return window_point(bench, window, size, place); };
     place.company->set_patience(bench.seconds_of_part() / static_cast<double>(windows.size()));
     const double part = 0.95 / static_cast<double>(windows.size()),
-                 from = 0.05 + part * static_cast<double>(curves.size());
-    curves.push_back(SKIDPROOF_TRY(
-        find_reach(bench, question, bench.seconds_of_part() * part, from, from + part)));
-    SKIDPROOF_CHECK(
-        look_closer(bench, question, miss, *place.company, *probes.back(), curves.back()));
+                 from = 0.05 + part * static_cast<double>(asked.size());
+    Reach reach = SKIDPROOF_TRY(
+        find_reach(bench, question, bench.seconds_of_part() * part, from, from + part));
+    asked.push_back({std::move(question), std::move(reach), {}});
+    Asked& one = asked.back();
+    SKIDPROOF_CHECK(look_closer(bench, one.question, miss, one.whole, one.reach));
     if (bench.cancelled()) return {};
-    found[window.filler] = judge_window(curves.back().curve, miss);
   }
-  // By what is known of the core's own rate in the end. A size that costs a second miss although nobody else was there does
-  // so by itself; one that costs none does so in any case.
-  for (size_t i = 0; i < windows.size(); ++i) {
-    WindowSize& one = found[windows[i].filler];
-    if (!one.clear || enough_alone(*place.company, *probes[i], one.high)) continue;
-    one.clear = false;
-    one.at_least = one.low;
-    one.why = fmt::format(
-        "another thread of this core was busy, which halves some of them: {} of {} samples of {} "
-        "were "
-        "taken alone",
-        taken_alone(*place.company, *probes[i], one.high), (*probes[i])[one.high].size(), one.high);
+  std::map<std::string, WindowSize, std::less<>> found;
+  for (Asked& one : asked) {
+    WindowSize size = judge_window(one.reach.curve, miss);
+    if (size.high != 0 && !known_whole(one.whole, size.high) && bench.effort() != Effort::kQuick) {
+      // Who was there may be gone.
+      SKIDPROOF_CHECK(look_closer(bench, one.question, miss, one.whole, one.reach));
+      if (bench.cancelled()) return {};
+      size = judge_window(one.reach.curve, miss);
+    }
+    if (size.clear && !known_whole(one.whole, size.high)) {
+      // What costs a second miss may do so in half a core alone; what costs none does so in any case.
+      size.clear = false;
+      size.at_least = size.low;
+      size.why = fmt::format(
+          "another thread of this core was busy, which halves some of them: {} of the {} samples "
+          "of "
+          "{} that it takes were taken alone",
+          one.whole[size.high].cycles.size(), kWholeSamples, size.high);
+    }
+    found[one.question.what] = std::move(size);
   }
   const WindowSize reorder_buffer = judge_reorder_buffer(found);
   // What others are held against is the order of the mixture of which more are held.
   found["mixed"] = more_of(found["mixed"], found["mixed_pairs"]);
   found.erase("mixed_pairs");
   judge_windows_together(found);
-  for (size_t i = 0; i < windows.size(); ++i) emit_curve(bench, windows[i], curves[i]);
+  for (size_t i = 0; i < windows.size(); ++i) emit_curve(bench, windows[i], asked[i].reach);
   emit_size(bench, "rob.size", "nop", reorder_buffer);
   for (const Window& window : windows) {
     if (window.shape != nullptr)

@@ -18,6 +18,7 @@ struct WindowSize {
   uint64_t size = 0;      // the largest that costs less than half of a second miss
   uint64_t low = 0;       // the largest that costs none of it
   uint64_t high = 0;      // the smallest that costs all of it
+  double border = 0;      // cycles in the middle between both
   uint64_t at_least = 0;  // where not clear: it is no smaller
   size_t sizes = 0;       // that were looked at
 };
@@ -25,6 +26,18 @@ struct WindowSize {
 // `miss`: cycles of one. The edge may be soft, since what is allocated together is freed together: it is clear where it lies
 // within 1/16 of the size, or eight.
 WindowSize judge_window(std::vector<CurvePoint> curve, double miss);
+
+// Samples of each size that were taken while the core was whole: nobody else issued anything, and before and behind each of them a
+// size of a sixteenth less cost no second miss, which it does where another thread of the core waits and has its half.
+using WholeSamples = std::map<uint64_t, Point>;
+// Whether there are enough of them to believe that a size ends something.
+bool known_whole(const WholeSamples& whole, uint64_t size);
+
+// More sizes where a soft edge begins and ends, until it is known to within two entries; then samples of both ends with the core
+// whole, as long as a twentieth of the part's time lasts, and on from where they move it to. A sample of `question` that is `spoiled` was not taken
+// alone.
+Expected<void> look_closer(const Workbench& bench, const ReachQuestion& question, double miss,
+                           WholeSamples& whole, Reach& reach);
 
 // What else a window's fillers take, so that it may be this that ended. Keys are the kernel's words for fillers. A size that
 // comes within 1/16 of what another resource allows is not clear: entries are given out in groups, and from run to run a few
