@@ -76,6 +76,8 @@ JumpLevel level_of(const std::vector<FoundRise>& rises) {
   std::ranges::sort(within);
   std::ranges::sort(level.spacings);
   level.least = within.front();
+  level.most_within = within.back();
+  level.agreed = as_many(level.least, level.most_within);
   level.jumps = within[within.size() - std::min<size_t>(2, within.size())];
   return level;
 }

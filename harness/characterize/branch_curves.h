@@ -40,6 +40,8 @@ struct JumpLevel {
       least = 0,
       first_beyond =
           0;  // over all distances: the fewest with which a rise began, the most with which one had
+  uint64_t most_within = 0;  // the most with which a rise began
+  bool agreed = false;  // no two distances are further apart than a quarter: then the size is clear
   std::vector<uint64_t> spacings;  // that show it
 };
 

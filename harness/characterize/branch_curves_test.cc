@@ -115,6 +115,23 @@ TEST(JumpLevels, OneDistanceAloneDoesNotSayHowMany) {
   EXPECT_GT(levels[0].first_beyond, 8192u * 6 / 5) << "it widens the range";
 }
 
+TEST(JumpLevels, AreAgreedUponWhereNoTwoDistancesAreFarApart) {
+  const auto level = [](double at_8, double at_32) {
+    const auto levels =
+        jump_levels(curves_of([=](uint64_t x, uint64_t spacing) {
+                      return edge(x, spacing == 8 ? at_8 : spacing == 32 ? at_32 : 8192);
+                    }),
+                    2);
+    EXPECT_EQ(levels.size(), 1u);
+    return levels.empty() ? JumpLevel{} : levels[0];
+  };
+  EXPECT_TRUE(level(8192, 8192).agreed);
+  EXPECT_TRUE(level(8192, 9000).agreed);
+  const JumpLevel apart = level(6800, 9800);
+  EXPECT_FALSE(apart.agreed);
+  EXPECT_GT(static_cast<double>(apart.most_within), 1.25 * static_cast<double>(apart.least));
+}
+
 // Half as many at twice the distance is either.
 TEST(JumpLevels, SaysNothingWhereTwoNeighboursAloneAgree) {
   EXPECT_TRUE(jump_levels(curves_of([](uint64_t x, uint64_t spacing) {

@@ -193,6 +193,14 @@ void emit_jump_levels(const Workbench& bench, const BranchPoints& points) {
                   "no rise begins at the same number of jumps at distances of which one is four "
                   "times another");
   }
+  // A core that is shared has fewer for each thread, and not at all distances the same.
+  const auto apart = std::ranges::find(levels, false, &JumpLevel::agreed);
+  if (apart != levels.end()) {
+    bench.unclear("shape.btb.reach",
+                  fmt::format("by the distance of the jumps a rise begins behind {} to {} of them",
+                              apart->least, apart->most_within));
+    return;
+  }
   uint64_t number = 0;
   for (const JumpLevel& level : levels) {
     emit_inferred(bench, {.name = "btb.reach",
