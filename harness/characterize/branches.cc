@@ -10,6 +10,7 @@
 
 #include "base/random.h"
 #include "harness/characterize/branch_curves.h"
+#include "harness/characterize/company.h"
 #include "harness/characterize/parts.h"
 #include "harness/characterize/plan.h"
 #include "harness/characterize/reach.h"
@@ -151,8 +152,20 @@ void add_few_jumps(BranchPoints& points, const JumpPlan& plan) {
   }
 }
 
+// Who fills the tables of branch targets, too, while jumps are sampled: a probe beside each sample.
+struct Beside {
+  Company company;
+  std::vector<double> probed;
+  // Of the samples that were taken alone.
+  double share_alone() const {
+    const auto alone = std::ranges::count_if(probed, [&](double p) { return company.alone(p); });
+    return probed.empty() ? 1 : static_cast<double>(alone) / static_cast<double>(probed.size());
+  }
+};
+
 // One program for each distance: an iteration enters the chain where as many jumps are left as the point has.
-Expected<void> add_many_jumps(const Workbench& bench, BranchPoints& points, const JumpPlan& plan) {
+Expected<void> add_many_jumps(const Workbench& bench, BranchPoints& points, const JumpPlan& plan,
+                              Beside& beside) {
   for (uint64_t spacing : plan.spacings) {
     const std::string all = fmt::format("jumps={},spacing={},entry=data", plan.most, spacing);
     const auto piece =
@@ -169,7 +182,8 @@ Expected<void> add_many_jumps(const Workbench& bench, BranchPoints& points, cons
       Expectations declared = whole;
       declared.instructions -= plan.most - jumps;
       declared.branches_taken -= plan.most - jumps;
-      point.sample = [&bench, piece, params, jumps, declared]() -> Expected<Sample> {
+      point.sample = [&bench, &beside, piece, params, jumps, declared]() -> Expected<Sample> {
+        beside.probed.push_back(SKIDPROOF_TRY(beside.company.probe()));
         piece->params = params;
         piece->program.per_iteration = declared;
         SKIDPROOF_CHECK(bench.refill(*piece, bench.options().seed));
@@ -185,7 +199,8 @@ Expected<void> add_many_jumps(const Workbench& bench, BranchPoints& points, cons
   return {};
 }
 
-void emit_jump_levels(const Workbench& bench, const BranchPoints& points) {
+void emit_jump_levels(const Workbench& bench, const BranchPoints& points, const Beside& beside) {
+  constexpr double kLeastAlone = 0.5;
   points.emit("branch.btb");
   const std::vector<JumpLevel> levels = jump_levels(points.curves("branch.btb"), kRisePerOctave);
   if (levels.empty()) {
@@ -199,6 +214,14 @@ void emit_jump_levels(const Workbench& bench, const BranchPoints& points) {
     bench.unclear("shape.btb.reach",
                   fmt::format("by the distance of the jumps a rise begins behind {} to {} of them",
                               apart->least, apart->most_within));
+    return;
+  }
+  if (const double alone = beside.share_alone(); !levels.empty() && alone < kLeastAlone) {
+    bench.unclear(
+        "shape.btb.reach",
+        fmt::format("another thread of this core was busy, which has branch targets, too: "
+                    "{:.0f} % of the samples were taken alone",
+                    100 * alone));
     return;
   }
   uint64_t number = 0;
@@ -354,12 +377,13 @@ Expected<void> characterize_branches(Workbench& bench) {
   add_few_jumps(points, plan);
   add_alignments(points);
   add_learned(points, plan);
-  SKIDPROOF_CHECK(add_many_jumps(bench, points, plan));
+  Beside beside{SKIDPROOF_TRY(Company::create(bench)), {}};
+  SKIDPROOF_CHECK(add_many_jumps(bench, points, plan, beside));
   const double seconds = bench.seconds_of_part();
   SKIDPROOF_CHECK(points.measure(seconds * 0.4, 0, 0.5));
   if (bench.cancelled()) return {};
   points.emit("branch.taken");
-  emit_jump_levels(bench, points);
+  emit_jump_levels(bench, points, beside);
   points.emit("branch.alignment");
   emit_learned(bench, points);
   SKIDPROOF_CHECK(measure_return_stack(bench, seconds * 0.25, 0.5, 0.7));

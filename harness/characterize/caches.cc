@@ -429,8 +429,9 @@ Expected<Reach> find_translation(Workbench& bench, const Translation& t, double 
       reach.clear = false;
       reach.why = why;
     }
+    // A walk through the few pages of a first level is over before anybody comes.
   } else if (const std::string why = taken_by_others(reach, t.least_rise);
-             reach.clear && !why.empty()) {
+             t.level > 1 && reach.clear && !why.empty()) {
     reach.clear = false;
     reach.why = why;
   }
