@@ -34,14 +34,11 @@ std::vector<Rise> rises_of(const std::vector<CurvePoint>& curve, double per_octa
 
 // Something that holds so many jumps, wherever they stand.
 struct JumpLevel {
-  uint64_t jumps =
-      0;  // the most that cost what fewer do at two of the distances: one alone may miss the first step
-  uint64_t
-      least = 0,
-      first_beyond =
-          0;  // over all distances: the fewest with which a rise began, the most with which one had
-  uint64_t most_within = 0;  // the most with which a rise began
-  bool agreed = false;  // no two distances are further apart than a quarter: then the size is clear
+  // The most that cost what fewer do at two of the distances: one alone may miss the first step.
+  uint64_t jumps = 0;
+  // Over all distances: the fewest and the most behind which the rise begins, and the most with which it had begun.
+  uint64_t least = 0, most_within = 0, first_beyond = 0;
+  bool agreed = false;  // the fewest and the most are within a quarter: then the size is clear
   std::vector<uint64_t> spacings;  // that show it
 };
 

@@ -28,8 +28,9 @@ enum class PairVerdict : uint8_t {
 // decide by Wald's sequential test of a share of 3/4 against one of 1/4, errors below 1 in 10⁸ (Wald, "Sequential Tests
 // of Statistical Hypotheses", 1945): where a core is shared with another thread the right side has less than 3/4, and
 // hundreds of pairs are judged. The medians must agree: all slots are worth an average instruction, the gain is a slot or
-// nothing, and with an instruction less it is on the same side of half a slot. Code that only happens to be slow, as where it does not fit the caches of decoded instructions, so stays open; its
-// time may rise by about a slot for one instruction, but hardly for each.
+// nothing, and with an instruction less it is on the same side of half a slot. Code that only happens to be slow, as where it
+// does not fit the caches of decoded instructions, so stays open; its time may rise by about a slot for one instruction, but
+// hardly for each.
 PairVerdict judge_pair(const PairSamples& samples);
 
 // Whether more of the same samples are likely to decide.

@@ -459,10 +459,10 @@ Expected<void> characterize_windows(Workbench& bench) {
       size.clear = false;
       size.at_least = size.low;
       size.why = fmt::format(
-          "another thread of this core was busy, which halves some of them: {} of the {} samples "
-          "of "
-          "{} that it takes were taken alone",
-          one.whole[size.high].cycles.size(), kWholeSamples, size.high);
+          "another thread of this core was busy, which halves some of them: of {} samples of {} "
+          "that "
+          "are wanted {} were taken alone",
+          kWholeSamples, size.high, one.whole[size.high].cycles.size());
     }
     found[one.question.what] = std::move(size);
   }

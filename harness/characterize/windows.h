@@ -34,8 +34,8 @@ using WholeSamples = std::map<uint64_t, Point>;
 bool known_whole(const WholeSamples& whole, uint64_t size);
 
 // More sizes where a soft edge begins and ends, until it is known to within two entries; then samples of both ends with the core
-// whole, as long as a twentieth of the part's time lasts, and on from where they move it to. A sample of `question` that is `spoiled` was not taken
-// alone.
+// whole, and on from where they move it to, for a twentieth of the part's time. A sample of `question` that is `spoiled` was not
+// taken alone.
 Expected<void> look_closer(const Workbench& bench, const ReachQuestion& question, double miss,
                            WholeSamples& whole, Reach& reach);
 
