@@ -44,7 +44,7 @@ const auto kParts = std::to_array<Part>({
 });
 
 double factor_of(Effort effort) {
-  return effort == Effort::kQuick ? 0.12 : effort == Effort::kDefault ? 1 : 5;
+  return effort == Effort::kQuick ? 0.11 : effort == Effort::kDefault ? 1 : 5;
 }
 
 Expected<std::vector<const Part*>> chosen_parts(const CharacterizeOptions& options) {
