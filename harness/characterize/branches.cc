@@ -6,7 +6,9 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/random.h"
 #include "harness/characterize/branch_curves.h"
@@ -152,14 +154,26 @@ void add_few_jumps(BranchPoints& points, const JumpPlan& plan) {
   }
 }
 
-// Who fills the tables of branch targets, too, while jumps are sampled: a probe beside each sample.
+// Who uses what predicts branches, too, while something is sampled: a probe beside each sample.
 struct Beside {
   Company company;
   std::vector<double> probed;
-  // Of the samples that were taken alone.
-  double share_alone() const {
+  Expected<void> look() {
+    probed.push_back(SKIDPROOF_TRY(company.probe()));
+    return {};
+  }
+  // Why nothing is clear that was sampled so; empty where half of the samples or more were taken alone.
+  std::string too_busy() const {
+    constexpr double kLeastAlone = 0.5;
     const auto alone = std::ranges::count_if(probed, [&](double p) { return company.alone(p); });
-    return probed.empty() ? 1 : static_cast<double>(alone) / static_cast<double>(probed.size());
+    const double share =
+        probed.empty() ? 1 : static_cast<double>(alone) / static_cast<double>(probed.size());
+    if (share >= kLeastAlone) return {};
+    return fmt::format(
+        "another thread of this core was busy, which predicts its branches by the same: {:.0f} % "
+        "of "
+        "the samples were taken alone",
+        100 * share);
   }
 };
 
@@ -183,7 +197,7 @@ Expected<void> add_many_jumps(const Workbench& bench, BranchPoints& points, cons
       declared.instructions -= plan.most - jumps;
       declared.branches_taken -= plan.most - jumps;
       point.sample = [&bench, &beside, piece, params, jumps, declared]() -> Expected<Sample> {
-        beside.probed.push_back(SKIDPROOF_TRY(beside.company.probe()));
+        SKIDPROOF_CHECK(beside.look());
         piece->params = params;
         piece->program.per_iteration = declared;
         SKIDPROOF_CHECK(bench.refill(*piece, bench.options().seed));
@@ -200,7 +214,6 @@ Expected<void> add_many_jumps(const Workbench& bench, BranchPoints& points, cons
 }
 
 void emit_jump_levels(const Workbench& bench, const BranchPoints& points, const Beside& beside) {
-  constexpr double kLeastAlone = 0.5;
   points.emit("branch.btb");
   const std::vector<JumpLevel> levels = jump_levels(points.curves("branch.btb"), kRisePerOctave);
   if (levels.empty()) {
@@ -216,12 +229,8 @@ void emit_jump_levels(const Workbench& bench, const BranchPoints& points, const 
                               apart->least, apart->most_within));
     return;
   }
-  if (const double alone = beside.share_alone(); !levels.empty() && alone < kLeastAlone) {
-    bench.unclear(
-        "shape.btb.reach",
-        fmt::format("another thread of this core was busy, which has branch targets, too: "
-                    "{:.0f} % of the samples were taken alone",
-                    100 * alone));
+  if (const std::string why = beside.too_busy(); !levels.empty() && !why.empty()) {
+    bench.unclear("shape.btb.reach", why);
     return;
   }
   uint64_t number = 0;
@@ -277,8 +286,9 @@ void emit_learned(const Workbench& bench, const BranchPoints& points) {
 // a stack of returns knows where it goes back to: some cores fall back on other predictors, which learn fixed places. Random
 // jumps in the innermost function keep the next iteration away, which would hide the first misprediction.
 
-Expected<void> measure_return_stack(const Workbench& bench, double seconds, double from,
-                                    double to) {
+Expected<void> measure_return_stack(const Workbench& bench, Beside beside, double seconds,
+                                    double from, double to) {
+  beside.probed.clear();
   static constexpr uint64_t kNests = 200;
   ReachQuestion question;
   question.what = "return stack";
@@ -287,7 +297,7 @@ Expected<void> measure_return_stack(const Workbench& bench, double seconds, doub
   question.growth = bench.effort() == Effort::kQuick ? 1.5 : 1.3;
   question.least_rise = kOneMisprediction;
   auto draw = std::make_shared<uint64_t>(derive_seed(bench.options().seed, "returns"));
-  question.point = [&bench, draw](uint64_t depth) -> Expected<Point> {
+  question.point = [&bench, &beside, draw](uint64_t depth) -> Expected<Point> {
     const auto piece_of = [&](uint64_t calls) {
       return bench.prepare("random_returns", fmt::format("depth={},choices=256,shuffles=8", calls));
     };
@@ -296,7 +306,8 @@ Expected<void> measure_return_stack(const Workbench& bench, double seconds, doub
     Point point;
     point.what = fmt::format("branches, {} calls", depth);
     point.scale = 20 * kOneMisprediction;  // to a tenth of one
-    point.sample = [&bench, draw, deep, less]() -> Expected<Sample> {
+    point.sample = [&bench, &beside, draw, deep, less]() -> Expected<Sample> {
+      SKIDPROOF_CHECK(beside.look());
       // Both with the same directions.
       uint64_t first = *draw, second = *draw;
       const auto run = [&bench](Workpiece& piece, uint64_t seed) -> Expected<CountedRun> {
@@ -313,6 +324,10 @@ Expected<void> measure_return_stack(const Workbench& bench, double seconds, doub
   };
   Reach reach = SKIDPROOF_TRY(find_reach(bench, question, seconds, from, to));
   reach = step_reach(std::move(reach.curve), kOneMisprediction, 1);
+  if (const std::string why = beside.too_busy(); reach.clear && !why.empty()) {
+    reach.clear = false;
+    reach.why = why;
+  }
   emit_reach(bench, reach, "branch.return_stack", "depth", {}, "return_stack.depth", "calls");
   return {};
 }
@@ -386,7 +401,7 @@ Expected<void> characterize_branches(Workbench& bench) {
   emit_jump_levels(bench, points, beside);
   points.emit("branch.alignment");
   emit_learned(bench, points);
-  SKIDPROOF_CHECK(measure_return_stack(bench, seconds * 0.25, 0.5, 0.7));
+  SKIDPROOF_CHECK(measure_return_stack(bench, beside, seconds * 0.25, 0.5, 0.7));
   if (bench.cancelled()) return {};
   return measure_history(bench, seconds * 0.25, 0.7, 1);
 }
