@@ -459,10 +459,9 @@ Expected<void> characterize_windows(Workbench& bench) {
       size.clear = false;
       size.at_least = size.low;
       size.why = fmt::format(
-          "another thread of this core was busy, which halves some of them: of {} samples of {} "
-          "that "
-          "are wanted {} were taken alone",
-          kWholeSamples, size.high, one.whole[size.high].cycles.size());
+          "another thread of this core was busy, which halves some: {} of {} samples of {} were "
+          "taken alone",
+          one.whole[size.high].cycles.size(), kWholeSamples, size.high);
     }
     found[one.question.what] = std::move(size);
   }
