@@ -5,11 +5,16 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "harness/characterize/parts.h"
+#include "harness/characterize/plan.h"
 #include "harness/characterize/workbench.h"
 #include "harness/stats/robust.h"
 
@@ -47,6 +52,23 @@ double factor_of(Effort effort) {
   return effort == Effort::kQuick ? 0.11 : effort == Effort::kDefault ? 1 : 5;
 }
 
+// What --help says of a run of all parts, less a twentieth that the end needs.
+double seconds_of_run(Effort effort) {
+  if (effort == Effort::kThorough) return INFINITY;
+  return 0.95 * (effort == Effort::kQuick ? 10 : 60);
+}
+
+double planned_seconds(std::span<const Part* const> parts) {
+  return std::accumulate(parts.begin(), parts.end(), 0.0,
+                         [](double sum, const Part* part) { return sum + part->seconds; });
+}
+
+std::vector<const Part*> every_part() {
+  std::vector<const Part*> out(kParts.size());
+  std::ranges::transform(kParts, out.begin(), [](const Part& part) { return &part; });
+  return out;
+}
+
 Expected<std::vector<const Part*>> chosen_parts(const CharacterizeOptions& options) {
   for (const std::string& name : options.parts) {
     if (std::any_of(kParts.begin(), kParts.end(), [&](const Part& p) { return p.name == name; })) {
@@ -56,12 +78,11 @@ Expected<std::vector<const Part*>> chosen_parts(const CharacterizeOptions& optio
                 fmt::format("there is nothing called '{}' to characterize", name),
                 fmt::format("choose among {}", fmt::join(characterization_parts(), ", ")));
   }
-  std::vector<const Part*> chosen;
-  for (const Part& part : kParts) {
-    const bool named =
-        std::find(options.parts.begin(), options.parts.end(), part.name) != options.parts.end();
-    if (options.parts.empty() || named) chosen.push_back(&part);
-  }
+  std::vector<const Part*> chosen = every_part();
+  if (options.parts.empty()) return chosen;
+  std::erase_if(chosen, [&](const Part* part) {
+    return std::ranges::find(options.parts, part->name) == options.parts.end();
+  });
   return chosen;
 }
 
@@ -144,16 +165,22 @@ Expected<Characterization> characterize(Machine& machine, const CharacterizeOpti
   }
   const std::vector<const Part*> parts = SKIDPROOF_TRY(chosen_parts(options));
   SKIDPROOF_CHECK(check_sizes(options, parts));
+  using Clock = std::chrono::steady_clock;
+  const auto began = Clock::now();
   Characterization out;
   const ControlGroups groups = ControlGroups::of_this_process();
   const Throttled before = groups.throttled();
   Workbench bench = SKIDPROOF_TRY(Workbench::create(machine, options, out));
-  double total = 0;
-  for (const Part* part : parts) total += part->seconds;
+  const double total = planned_seconds(parts);
+  const double factor = factor_of(options.effort);
+  const double limit = seconds_of_run(options.effort) * total / planned_seconds(every_part());
   double done = 0;
   for (const Part* part : parts) {
-    bench.begin_part(done / total, (done + part->seconds) / total,
-                     part->seconds * factor_of(options.effort));
+    const double elapsed = std::chrono::duration<double>(Clock::now() - began).count();
+    const double share = on_silicon(bench)
+                             ? share_of_plan(done * factor, elapsed, (total - done) * factor, limit)
+                             : 1;
+    bench.begin_part(done / total, (done + part->seconds) / total, part->seconds * factor * share);
     Expected<void> measured = bench.count({});
     if (measured) measured = part->measure(bench);
     if (!measured && !bench.cancelled()) {

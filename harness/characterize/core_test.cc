@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "harness/characterize/characterize.h"
@@ -80,7 +81,7 @@ class WindowEdge : public NativeBench {
       point.sample = [this, size]() -> Expected<Sample> {
         const bool company = company_(samples_++);
         Sample sample;
-        sample.ns = sample.cycles = size <= (company ? 96u : 192u) ? kMiss : 700;
+        sample.ns = sample.cycles = size <= (company ? 192 - taken_ : 192u) ? kMiss : 700;
         sample.spoiled = company && issues_;
         return sample;
       };
@@ -91,7 +92,7 @@ class WindowEdge : public NativeBench {
       reach_.curve.push_back({.x = x, .least = x <= 170 ? kMiss : 700, .n = 6});
   }
   WindowSize closer() {
-    EXPECT_TRUE(look_closer(*bench_, question_, kMiss, whole_, reach_));
+    EXPECT_TRUE(look_closer(*bench_, question_, kMiss, witness_, 0.1, whole_, reach_));
     return judge_window(reach_.curve, kMiss);
   }
 
@@ -105,6 +106,8 @@ class WindowEdge : public NativeBench {
   ReachQuestion question_;
   Reach reach_;
   WholeSamples whole_;
+  std::optional<Witness> witness_;
+  unsigned taken_ = 96;
   std::function<bool(unsigned sample)> company_;
   unsigned samples_ = 0;
   bool issues_ = true;
@@ -133,6 +136,38 @@ TEST_F(WindowEdge, CountsSamplesBetweenTwoThatSawNobody) {
   EXPECT_TRUE(known_whole(whole_, found.high));
   for (const auto& [size, point] : whole_)
     EXPECT_THAT(point.cycles, testing::Each(size <= 192 ? kMiss : 700)) << size;
+}
+
+// As of registers, which are given by need: of a store queue half is gone.
+TEST_F(WindowEdge, OfWhichAWaitingThreadHasAFewIsKnownWhileAWitnessFits) {
+  issues_ = false;
+  taken_ = 10;
+  company_ = [](unsigned sample) { return sample % 64 < 32; };
+  const auto of_the_store_queue = [this](uint64_t size) {
+    Point point;
+    point.what = "witness";
+    point.sample = [this, size]() -> Expected<Sample> {
+      Sample sample;
+      sample.ns = sample.cycles = size <= (company_(samples_++) ? 56u : 112u) ? kMiss : 700;
+      return sample;
+    };
+    return point;
+  };
+  witness_ = witness_of({.point = of_the_store_queue}, {.low = 112, .border = 550});
+  EXPECT_LE(witness_->size, 112u);
+  const WindowSize found = closer();
+  expect_192(found);
+  EXPECT_TRUE(known_whole(whole_, found.high));
+  for (const auto& [size, point] : whole_)
+    EXPECT_THAT(point.cycles, testing::Each(size <= 192 ? kMiss : 700)) << size;
+}
+
+TEST_F(WindowEdge, IsNotKnownWhileTheWitnessDoesNotFit) {
+  issues_ = false;
+  taken_ = 10;
+  company_ = [](unsigned) { return true; };
+  witness_ = {.point = question_.point, .size = 190, .border = 550};
+  EXPECT_FALSE(known_whole(whole_, closer().high));
 }
 
 WindowSize sized(uint64_t size) {

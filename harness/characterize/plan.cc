@@ -138,6 +138,13 @@ uint64_t usual_laps(const Workbench& bench, uint64_t iterations) {
   return std::clamp<uint64_t>(static_cast<uint64_t>(usual_run_ns(bench) / kLapNs), 1, iterations);
 }
 
+double share_of_plan(double planned_before, double elapsed, double planned_rest, double limit) {
+  // The first parts are too short to tell: three tenths of the plan count as if they had gone as planned.
+  const double unproven = 0.3 * (planned_before + planned_rest);
+  const double pace = std::max(1.0, (unproven + elapsed) / (unproven + planned_before));
+  return std::clamp((limit - elapsed) / (planned_rest * pace), kLeastShare, 1.0);
+}
+
 size_t places_of(const Workbench& bench, uint64_t window, uint64_t shared) {
   constexpr size_t kOwn = 32, kQuickOwn = 6, kShared = 8, kQuickShared = 2;
   if (!on_silicon(bench)) return 1;

@@ -89,6 +89,11 @@ double usual_run_ns(const Workbench& bench);
 // microseconds out of every fifty (interrupts of the host, which no count of the guest's shows): the least of ten runs of 300 us
 // was one to three per cent too long, by another share each minute. Hardly a lap of 20 us meets one in each of ten tries.
 uint64_t usual_laps(const Workbench& bench, uint64_t iterations);
+// What share of its planned seconds a part gets that begins now, so that the whole run ends by `limit` seconds. Parts take longer
+// than planned where programs are slow to make or another takes the CPU: those to come will by as much as those before did.
+// From kLeastShare, with which a part still answers, to 1.
+double share_of_plan(double planned_before, double elapsed, double planned_rest, double limit);
+constexpr double kLeastShare = 0.4;
 // Up to here a core's own caches may hold a window.
 constexpr uint64_t kOfACore = uint64_t{2} << 20;
 // In how many places a window of so many bytes is measured, one after the other. Where a hypervisor backs large pages with small

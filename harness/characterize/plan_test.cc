@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <set>
 #include <string>
 #include <variant>
@@ -278,6 +279,23 @@ TEST_F(PlanTest, CancelledItReturns) {
   std::vector<Point> points = {point(0, true)};
   ASSERT_TRUE(take_by_turns(*bench_, points, {.seconds = 60}));
   EXPECT_TRUE(order_.empty());
+}
+
+TEST(ShareOfPlan, IsWholeWhileARunGoesAsPlanned) {
+  EXPECT_EQ(share_of_plan(0, 0.2, 56, 57), 1);
+  EXPECT_EQ(share_of_plan(28, 28, 28, 57), 1);
+  EXPECT_EQ(share_of_plan(50, 30, 6, INFINITY), 1);
+  // A first part that took six times as long is too short to tell.
+  EXPECT_EQ(share_of_plan(0.03, 0.2, 6.1, 9.5), 1);
+}
+
+TEST(ShareOfPlan, LeavesToThoseToComeWhatThoseBeforeDidNotTake) {
+  // Twenty seconds late, and what is left takes as much longer: (12 + 40) / (12 + 20) of twenty seconds' plan, in seventeen.
+  EXPECT_NEAR(share_of_plan(20, 40, 20, 57), 17.0 / (20 * 52.0 / 32), 1e-9);
+  // The later, the less; and never so little that nothing is answered.
+  EXPECT_LT(share_of_plan(40, 50, 16, 57), share_of_plan(40, 48, 16, 57));
+  EXPECT_EQ(share_of_plan(40, 56.9, 16, 57), kLeastShare);
+  EXPECT_EQ(share_of_plan(40, 80, 16, 57), kLeastShare);
 }
 
 TEST_F(PlanTest, ACyclesWorthInTicksIsPlausible) {

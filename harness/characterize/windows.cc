@@ -33,16 +33,21 @@ struct Window {
   uint64_t own;   // places that the two loads themselves take
   uint64_t most;  // looked for up to here
   Effort from;    // who asks for it
+  // Half of it is another thread's, whatever that does: reorder buffer and store queue are divided on both vendors' cores [Intel
+  // 64 and IA-32 Architectures Optimization Reference Manual, "Partitioned Resources"; Software Optimization Guide for the AMD
+  // Zen4 Microarchitecture, "Simultaneous Multi-Threading"].
+  bool divided = false;
 };
 
 constexpr std::array kWindows = {
-    Window{"nop", nullptr, 2, 1536, Effort::kQuick},  // both together: judge_reorder_buffer
+    // What is divided comes first: it tells whether the core is whole.
+    Window{"store", "store_queue.size", 0, 512, Effort::kQuick, true},
+    Window{"nop", nullptr, 2, 1536, Effort::kQuick, true},  // all three: judge_reorder_buffer
     Window{"mixed", nullptr, 2, 1024, Effort::kQuick},
     Window{"mixed_pairs", nullptr, 2, 1024, Effort::kQuick},
     Window{"integer", "int_registers.size", 2, 768, Effort::kQuick},
     Window{"vector", "vector_registers.size", 0, 768, Effort::kQuick},
     Window{"load", "load_queue.size", 2, 768, Effort::kQuick},
-    Window{"store", "store_queue.size", 0, 512, Effort::kQuick},
     Window{"waiting", "scheduler.size", 0, 512, Effort::kQuick},
     Window{"waiting_vector", "vector_scheduler.size", 0, 512, Effort::kDefault},
     Window{"vector256", "vector256_registers.size", 0, 768, Effort::kThorough},
@@ -155,22 +160,38 @@ void emit_size(const Workbench& bench, const std::string& shape, const std::stri
 }
 
 constexpr size_t kWholeSamples = 6;
+// With others, of the part's time again: while ends are looked for, and on each of two occasions while the core has to be whole.
+constexpr double kPatience = 0.5, kOfEachOccasion = 0.4;
+
+// What fits into a whole core, asked for what is cheapest to see first.
+struct FitsWhole {
+  std::vector<Point> points;
+  std::vector<double> borders;
+  Expected<bool> look() const {
+    for (size_t i = 0; i < points.size(); ++i) {
+      const Sample sample = SKIDPROOF_TRY(points[i].sample());
+      if (sample.spoiled || sample.cycles >= borders[i]) return false;
+    }
+    return true;
+  }
+};
 
 // Until there are enough, or it is time.
 Expected<void> take_whole(const Workbench& bench, const ReachQuestion& question,
-                          const WindowSize& edge, uint64_t size,
+                          const FitsWhole& fits, uint64_t size,
                           std::chrono::steady_clock::time_point until, WholeSamples& whole) {
-  const Point smaller = SKIDPROOF_TRY(question.point(edge.low - edge.low / 16)),
-              at = SKIDPROOF_TRY(question.point(size));
+  const Point at = SKIDPROOF_TRY(question.point(size));
   std::vector<double>& taken = whole[size].cycles;
-  Sample before = SKIDPROOF_TRY(smaller.sample());
+  bool before = false;
   while (taken.size() < kWholeSamples && !bench.cancelled() &&
          std::chrono::steady_clock::now() < until) {
-    const Sample sample = SKIDPROOF_TRY(at.sample()), behind = SKIDPROOF_TRY(smaller.sample());
-    const bool alone = !before.spoiled && !sample.spoiled && !behind.spoiled;
-    if (alone && before.cycles < edge.border && behind.cycles < edge.border)
-      taken.push_back(sample.cycles);
-    before = behind;
+    if (!before) {
+      before = SKIDPROOF_TRY(fits.look());
+      continue;
+    }
+    const Sample sample = SKIDPROOF_TRY(at.sample());
+    before = !sample.spoiled && SKIDPROOF_TRY(fits.look());
+    if (before) taken.push_back(sample.cycles);
   }
   return {};
 }
@@ -192,14 +213,17 @@ bool known_whole(const WholeSamples& whole, uint64_t size) {
   return found != whole.end() && found->second.cycles.size() >= kWholeSamples;
 }
 
+Witness witness_of(const ReachQuestion& question, const WindowSize& edge) {
+  return {.point = question.point, .size = edge.low - edge.low / 16, .border = edge.border};
+}
+
 Expected<void> look_closer(const Workbench& bench, const ReachQuestion& question, double miss,
+                           const std::optional<Witness>& witness, double seconds,
                            WholeSamples& whole, Reach& reach) {
   constexpr int kCloserLooks = 24;
-  constexpr double kShareOfPart = 0.05;
   using Clock = std::chrono::steady_clock;
-  const Clock::time_point until =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                         std::chrono::duration<double>(kShareOfPart * bench.seconds_of_part()));
+  const Clock::time_point until = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                                     std::chrono::duration<double>(seconds));
   for (int round = 0; round < kCloserLooks && !bench.cancelled(); ++round) {
     std::vector<CurvePoint>& curve = reach.curve;
     const WindowSize edge = judge_window(curve, miss);
@@ -224,8 +248,14 @@ Expected<void> look_closer(const Workbench& bench, const ReachQuestion& question
     if (!between.empty()) continue;
     std::erase_if(ends, [&](uint64_t size) { return known_whole(whole, size); });
     if (ends.empty() || Clock::now() >= until) return {};
+    FitsWhole fits;
+    for (const auto& one : {witness, std::optional(witness_of(question, edge))}) {
+      if (!one) continue;
+      fits.points.push_back(SKIDPROOF_TRY(one->point(one->size)));
+      fits.borders.push_back(one->border);
+    }
     for (uint64_t size : ends) {
-      SKIDPROOF_CHECK(take_whole(bench, question, edge, size, until, whole));
+      SKIDPROOF_CHECK(take_whole(bench, question, fits, size, until, whole));
       if (known_whole(whole, size)) take_over(curve, curve_point(size, whole[size], kTrust));
     }
   }
@@ -402,6 +432,89 @@ void judge_windows_together(std::map<std::string, WindowSize, std::less<>>& wind
   }
 }
 
+namespace {
+
+// Of what was looked at as a witness, and by which of its sizes.
+struct Vouched {
+  size_t by = 0;
+  uint64_t size = 0;
+};
+
+struct Asked {
+  Window window;
+  ReachQuestion question;
+  Reach reach;
+  WholeSamples whole = {};
+  std::optional<Vouched> vouched = {};  // for `whole`
+};
+
+// All windows of a look, and one miss in cycles.
+struct Windows {
+  const Workbench& bench;
+  std::vector<Asked> asked = {};
+  double miss = 0;
+
+  WindowSize edge_of(size_t i) const { return judge_window(asked[i].reach.curve, miss); }
+  bool known(size_t i) const { return known_whole(asked[i].whole, edge_of(i).high); }
+  // The first of the others that is divided between threads and has an edge.
+  std::optional<size_t> witness_for(size_t one) const {
+    for (size_t i = 0; i < asked.size(); ++i) {
+      if (i != one && asked[i].window.divided && edge_of(i).clear) return i;
+    }
+    return std::nullopt;
+  }
+  Expected<void> look(size_t i, double seconds) {
+    Asked& one = asked[i];
+    if (outdated(i)) one.whole.clear();
+    std::optional<Witness> witness;
+    one.vouched.reset();
+    if (const auto by = witness_for(i)) {
+      witness = witness_of(asked[*by].question, edge_of(*by));
+      one.vouched = Vouched{*by, witness->size};
+    }
+    return look_closer(bench, one.question, miss, witness, seconds, one.whole, one.reach);
+  }
+  // Whether more of the witness turned out to fit since, so that it fitted into half a core as well; or there is one now.
+  bool outdated(size_t i) const {
+    const std::optional<Vouched>& vouched = asked[i].vouched;
+    if (!vouched) return witness_for(i).has_value();
+    return witness_of(asked[vouched->by].question, edge_of(vouched->by)).size >
+           vouched->size + vouched->size / 16;
+  }
+  // One by one those that are not known, a little of the time each, until they are or it is over: who is there comes and goes.
+  Expected<void> look_by_turns(double seconds) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point began = Clock::now();
+    const auto left = [&] {
+      return seconds - std::chrono::duration<double>(Clock::now() - began).count();
+    };
+    constexpr double kOfATurn = 0.04;
+    for (bool open = true; open && left() > 0;) {
+      open = false;
+      for (size_t i = 0; i < asked.size() && left() > 0; ++i) {
+        if (bench.cancelled()) return {};
+        if (edge_of(i).high == 0 || (known(i) && !outdated(i))) continue;
+        SKIDPROOF_CHECK(look(i, kOfATurn * seconds));
+        open = open || !known(i);
+      }
+    }
+    return {};
+  }
+  // Once more, on a second occasion: who has half of what is divided all the time that a look takes is not seen in that look, and
+  // who sleeps keeps some registers, or does not (220 to 226 were left of 240). What was known stays so where nobody can tell now.
+  Expected<void> look_again(double seconds) {
+    std::vector<WholeSamples> earlier;
+    for (Asked& one : asked) earlier.push_back(std::exchange(one.whole, {}));
+    SKIDPROOF_CHECK(look_by_turns(seconds));
+    for (size_t i = 0; i < asked.size(); ++i) {
+      if (!known(i)) asked[i].whole = std::move(earlier[i]);
+    }
+    return {};
+  }
+};
+
+}  // namespace
+
 Expected<void> characterize_windows(Workbench& bench) {
   SKIDPROOF_CHECK(bench.count({arch::Signal::kUops}));
   std::vector<Window> windows;
@@ -419,58 +532,51 @@ Expected<void> characterize_windows(Workbench& bench) {
   SKIDPROOF_CHECK(
       take_by_turns(bench, alone, {.seconds = 0.05 * bench.seconds_of_part()}, 0, 0.05));
   if (bench.cancelled() || alone.empty()) return {};
-  const double miss = alone[0].median_cycles();
-  struct Asked {
-    ReachQuestion question;
-    Reach reach;
-    WholeSamples whole;
-  };
-  std::vector<Asked> asked;
+  Windows all{.bench = bench, .miss = alone[0].median_cycles()};
   for (const Window& window : windows) {
     ReachQuestion question;
     question.what = window.filler;
     question.from = 16;
     question.to = window.most;
     question.growth = bench.effort() == Effort::kQuick ? 1.6 : 1.3;
-    question.least_rise = miss / 3;
+    question.least_rise = all.miss / 3;
     question.trust = kTrust;
     question.point = [&](uint64_t size) { return window_point(bench, window, size, place); };
-    place.company->set_patience(bench.seconds_of_part() / static_cast<double>(windows.size()));
-    const double part = 0.95 / static_cast<double>(windows.size()),
-                 from = 0.05 + part * static_cast<double>(asked.size());
+    place.company->set_patience(kPatience * bench.seconds_of_part() /
+                                static_cast<double>(windows.size()));
+    const double part = 0.85 / static_cast<double>(windows.size()),
+                 from = 0.05 + part * static_cast<double>(all.asked.size());
     Reach reach = SKIDPROOF_TRY(
         find_reach(bench, question, bench.seconds_of_part() * part, from, from + part));
-    asked.push_back({std::move(question), std::move(reach), {}});
-    Asked& one = asked.back();
-    SKIDPROOF_CHECK(look_closer(bench, one.question, miss, one.whole, one.reach));
     if (bench.cancelled()) return {};
+    all.asked.push_back({window, std::move(question), std::move(reach)});
   }
+  place.company->set_patience(0);
+  const double seconds = kOfEachOccasion * bench.seconds_of_part();
+  SKIDPROOF_CHECK(all.look_by_turns(seconds));
+  if (on_silicon(bench) && bench.effort() != Effort::kQuick)
+    SKIDPROOF_CHECK(all.look_again(seconds));
+  if (bench.cancelled()) return {};
   std::map<std::string, WindowSize, std::less<>> found;
-  for (Asked& one : asked) {
-    WindowSize size = judge_window(one.reach.curve, miss);
-    if (size.high != 0 && !known_whole(one.whole, size.high) && bench.effort() != Effort::kQuick) {
-      // Who was there may be gone.
-      SKIDPROOF_CHECK(look_closer(bench, one.question, miss, one.whole, one.reach));
-      if (bench.cancelled()) return {};
-      size = judge_window(one.reach.curve, miss);
-    }
-    if (size.clear && !known_whole(one.whole, size.high)) {
+  for (size_t i = 0; i < all.asked.size(); ++i) {
+    WindowSize size = all.edge_of(i);
+    if (size.clear && (all.outdated(i) || !all.known(i))) {
       // What costs a second miss may do so in half a core alone; what costs none does so in any case.
       size.clear = false;
       size.at_least = size.low;
       size.why = fmt::format(
           "another thread of this core was busy, which halves some: {} of {} samples of {} were "
           "taken alone",
-          one.whole[size.high].cycles.size(), kWholeSamples, size.high);
+          all.asked[i].whole[size.high].cycles.size(), kWholeSamples, size.high);
     }
-    found[one.question.what] = std::move(size);
+    found[all.asked[i].question.what] = std::move(size);
   }
   const WindowSize reorder_buffer = judge_reorder_buffer(found);
   // What others are held against is the order of the mixture of which more are held.
   found["mixed"] = more_of(found["mixed"], found["mixed_pairs"]);
   found.erase("mixed_pairs");
   judge_windows_together(found);
-  for (size_t i = 0; i < windows.size(); ++i) emit_curve(bench, windows[i], asked[i].reach);
+  for (const Asked& one : all.asked) emit_curve(bench, one.window, one.reach);
   emit_size(bench, "rob.size", "nop", reorder_buffer);
   for (const Window& window : windows) {
     if (window.shape != nullptr)

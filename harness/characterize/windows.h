@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,16 +28,27 @@ struct WindowSize {
 // within 1/16 of the size, or eight.
 WindowSize judge_window(std::vector<CurvePoint> curve, double miss);
 
-// Samples of each size that were taken while the core was whole: nobody else issued anything, and before and behind each of them a
-// size of a sixteenth less cost no second miss, which it does where another thread of the core waits and has its half.
+// Samples of each size that were taken while the core was whole: nobody else issued anything, and before and behind each of them
+// what fits into a whole core did. A size of a sixteenth less cost no second miss, which it does where another thread of the core
+// waits and has its half; and neither did the witness, where there is one.
 using WholeSamples = std::map<uint64_t, Point>;
 // Whether there are enough of them to believe that a size ends something.
 bool known_whole(const WholeSamples& whole, uint64_t size);
 
+// What fits into a queue that threads of a core have half of each, however little they do: whoever takes a few of what is given by
+// need (registers: 220 were left of 240) shows there.
+struct Witness {
+  Looks::MakePoint point;
+  uint64_t size = 0;
+  double border = 0;  // cycles; above them it did not fit
+};
+// Of a window's edge, with some room.
+Witness witness_of(const ReachQuestion& question, const WindowSize& edge);
+
 // More sizes where a soft edge begins and ends, until it is known to within two entries; then samples of both ends with the core
-// whole, and on from where they move it to, for a twentieth of the part's time. A sample of `question` that is `spoiled` was not
-// taken alone.
+// whole, and on from where they move it to, for so many seconds. A sample of `question` that is `spoiled` was not taken alone.
 Expected<void> look_closer(const Workbench& bench, const ReachQuestion& question, double miss,
+                           const std::optional<Witness>& witness, double seconds,
                            WholeSamples& whole, Reach& reach);
 
 // What else a window's fillers take, so that it may be this that ended. Keys are the kernel's words for fillers. A size that
