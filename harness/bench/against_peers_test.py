@@ -7,6 +7,7 @@ import importlib.machinery
 import importlib.util
 import pathlib
 import random
+import tempfile
 import unittest
 
 SCRIPT = pathlib.Path(__file__).resolve().parent / "against_peers"
@@ -100,6 +101,40 @@ class Summary(unittest.TestCase):
         found = rows("latency", "ns", skidproof=WILD, other=STEADY)
         found[0]["spread_by_cycle"] = 0.0003
         self.assertIn("In cycles of the core 1 of these are not.", list(peers.summary(found))[1])
+
+
+class Pool(unittest.TestCase):
+    def test_gives_the_means_of_several_comparisons(self):
+        calm = rows("latency", "ns", skidproof=[99, 100, 101], best=[196, 200, 204], worse=[300, 300, 300])
+        wild = rows("latency", "ns", skidproof=[98, 100, 104], best=[198, 200, 202], worse=[300, 300, 300])
+        said = list(peers.pooled([calm, wild]))
+        self.assertRegex(said[0], r"latency +4\.0 % +3\.0 %  best +2\.0/4\.0 6\.0/2\.0$")
+        self.assertEqual(said[1], "Mean spread over 2 comparisons: 1.33 of the best peer's in the geometric mean; above it in 1 of 1: "
+                                  "latency (4 and 3 %, which chance does with 50 %).")
+
+    def test_takes_quantities_that_all_have(self):
+        one = rows("latency", "ns", skidproof=STEADY, other=WILD) + rows("load", "GB/s", skidproof=STEADY, other=WILD)
+        said = list(peers.pooled([one, rows("load", "GB/s", skidproof=STEADY, other=WILD)]))
+        self.assertEqual([line.split()[0] for line in said], ["load", "Mean"])
+        self.assertIn("above it in 0 of 1.", said[-1])
+
+    def test_says_where_nothing_is_in_common(self):
+        with self.assertRaisesRegex(SystemExit, "no quantity in common"):
+            list(peers.pooled([rows("load", "GB/s", skidproof=STEADY, other=WILD), rows("copy", "GB/s", skidproof=STEADY, other=WILD)]))
+
+    def test_leaves_to_chance_what_either_sign_may_be(self):
+        self.assertEqual(peers.as_much_by_sign([1, 1, 1]), 1 / 8)
+        self.assertEqual(peers.as_much_by_sign([-1, -1, -1]), 1)
+
+    def test_names_a_file_that_is_no_comparison(self):
+        with tempfile.TemporaryDirectory() as folder:
+            broken = pathlib.Path(folder, "broken.json")
+            for text in ("", "{}x", "[1]", '[{"quantity": "latency"}]'):
+                broken.write_text(text, encoding="utf-8")
+                with self.assertRaisesRegex(SystemExit, "broken.json is no comparison"):
+                    peers.read_comparison(broken)
+            with self.assertRaisesRegex(SystemExit, "cannot be read: No such file"):
+                peers.read_comparison(pathlib.Path(folder, "missing"))
 
 
 if __name__ == "__main__":
