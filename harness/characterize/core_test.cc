@@ -102,6 +102,13 @@ class WindowEdge : public NativeBench {
     EXPECT_GT(found.high, 192u);
     EXPECT_LE(found.high - found.low, 2u);
   }
+  // By samples that nobody disturbed.
+  void expect_192_alone(const WindowSize& found) const {
+    expect_192(found);
+    EXPECT_TRUE(known_whole(whole_, found.high));
+    for (const auto& [size, point] : whole_)
+      EXPECT_THAT(point.cycles, testing::Each(size <= 192 ? kMiss : 700)) << size;
+  }
 
   ReachQuestion question_;
   Reach reach_;
@@ -131,11 +138,7 @@ TEST_F(WindowEdge, IsNotKnownWhileAnotherThreadStays) {
 TEST_F(WindowEdge, CountsSamplesBetweenTwoThatSawNobody) {
   issues_ = false;
   company_ = [](unsigned sample) { return sample % 16 < 8; };  // comes and goes
-  const WindowSize found = closer();
-  expect_192(found);
-  EXPECT_TRUE(known_whole(whole_, found.high));
-  for (const auto& [size, point] : whole_)
-    EXPECT_THAT(point.cycles, testing::Each(size <= 192 ? kMiss : 700)) << size;
+  expect_192_alone(closer());
 }
 
 // As of registers, which are given by need: of a store queue half is gone.
@@ -155,11 +158,7 @@ TEST_F(WindowEdge, OfWhichAWaitingThreadHasAFewIsKnownWhileAWitnessFits) {
   };
   witness_ = witness_of({.point = of_the_store_queue}, {.low = 112, .border = 550});
   EXPECT_LE(witness_->size, 112u);
-  const WindowSize found = closer();
-  expect_192(found);
-  EXPECT_TRUE(known_whole(whole_, found.high));
-  for (const auto& [size, point] : whole_)
-    EXPECT_THAT(point.cycles, testing::Each(size <= 192 ? kMiss : 700)) << size;
+  expect_192_alone(closer());
 }
 
 TEST_F(WindowEdge, IsNotKnownWhileTheWitnessDoesNotFit) {

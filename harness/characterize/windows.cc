@@ -440,12 +440,16 @@ struct Vouched {
   uint64_t size = 0;
 };
 
+struct Seen {
+  WholeSamples whole;
+  std::optional<Vouched> vouched;  // for these samples
+};
+
 struct Asked {
   Window window;
   ReachQuestion question;
   Reach reach;
-  WholeSamples whole = {};
-  std::optional<Vouched> vouched = {};  // for `whole`
+  Seen seen = {};
 };
 
 // All windows of a look, and one miss in cycles.
@@ -455,7 +459,7 @@ struct Windows {
   double miss = 0;
 
   WindowSize edge_of(size_t i) const { return judge_window(asked[i].reach.curve, miss); }
-  bool known(size_t i) const { return known_whole(asked[i].whole, edge_of(i).high); }
+  bool known(size_t i) const { return known_whole(asked[i].seen.whole, edge_of(i).high); }
   // The first of the others that is divided between threads and has an edge.
   std::optional<size_t> witness_for(size_t one) const {
     for (size_t i = 0; i < asked.size(); ++i) {
@@ -465,18 +469,17 @@ struct Windows {
   }
   Expected<void> look(size_t i, double seconds) {
     Asked& one = asked[i];
-    if (outdated(i)) one.whole.clear();
+    if (outdated(i)) one.seen = {};
     std::optional<Witness> witness;
-    one.vouched.reset();
     if (const auto by = witness_for(i)) {
       witness = witness_of(asked[*by].question, edge_of(*by));
-      one.vouched = Vouched{*by, witness->size};
+      one.seen.vouched = Vouched{*by, witness->size};
     }
-    return look_closer(bench, one.question, miss, witness, seconds, one.whole, one.reach);
+    return look_closer(bench, one.question, miss, witness, seconds, one.seen.whole, one.reach);
   }
   // Whether more of the witness turned out to fit since, so that it fitted into half a core as well; or there is one now.
   bool outdated(size_t i) const {
-    const std::optional<Vouched>& vouched = asked[i].vouched;
+    const std::optional<Vouched>& vouched = asked[i].seen.vouched;
     if (!vouched) return witness_for(i).has_value();
     return witness_of(asked[vouched->by].question, edge_of(vouched->by)).size >
            vouched->size + vouched->size / 16;
@@ -503,11 +506,11 @@ struct Windows {
   // Once more, on a second occasion: who has half of what is divided all the time that a look takes is not seen in that look, and
   // who sleeps keeps some registers, or does not (220 to 226 were left of 240). What was known stays so where nobody can tell now.
   Expected<void> look_again(double seconds) {
-    std::vector<WholeSamples> earlier;
-    for (Asked& one : asked) earlier.push_back(std::exchange(one.whole, {}));
+    std::vector<Seen> earlier;
+    for (Asked& one : asked) earlier.push_back(std::exchange(one.seen, {}));
     SKIDPROOF_CHECK(look_by_turns(seconds));
     for (size_t i = 0; i < asked.size(); ++i) {
-      if (!known(i)) asked[i].whole = std::move(earlier[i]);
+      if (!known(i) || outdated(i)) asked[i].seen = std::move(earlier[i]);
     }
     return {};
   }
@@ -567,7 +570,7 @@ Expected<void> characterize_windows(Workbench& bench) {
       size.why = fmt::format(
           "another thread of this core was busy, which halves some: {} of {} samples of {} were "
           "taken alone",
-          all.asked[i].whole[size.high].cycles.size(), kWholeSamples, size.high);
+          all.asked[i].seen.whole[size.high].cycles.size(), kWholeSamples, size.high);
     }
     found[all.asked[i].question.what] = std::move(size);
   }
