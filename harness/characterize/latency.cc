@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "harness/characterize/company.h"
 #include "harness/characterize/parts.h"
 #include "harness/characterize/plan.h"
 #include "harness/run/guarded_memory.h"
@@ -49,7 +50,8 @@ struct Footprint {
   std::vector<WalkedPlace> places;
   size_t next = 0;  // of the places
   uint64_t iterations = 1;
-  uint64_t laps = 1;  // of a run
+  uint64_t laps = 1;           // of a run
+  std::vector<double> probed;  // beside each sample; empty where nobody asks who else is there
 };
 
 std::string size_text(uint64_t bytes) {
@@ -175,20 +177,33 @@ Expected<std::shared_ptr<Footprint>> make_footprint(const Workbench& bench, uint
   return point;
 }
 
-Point chase_point(const Workbench& bench, const std::shared_ptr<Footprint>& at) {
+// Another thread of the core takes ways of its caches and slots of its issue, and a busy one stays for more than three quarters of
+// the samples at times. Where some were taken alone, the figure is theirs.
+void keep_those_alone(Point& point, const std::vector<double>& probed, const Company& company) {
+  constexpr auto kEnough = 6;
+  std::vector<bool> alone;
+  alone.reserve(probed.size());
+  for (double cycles : probed) alone.push_back(company.alone(cycles));
+  if (std::ranges::count(alone, true) >= kEnough) keep_samples(point, alone);
+}
+
+Point chase_point(const Workbench& bench, const std::shared_ptr<Footprint>& at,
+                  const std::shared_ptr<Company>& company) {
   Point point;
   point.what = fmt::format("latency, {}", size_text(at->bytes));
   point.by_time = at->bytes > kOfACore;
   // What disturbs only makes dearer, and a busy sibling thread stays for more than half of the samples at times.
   point.figure = Statistic::kLowerQuartile;
   if (at->places.size() > 1) point.least = static_cast<unsigned>(at->places.size());
-  point.sample = [&bench, at]() -> Expected<Sample> {
+  point.sample = [&bench, at, company]() -> Expected<Sample> {
     WalkedPlace& place = at->places[at->next++ % at->places.size()];
     SKIDPROOF_CHECK(warm(bench, place, at->bytes));
-    const Sample sample =
-        SKIDPROOF_TRY(bench.sample(at->bytes <= kOfACore ? kOwnTries : kSharedTries, [&] {
-          return walk(bench, place.chase, at->iterations, at->laps);
-        }));
+    const bool own = at->bytes <= kOfACore;
+    const double before = own && company ? SKIDPROOF_TRY(company->probe()) : 0;
+    const Sample sample = SKIDPROOF_TRY(bench.sample(own ? kOwnTries : kSharedTries, [&] {
+      return walk(bench, place.chase, at->iterations, at->laps);
+    }));
+    if (own && company) at->probed.push_back(std::max(before, SKIDPROOF_TRY(company->probe())));
     return sample.per(static_cast<double>(at->iterations * kChaseUnroll));
   };
   return point;
@@ -199,6 +214,11 @@ Expected<void> measure_together(Workbench& bench, const std::vector<uint64_t>& s
                                 double to) {
   std::vector<Point> points;
   std::vector<MeasurementParameters> parameters;
+  std::vector<std::shared_ptr<Footprint>> footprints;
+  std::shared_ptr<Company> company;
+  // A number of samples that was asked for is that number.
+  if (on_silicon(bench) && bench.options().repetitions == 0)
+    company = std::make_shared<Company>(SKIDPROOF_TRY(Company::create(bench)));
   for (uint64_t bytes : sizes) {
     for (bool huge : {false, true}) {
       if (bench.cancelled()) return {};
@@ -208,8 +228,9 @@ Expected<void> measure_together(Workbench& bench, const std::vector<uint64_t>& s
         bench.problem(at.error());
         continue;
       }
-      points.push_back(chase_point(bench, *at));
+      points.push_back(chase_point(bench, *at, company));
       points.back().tag = parameters.size();
+      footprints.push_back(*at);
       parameters.push_back({{"bytes", bytes}, {"page", huge ? "2MiB" : "4KiB"}});
     }
   }
@@ -219,8 +240,10 @@ Expected<void> measure_together(Workbench& bench, const std::vector<uint64_t>& s
   const unsigned least = bench.effort() == Effort::kQuick ? Goal{}.least : kOfAQuartile;
   SKIDPROOF_CHECK(take_by_turns(
       bench, points, {.least = least, .seconds = seconds, .span = usual_span(bench)}, from, to));
-  for (const Point& point : points)
+  for (Point& point : points) {
+    if (company) keep_those_alone(point, footprints[point.tag]->probed, *company);
     emit_point(bench, point, "memory.latency", parameters[point.tag]);
+  }
   return {};
 }
 

@@ -222,6 +222,22 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
   return {};
 }
 
+void keep_samples(Point& point, const std::vector<bool>& which) {
+  const auto keep = [&](auto& values) {
+    size_t to = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (which[i]) values[to++] = values[i];
+    }
+    values.resize(to);
+  };
+  keep(point.ns);
+  keep(point.cycles);
+  keep(point.control);
+  keep(point.counts);
+  point.spoiled =
+      std::min<uint64_t>(point.spoiled, point.ns.size());  // which they were is not known
+}
+
 std::optional<MeasuredCounts> counts_of(const Workbench& bench, const Point& point,
                                         std::span<const double> values, Statistic statistic) {
   if (bench.counters() == nullptr) return std::nullopt;

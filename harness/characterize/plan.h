@@ -111,6 +111,9 @@ size_t places_of(const Workbench& bench, uint64_t window, uint64_t shared = kOfA
 Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points, const Goal& goal,
                              double from = 0, double to = 1);
 
+// Drops the samples that are false in `which`, which has one of each; what was thrown away among their runs stays counted.
+void keep_samples(Point& point, const std::vector<bool>& which);
+
 // For a row of these values, each of a sample of the point: what was counted beside the one that is the row's figure.
 std::optional<MeasuredCounts> counts_of(const Workbench& bench, const Point& point,
                                         std::span<const double> values,

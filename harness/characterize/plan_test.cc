@@ -281,6 +281,25 @@ TEST_F(PlanTest, CancelledItReturns) {
   EXPECT_TRUE(order_.empty());
 }
 
+TEST(KeepSamples, DropsOfEachWhatIsNotWanted) {
+  Point point;
+  point.ns = {1, 2, 3, 4};
+  point.cycles = {10, 20, 30, 40};
+  point.control = {0, 1, 0, 2};
+  point.counts.resize(4);
+  point.noise.repeats = 7;
+  point.spoiled = 3;
+  keep_samples(point, {false, true, false, true});
+  EXPECT_THAT(point.ns, testing::ElementsAre(2, 4));
+  EXPECT_THAT(point.cycles, testing::ElementsAre(20, 40));
+  EXPECT_THAT(point.control, testing::ElementsAre(1, 2));
+  EXPECT_EQ(point.counts.size(), 2u);
+  EXPECT_EQ(point.noise.repeats, 7u);
+  EXPECT_EQ(point.spoiled, 2u) << "of two there are no three";
+  keep_samples(point, {false, false});
+  EXPECT_TRUE(point.ns.empty());
+}
+
 TEST(ShareOfPlan, IsWholeWhileARunGoesAsPlanned) {
   EXPECT_EQ(share_of_plan(0, 0.2, 56, 57), 1);
   EXPECT_EQ(share_of_plan(28, 28, 28, 57), 1);
