@@ -33,9 +33,9 @@ struct Window {
   uint64_t own;   // places that the two loads themselves take
   uint64_t most;  // looked for up to here
   Effort from;    // who asks for it
-  // Half of it is another thread's, whatever that does: reorder buffer and store queue are divided on both vendors' cores [Intel
-  // 64 and IA-32 Architectures Optimization Reference Manual, "Partitioned Resources"; Software Optimization Guide for the AMD
-  // Zen4 Microarchitecture, "Simultaneous Multi-Threading"].
+  // Half of it is another thread's, whatever that does: so are reorder buffer and store queue on Intel's cores [Intel 64 and IA-32
+  // Architectures Optimization Reference Manual, "Partitioned Resources"]. Where a core divides neither, they vouch for nothing,
+  // and stand in the way of nothing.
   bool divided = false;
 };
 
