@@ -7,6 +7,7 @@
 #include <memory>
 #include <string_view>
 
+#include "harness/characterize/company.h"
 #include "harness/characterize/parts.h"
 #include "harness/characterize/plan.h"
 #include "pebs/told.h"
@@ -165,8 +166,8 @@ bool usual_width_alone(const Workbench& bench, uint64_t window) {
 }
 
 // All streams of each window by turns, in the same places.
-Expected<void> measure_window(Workbench& bench, uint64_t window, double from, double to,
-                              double seconds) {
+Expected<void> measure_window(Workbench& bench, Company& company, uint64_t window, double from,
+                              double to, double seconds) {
   WindowPlaces places = SKIDPROOF_TRY(make_places(bench, window));
   std::vector<Point> points;
   std::vector<std::shared_ptr<Flow>> flows;
@@ -193,13 +194,14 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
       point.figure = Statistic::kLowerQuartile;  // of its time: the upper one of its bandwidth
       point.race = stream.measurement;
       point.tag = flows.size();
-      point.sample = [&bench, &places, flow = *made]() -> Expected<Sample> {
+      point.sample = [&bench, &company, &places, flow = *made]() -> Expected<Sample> {
         const Workpiece* piece = SKIDPROOF_TRY(settle(bench, *flow, places));
-        const unsigned tries = places.window <= kOfACore        ? 6
-                               : places.window <= kSharedWindow ? 3
-                                                                : 1;
-        const Sample sample =
-            SKIDPROOF_TRY(bench.sample(tries, *piece, flow->iterations, {.count = flow->laps}));
+        const bool own = places.window <= kOfACore;
+        const unsigned tries = own ? 6 : places.window <= kSharedWindow ? 3 : 1;
+        const auto once = [&] {
+          return bench.sample(tries, *piece, flow->iterations, {.count = flow->laps});
+        };
+        const Sample sample = own ? SKIDPROOF_TRY(company.watch(once)) : SKIDPROOF_TRY(once());
         return sample.per(static_cast<double>(flow->iterations * places.each));
       };
       flows.push_back(*made);
@@ -215,7 +217,8 @@ Expected<void> measure_window(Workbench& bench, uint64_t window, double from, do
                                  .span = usual_span(bench)},
                                 from, to));
   const bool huge = std::ranges::all_of(places.memory, &Memory::huge_pages);
-  for (const Point& point : points) {
+  for (Point& point : points) {
+    company.drop_from(point);
     const Flow& flow = *flows[point.tag];
     const MeasurementParameters said = parameters_of(
         point, {{"bytes", window}, {"kind", kind_of(flow)}, {"page", huge ? "2MiB" : "4KiB"}});
@@ -241,12 +244,14 @@ Expected<void> characterize_bandwidth(Workbench& bench) {
   SKIDPROOF_CHECK(bench.count(kOfLoads));
   std::vector<uint64_t> sizes = bench.options().bandwidth_bytes;
   if (sizes.empty()) sizes = default_windows(bench.options().effort);
+  Company company = SKIDPROOF_TRY(Company::create(bench));
+  company.set_patience(kPatienceShare * bench.seconds_of_part(), kSamplePatience);
   const auto count = static_cast<double>(sizes.size());
   for (size_t i = 0; i < sizes.size() && !bench.cancelled(); ++i) {
     const double from = static_cast<double>(i) / count;
     const double seconds =
         std::max(0.0, bench.seconds_left()) / static_cast<double>(sizes.size() - i);
-    const auto measured = measure_window(bench, sizes[i], from, from + 1 / count, seconds);
+    const auto measured = measure_window(bench, company, sizes[i], from, from + 1 / count, seconds);
     if (!measured) bench.problem(measured.error());
   }
   return {};

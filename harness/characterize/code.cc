@@ -31,9 +31,9 @@ Expected<Point> code_point(const Workbench& bench, uint64_t bytes,
   point.scale = 1;
   point.sample = [&bench, piece, iterations, count, company]() -> Expected<Sample> {
     SKIDPROOF_CHECK(bench.run(*piece, 2));
-    const auto watched =
+    const Sample watched =
         SKIDPROOF_TRY(company->watch([&] { return bench.sample(3, *piece, iterations); }));
-    return watched.sample.per(static_cast<double>(iterations * count));
+    return watched.per(static_cast<double>(iterations * count));
   };
   return point;
 }

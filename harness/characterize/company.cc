@@ -21,7 +21,7 @@ Expected<Company> Company::create(const Workbench& bench) {
   using Clock = std::chrono::steady_clock;
   Company company(bench);
   company.nops_ = SKIDPROOF_TRY(bench.prepare("nop_sled", fmt::format("count={}", kProbeNops)));
-  for (const auto began = Clock::now(); Clock::now() - began < kFirstProbes;)
+  for (const auto began = Clock::now(); on_silicon(bench) && Clock::now() - began < kFirstProbes;)
     SKIDPROOF_CHECK(company.probe());
   return company;
 }
@@ -49,25 +49,32 @@ double OwnRate::cycles() const {
   return least_.empty() ? INFINITY : least_[std::min(probes_ / kOneIn, least_.size() - 1)];
 }
 
-Expected<Company::Watched> Company::watch(const std::function<Expected<Sample>()>& sample) {
+Expected<Sample> Company::watch(const std::function<Expected<Sample>()>& sample) {
   using Clock = std::chrono::steady_clock;
+  if (!on_silicon(*bench_)) return sample();
   uint64_t repeats = 0;
+  double left = std::min(patience_, of_a_sample_);
   for (;;) {
     const auto began = Clock::now();
     const double before = SKIDPROOF_TRY(probe());
-    Watched watched;
-    if (alone(before) || patience_ <= 0) {
-      watched.sample = SKIDPROOF_TRY(sample());
+    if (alone(before) || left <= 0) {
+      Sample watched = SKIDPROOF_TRY(sample());
       watched.probed = std::max(before, SKIDPROOF_TRY(probe()));
-      if (alone(watched.probed) || patience_ <= 0 || bench_->cancelled()) {
-        watched.sample.noise.repeats += repeats;
+      if (alone(watched.probed) || left <= 0 || bench_->cancelled()) {
+        watched.noise.repeats += repeats;
         return watched;
       }
     }
     ++repeats;
     std::this_thread::sleep_for(kCompanyPause);
-    patience_ -= std::chrono::duration<double>(Clock::now() - began).count();
+    const double spent = std::chrono::duration<double>(Clock::now() - began).count();
+    patience_ -= spent;
+    left -= spent;
   }
+}
+
+void Company::drop_from(Point& point) const {
+  drop_company(point, most(), bench_->options().repetitions != 0 ? SIZE_MAX : size_t{Goal{}.least});
 }
 
 }  // namespace skidproof

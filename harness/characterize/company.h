@@ -4,11 +4,13 @@
 #ifndef SKIDPROOF_HARNESS_CHARACTERIZE_COMPANY_H_
 #define SKIDPROOF_HARNESS_CHARACTERIZE_COMPANY_H_
 
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "base/expected.h"
+#include "harness/characterize/plan.h"
 #include "harness/characterize/workbench.h"
 
 namespace skidproof {
@@ -28,6 +30,9 @@ class OwnRate {
   size_t probes_ = 0;
 };
 
+// Of a part's time, what may go into waiting for a moment alone, and the seconds that one sample waits: company may stay.
+constexpr double kPatienceShare = 0.1, kSamplePatience = 0.01;
+
 class Company {
  public:
   // Looks for the core's own rate a millisecond long.
@@ -36,27 +41,30 @@ class Company {
   // Cycles that a no-operation takes now; a few microseconds.
   Expected<double> probe();
   // Whether nobody else was there.
-  bool alone(double probed) const { return probed <= kMost * own_.cycles(); }
+  bool alone(double probed) const { return probed <= most(); }
 
-  struct Watched {
-    Sample sample;
-    double probed = 0;  // the larger of the probes before and behind it
-  };
-  // A sample with a probe on either side, again while it was in company, as long as patience lasts. A thread that waits for memory
-  // keeps its half of what is split and issues nothing: that half must be asked for itself.
-  Expected<Watched> watch(const std::function<Expected<Sample>()>& sample);
-  // Seconds that may go into waiting and repeating, in all.
-  void set_patience(double seconds) { patience_ = seconds; }
+  // A sample with a probe on either side (`probed`: the larger of the two), again while it was in company, as long as patience
+  // lasts. A thread that waits for memory keeps its half of what is split and issues nothing: that half must be asked for itself.
+  // On what is no silicon nobody else is there, and the sample is taken at once.
+  Expected<Sample> watch(const std::function<Expected<Sample>()>& sample);
+  // Of a point that was watched, the samples that were taken alone, as drop_company does. A number of samples that was asked for
+  // stays that number.
+  void drop_from(Point& point) const;
+  // Seconds that may go into waiting and repeating, in all and for one sample.
+  void set_patience(double seconds, double of_a_sample = INFINITY) {
+    patience_ = seconds;
+    of_a_sample_ = of_a_sample;
+  }
 
  private:
   explicit Company(const Workbench& bench) : bench_(&bench) {}
 
-  static constexpr double kMost = 1.15;
+  double most() const { return 1.15 * own_.cycles(); }
 
   const Workbench* bench_;
   Workpiece nops_;
   OwnRate own_;
-  double patience_ = 0;
+  double patience_ = 0, of_a_sample_ = INFINITY;
 };
 
 }  // namespace skidproof

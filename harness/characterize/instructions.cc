@@ -46,7 +46,6 @@ struct InstructionTrial {
   bool chain = false;
   Workpiece piece;
   uint64_t iterations = 1;
-  std::vector<double> probed;  // Company's, beside each sample
 };
 
 std::vector<std::string> instructions_for(Effort effort, const Kernel& kernel) {
@@ -80,13 +79,10 @@ Point point_of(const Workbench& bench, const std::shared_ptr<Company>& company,
   point.what = fmt::format("{}, {}", at->instruction, at->chain ? "latency" : "throughput");
   point.scale = 1;  // what is nearly free needs no finer interval than a cycle's share
   point.sample = [&bench, company, at]() -> Expected<Sample> {
-    const auto sample = [&] { return bench.sample(kInstructionTries, at->piece, at->iterations); };
+    const auto once = [&] { return bench.sample(kInstructionTries, at->piece, at->iterations); };
     // What waits for itself is as fast in company as alone.
-    if (at->chain)
-      return SKIDPROOF_TRY(sample()).per(static_cast<double>(at->iterations * kInstructionCopies));
-    const auto watched = SKIDPROOF_TRY(company->watch(sample));
-    at->probed.push_back(watched.probed);
-    return watched.sample.per(static_cast<double>(at->iterations * kInstructionCopies));
+    const Sample sample = at->chain ? SKIDPROOF_TRY(once()) : SKIDPROOF_TRY(company->watch(once));
+    return sample.per(static_cast<double>(at->iterations * kInstructionCopies));
   };
   return point;
 }
@@ -125,28 +121,13 @@ void emit_latencies(const Workbench& bench, const std::vector<Point>& points,
   }
 }
 
-void emit_throughputs(const Workbench& bench, const Company& company,
-                      const std::vector<Point>& points,
+void emit_throughputs(const Workbench& bench, const std::vector<Point>& points,
                       const std::vector<std::shared_ptr<InstructionTrial>>& trials) {
   for (const Point& point : points) {
     const InstructionTrial& trial = *trials[point.tag];
     if (trial.chain || point.cycles.empty()) continue;
-    // The samples that were taken alone, where there are enough of them to tell their median.
-    std::vector<double> alone;
-    for (size_t i = 0; i < point.cycles.size() && i < trial.probed.size(); ++i) {
-      if (company.alone(trial.probed[i])) alone.push_back(point.cycles[i]);
-    }
-    const double shared =
-        1 - static_cast<double>(alone.size()) / static_cast<double>(point.cycles.size());
-    const bool enough = alone.size() >= 6 || shared == 0;
-    MeasurementParameters parameters{{"instruction", trial.instruction}};
-    // Said, and not hidden in the interval: the share of samples that another thread of this core slowed.
-    if (!enough) parameters["company"] = shared;
-    Measurement row =
-        median_measurement("instruction.throughput", "cycles", enough ? alone : point.cycles,
-                           std::move(parameters), point.noise);
-    row.counts = counts_of(bench, point, point.cycles);
-    bench.emit(std::move(row));
+    emit_point(bench, point, "instruction.throughput", {{"instruction", trial.instruction}},
+               In::kCycles);
   }
 }
 
@@ -229,8 +210,9 @@ Expected<void> characterize_instructions(Workbench& bench) {
     }
   }
   SKIDPROOF_CHECK(take_by_turns(bench, points, {.relative = 0.01}));
+  for (Point& point : points) company->drop_from(point);
   emit_latencies(bench, points, trials);
-  emit_throughputs(bench, *company, points, trials);
+  emit_throughputs(bench, points, trials);
   emit_verdicts(bench, points, trials);
   return {};
 }

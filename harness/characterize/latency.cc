@@ -50,8 +50,7 @@ struct Footprint {
   std::vector<WalkedPlace> places;
   size_t next = 0;  // of the places
   uint64_t iterations = 1;
-  uint64_t laps = 1;           // of a run
-  std::vector<double> probed;  // beside each sample; empty where nobody asks who else is there
+  uint64_t laps = 1;  // of a run
 };
 
 std::string size_text(uint64_t bytes) {
@@ -177,16 +176,6 @@ Expected<std::shared_ptr<Footprint>> make_footprint(const Workbench& bench, uint
   return point;
 }
 
-// Another thread of the core takes ways of its caches and slots of its issue, and a busy one stays for more than three quarters of
-// the samples at times. Where some were taken alone, the figure is theirs.
-void keep_those_alone(Point& point, const std::vector<double>& probed, const Company& company) {
-  constexpr auto kEnough = 6;
-  std::vector<bool> alone;
-  alone.reserve(probed.size());
-  for (double cycles : probed) alone.push_back(company.alone(cycles));
-  if (std::ranges::count(alone, true) >= kEnough) keep_samples(point, alone);
-}
-
 Point chase_point(const Workbench& bench, const std::shared_ptr<Footprint>& at,
                   const std::shared_ptr<Company>& company) {
   Point point;
@@ -199,11 +188,12 @@ Point chase_point(const Workbench& bench, const std::shared_ptr<Footprint>& at,
     WalkedPlace& place = at->places[at->next++ % at->places.size()];
     SKIDPROOF_CHECK(warm(bench, place, at->bytes));
     const bool own = at->bytes <= kOfACore;
-    const double before = own && company ? SKIDPROOF_TRY(company->probe()) : 0;
-    const Sample sample = SKIDPROOF_TRY(bench.sample(own ? kOwnTries : kSharedTries, [&] {
-      return walk(bench, place.chase, at->iterations, at->laps);
-    }));
-    if (own && company) at->probed.push_back(std::max(before, SKIDPROOF_TRY(company->probe())));
+    const auto once = [&] {
+      return bench.sample(own ? kOwnTries : kSharedTries,
+                          [&] { return walk(bench, place.chase, at->iterations, at->laps); });
+    };
+    // Another thread of the core takes ways of its caches and slots of its issue.
+    const Sample sample = own ? SKIDPROOF_TRY(company->watch(once)) : SKIDPROOF_TRY(once());
     return sample.per(static_cast<double>(at->iterations * kChaseUnroll));
   };
   return point;
@@ -214,11 +204,8 @@ Expected<void> measure_together(Workbench& bench, const std::vector<uint64_t>& s
                                 double to) {
   std::vector<Point> points;
   std::vector<MeasurementParameters> parameters;
-  std::vector<std::shared_ptr<Footprint>> footprints;
-  std::shared_ptr<Company> company;
-  // A number of samples that was asked for is that number.
-  if (on_silicon(bench) && bench.options().repetitions == 0)
-    company = std::make_shared<Company>(SKIDPROOF_TRY(Company::create(bench)));
+  const auto company = std::make_shared<Company>(SKIDPROOF_TRY(Company::create(bench)));
+  company->set_patience(kPatienceShare * bench.seconds_of_part() * (to - from), kSamplePatience);
   for (uint64_t bytes : sizes) {
     for (bool huge : {false, true}) {
       if (bench.cancelled()) return {};
@@ -230,7 +217,6 @@ Expected<void> measure_together(Workbench& bench, const std::vector<uint64_t>& s
       }
       points.push_back(chase_point(bench, *at, company));
       points.back().tag = parameters.size();
-      footprints.push_back(*at);
       parameters.push_back({{"bytes", bytes}, {"page", huge ? "2MiB" : "4KiB"}});
     }
   }
@@ -241,7 +227,7 @@ Expected<void> measure_together(Workbench& bench, const std::vector<uint64_t>& s
   SKIDPROOF_CHECK(take_by_turns(
       bench, points, {.least = least, .seconds = seconds, .span = usual_span(bench)}, from, to));
   for (Point& point : points) {
-    if (company) keep_those_alone(point, footprints[point.tag]->probed, *company);
+    company->drop_from(point);
     emit_point(bench, point, "memory.latency", parameters[point.tag]);
   }
   return {};

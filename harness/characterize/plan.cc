@@ -204,6 +204,7 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
       point.ns.push_back(sample->ns);
       point.cycles.push_back(sample->cycles);
       point.control.push_back(sample->control);
+      point.probed.push_back(sample->probed);
       point.counts.push_back(sample->counts);
       point.noise = point.noise + sample->noise;
       if (sample->spoiled) ++point.spoiled;
@@ -233,9 +234,19 @@ void keep_samples(Point& point, const std::vector<bool>& which) {
   keep(point.ns);
   keep(point.cycles);
   keep(point.control);
+  keep(point.probed);
   keep(point.counts);
   point.spoiled =
       std::min<uint64_t>(point.spoiled, point.ns.size());  // which they were is not known
+}
+
+void drop_company(Point& point, double alone, size_t enough) {
+  std::vector<bool> which;
+  which.reserve(point.probed.size());
+  for (double probed : point.probed) which.push_back(probed <= alone);
+  const auto many = static_cast<size_t>(std::ranges::count(which, true));
+  if (many >= enough) return keep_samples(point, which);
+  point.in_company = which.size() - many;
 }
 
 std::optional<MeasuredCounts> counts_of(const Workbench& bench, const Point& point,
@@ -246,6 +257,7 @@ std::optional<MeasuredCounts> counts_of(const Workbench& bench, const Point& poi
 
 MeasurementParameters parameters_of(const Point& point, MeasurementParameters parameters) {
   if (point.spoiled != 0) parameters["disturbed"] = point.spoiled;
+  if (point.in_company != 0) parameters["in_company"] = point.in_company;
   return parameters;
 }
 

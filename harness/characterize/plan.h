@@ -32,11 +32,13 @@ struct Point {
   // short, one that is surely slower than another has samples enough.
   std::string race = {};
 
-  std::vector<double> ns, cycles, control;  // the samples
-  std::vector<Counts> counts;               // of each
+  std::vector<double> ns, cycles, control, probed;  // the samples
+  std::vector<Counts> counts;                       // of each
   Noise noise;
   uint64_t spoiled = 0;  // samples in each of whose runs another had the CPU
-  bool narrow = false;   // the interval became narrow enough
+  uint64_t in_company =
+      0;                // samples beside which another thread of the core was busy: drop_company
+  bool narrow = false;  // the interval became narrow enough
 
   double median_ns() const;
   double median_cycles() const;
@@ -113,13 +115,16 @@ Expected<void> take_by_turns(const Workbench& bench, std::vector<Point>& points,
 
 // Drops the samples that are false in `which`, which has one of each; what was thrown away among their runs stays counted.
 void keep_samples(Point& point, const std::vector<bool>& which);
+// Keeps the samples beside which a no-operation took no more cycles than `alone`, where there are `enough` of them; else all, and
+// says how many were in company.
+void drop_company(Point& point, double alone, size_t enough = Goal{}.least);
 
 // For a row of these values, each of a sample of the point: what was counted beside the one that is the row's figure.
 std::optional<MeasuredCounts> counts_of(const Workbench& bench, const Point& point,
                                         std::span<const double> values,
                                         Statistic statistic = Statistic::kMedian);
 
-// A point's parameters; where samples of it are spoiled, `disturbed` among them says how many.
+// A point's parameters; where samples of it are spoiled, `disturbed` among them says how many, and `in_company` how many were.
 MeasurementParameters parameters_of(const Point& point, MeasurementParameters parameters);
 // Rows of a point: its figure, in cycles, in nanoseconds, or in both. Where cycles are what its work takes, the nanoseconds are
 // their lower quartile: other cores' work takes away from a clock, for seconds, and never adds.

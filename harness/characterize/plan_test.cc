@@ -286,6 +286,7 @@ TEST(KeepSamples, DropsOfEachWhatIsNotWanted) {
   point.ns = {1, 2, 3, 4};
   point.cycles = {10, 20, 30, 40};
   point.control = {0, 1, 0, 2};
+  point.probed = {1, 2, 3, 4};
   point.counts.resize(4);
   point.noise.repeats = 7;
   point.spoiled = 3;
@@ -298,6 +299,40 @@ TEST(KeepSamples, DropsOfEachWhatIsNotWanted) {
   EXPECT_EQ(point.spoiled, 2u) << "of two there are no three";
   keep_samples(point, {false, false});
   EXPECT_TRUE(point.ns.empty());
+}
+
+TEST(DropCompany, KeepsAllWhereTooFewWereAlone) {
+  Point few;
+  few.ns = few.cycles = few.control = {1, 2, 3, 4, 5, 6, 7};
+  few.counts.resize(7);
+  few.probed = {0.2, 0.4, 0.2, 0.4, 0.2, 0.2, 0.2};
+  Point many = few;
+  many.probed = {0.2, 0.4, 0.2, 0.2, 0.2, 0.2, 0.2};
+  Point asked = many;
+  drop_company(few, 0.23);
+  EXPECT_EQ(few.ns.size(), 7u);
+  EXPECT_EQ(few.in_company, 2u);
+  EXPECT_EQ(std::get<uint64_t>(parameters_of(few, {}).at("in_company")), 2u);
+  drop_company(many, 0.23);
+  EXPECT_THAT(many.ns, testing::ElementsAre(1, 3, 4, 5, 6, 7));
+  EXPECT_EQ(many.probed.size(), 6u);
+  EXPECT_FALSE(parameters_of(many, {}).contains("in_company"));
+  drop_company(asked, 0.23, 8);
+  EXPECT_EQ(asked.ns.size(), 7u);
+  EXPECT_EQ(asked.in_company, 1u);
+}
+
+TEST(DropCompany, TakesWhatNobodyAskedForAlone) {
+  Point point;
+  point.ns = point.cycles = point.control = {1, 2, 3, 4, 5, 6};
+  point.counts.resize(6);
+  point.probed.resize(6, 0);
+  drop_company(point, 0.23);
+  EXPECT_EQ(point.ns.size(), 6u);
+  EXPECT_EQ(point.in_company, 0u);
+  Point none;
+  drop_company(none, 0.23);
+  EXPECT_EQ(none.in_company, 0u);
 }
 
 TEST(ShareOfPlan, IsWholeWhileARunGoesAsPlanned) {

@@ -107,7 +107,8 @@ Sample operator+(const Sample& a, const Sample& b) {
           .noise = a.noise + b.noise,
           .control = a.control + b.control,
           .counts = a.counts + b.counts,
-          .spoiled = a.spoiled || b.spoiled};
+          .spoiled = a.spoiled || b.spoiled,
+          .probed = std::max(a.probed, b.probed)};
 }
 
 Sample operator-(const Sample& a, const Sample& b) {
@@ -115,7 +116,8 @@ Sample operator-(const Sample& a, const Sample& b) {
           .cycles = a.cycles - b.cycles,
           .noise = a.noise + b.noise,
           .counts = a.counts - b.counts,
-          .spoiled = a.spoiled || b.spoiled};
+          .spoiled = a.spoiled || b.spoiled,
+          .probed = std::max(a.probed, b.probed)};
 }
 
 struct Workbench::Clock {

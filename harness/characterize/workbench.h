@@ -43,8 +43,9 @@ struct Sample {
   Counts counts = {};
   bool spoiled =
       false;  // in each of its runs another had the CPU: the least is too much, nobody knows by how much
+  double probed = 0;  // cycles of a no-operation beside it (company.h); 0 where nobody asked
   Sample per(double units) const {
-    return {ns / units, cycles / units, noise, control / units, counts.per(units), spoiled};
+    return {ns / units, cycles / units, noise, control / units, counts.per(units), spoiled, probed};
   }
 };
 // The sum and the difference of two; noise adds up in both. Of a difference the control is lost.

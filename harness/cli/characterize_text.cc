@@ -117,9 +117,11 @@ uint64_t number_of(const Measurement& m, std::string_view key) {
   return number == nullptr ? 0 : *number;
 }
 
-// In half of its samples or more, no run had the CPU to itself.
-bool mostly_disturbed(const Measurement& m) { return 2 * number_of(m, "disturbed") >= m.n; }
-std::string_view mark_of(const Measurement& m) { return mostly_disturbed(m) ? "~" : ""; }
+// So half of its samples are, or more.
+bool mostly(const Measurement& m, std::string_view how) { return 2 * number_of(m, how) >= m.n; }
+std::string_view mark_of(const Measurement& m) {
+  return mostly(m, "disturbed") || mostly(m, "in_company") ? "~" : "";
+}
 
 struct Label {
   std::string_view name, text;
@@ -412,11 +414,12 @@ void print_counts(const Text& text, const Characterization& measured) {
 
 void print_noise(const Text& text, const Characterization& all) {
   Noise sum;
-  size_t spoiled = 0, sampled = 0;
+  size_t spoiled = 0, in_company = 0, sampled = 0;
   for (const Measurement& measured : all.measurements) {
     sum = sum + measured.noise;
     sampled += measured.statistic == "median" || measured.statistic.ends_with("quartile");
-    spoiled += mostly_disturbed(measured);
+    spoiled += mostly(measured, "disturbed");
+    in_company += mostly(measured, "in_company");
   }
   text.line();
   text.line(fmt::format(
@@ -437,6 +440,13 @@ void print_noise(const Text& text, const Characterization& all) {
         fmt::format("Disturbed: in half of the samples of {} of {} figures (~ above), or in more, "
                     "no run had the CPU to itself: they cost too much, nobody knows by how much",
                     spoiled, sampled)));
+  }
+  if (in_company != 0) {
+    text.line(text.paint(
+        Paint::kYellow,
+        fmt::format("In company: beside half of the samples of {} of {} figures (~ above), or "
+                    "more, another thread of the core was busy: they cost too much",
+                    in_company, sampled)));
   }
 }
 

@@ -178,7 +178,7 @@ def add_row(source, row):
 
 # Parameters that are results themselves, or stand beside one: with them, no figure would meet itself again on another night, or
 # beside another machine.
-MEASURED_PARAMETERS = {"slot_cycles", "verdict", "bandwidth", "told", "published", "source", "disturbed"}
+MEASURED_PARAMETERS = {"slot_cycles", "verdict", "bandwidth", "told", "published", "source", "disturbed", "in_company"}
 
 
 def figure_parameters(row):
