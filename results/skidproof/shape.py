@@ -13,6 +13,7 @@ NOT_CLEAR = "not clear"
 REAL = ("NATIVE", "SILICON")  # provenances
 SMALLEST, LARGEST = 1e-12, 2.0**64  # in a plot
 COVERED = 90     # per cent; below, an interval judges nothing
+SPOILED = {"disturbed": "disturbed", "in_company": "in company"}  # parameter: words
 NEAR = 0.10  # of a published figure: so far a window's or a table's measured size may lie from it
 # Sections of the sheet, and what their lines are called. A shape that is not here comes last, by its own name.
 SHAPES = {
@@ -55,6 +56,7 @@ class Value:
     told: object = None
     published: object = None
     source: str = ""
+    spoiled: str = ""   # how others disturbed half of its samples or more
 
     @property
     def interval(self):
@@ -80,12 +82,20 @@ def is_drawable(value):
     return is_number(value) and (value == 0 or SMALLEST < abs(value) < LARGEST)
 
 
+def spoiled_words(row):
+    """"disturbed", "in company": what others did beside half of a row's samples or more."""
+    counted = [(words, parameters_of(row).get(name), row.get("n")) for name, words in SPOILED.items()]
+    return ", ".join(words for words, many, n in counted if is_number(many) and is_number(n) and many > 0 and 2 * many >= n)
+
+
 def value_of(row, note="", at=""):
     """A measurement row as a Value."""
     parameters = parameters_of(row)
+    spoiled = spoiled_words(row)
+    note = ", ".join(filter(None, (note, spoiled)))
     low, high = (row[key] if is_number(row.get(key)) and covers(row) else None for key in ("low", "high"))
     return Value(row["value"], row["unit"], low, high, note, at, "", parameters.get("told"), parameters.get("published"),
-                 str(parameters.get("source", "")))
+                 str(parameters.get("source", "")), spoiled)
 
 
 def parameters_of(row):
@@ -99,8 +109,10 @@ def key_of(row):
 
 
 def apart(a, b):
-    """Whether two values differ by more than their intervals allow; None where that cannot be judged."""
+    """Whether two values differ by more than their intervals allow; None where that cannot be judged, as where others spoiled one."""
     if a is None or b is None or a.value is None or b.value is None or a.unit != b.unit or not a.interval or not b.interval:
+        return None
+    if a.spoiled or b.spoiled:
         return None
     return (a.low > b.high or b.low > a.high) and value_text(a) != value_text(b)
 

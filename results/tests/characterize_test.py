@@ -114,6 +114,16 @@ class Judgement(unittest.TestCase):
         self.assertFalse(sections[0].lines[0].differs)
         self.assertRegex(characterize.text_of(machines, sections, 80), r"core clock \(GHz\) +3 ±\? +4\n(.*\n)*.*too few samples")
 
+    def test_what_others_spoiled_judges_nothing_and_says_so(self):
+        def figure(value, **said):
+            return a_run(sample_runs.measurement("native", "clock.core", value, "GHz", value, value, **said))
+        for said, words in (({}, ""), ({"disturbed": 10}, ""), ({"disturbed": 11}, "disturbed"), ({"in_company": 21}, "in company"),
+                            ({"in_company": "many"}, ""), ({"disturbed": 12, "in_company": 12}, "disturbed, in company")):
+            machines, sections = sheet_of(figure(3), figure(4, **said))
+            self.assertEqual(sections[0].lines[0].differs, not words, said)
+            self.assertEqual(sections[0].lines[0].cells[1].note, words)
+            self.assertIn(words, characterize.text_of(machines, sections, 80))
+
     def test_what_counters_say_of_the_figures(self):
         counted = [sample_runs.measurement("native", "check.instructions", share, "share", share, share) | {"n": n, "parameters": {"part": part}}
                    for part, share, n in (("latency", 1, 30), ("caches", 0.5, 10))]
