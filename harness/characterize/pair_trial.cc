@@ -9,7 +9,7 @@ namespace skidproof {
 namespace {
 
 // After so many samples that do not even lean to a verdict another layout has its turn.
-constexpr unsigned kVisit = 16;
+constexpr unsigned kVisit = 8;
 // So often each layout is asked before the others have their turn.
 constexpr unsigned kVisitsEach = 2;
 // In so many places a layout may be unable to tell, once time alone ends a trial; before, in one.

@@ -178,7 +178,7 @@ TEST(PairTrial, NoPlaceIsHeardTwice) {
   EXPECT_FALSE(pair.hear(kNoGain, false, records));
   EXPECT_TRUE(pair.take_new_place());
   // Its visits are over, with one place that says so.
-  for (unsigned i = 0; i < 16; ++i) EXPECT_EQ(pair.hear(kOpen, false, records), i == 15);
+  for (unsigned i = 0; i < 8; ++i) EXPECT_EQ(pair.hear(kOpen, false, records), i == 7);
   EXPECT_EQ(pair.verdict(records), kOpen);
   pair.at_the_end();
   pair.begin(records);
