@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -32,6 +33,8 @@ constexpr double kFewMispredictions = 1, kManyMispredictions = 3;
 // A jump whose target comes from a slower table costs a cycle or more; on the way there the cost rises by this in an octave
 // at least.
 constexpr double kRisePerOctave = 2;
+// Of the time of what is sampled alone, if it can be: what may go into waiting for that.
+constexpr double kBranchPatience = 0.3;
 
 struct JumpPlan {
   std::vector<uint64_t> few;       // jumps of branch.taken
@@ -154,13 +157,14 @@ void add_few_jumps(BranchPoints& points, const JumpPlan& plan) {
   }
 }
 
-// Who uses what predicts branches, too, while something is sampled: a probe beside each sample.
+// Who uses what predicts branches, too, while something is sampled: each sample waits for a moment alone, for a while.
 struct Beside {
   Company company;
   std::vector<double> probed;
-  Expected<void> look() {
-    probed.push_back(SKIDPROOF_TRY(company.probe()));
-    return {};
+  Expected<Sample> watch(const std::function<Expected<Sample>()>& sample) {
+    const Sample watched = SKIDPROOF_TRY(company.watch(sample));
+    probed.push_back(watched.probed);
+    return watched;
   }
   // Why nothing is clear that was sampled so; empty where half of the samples or more were taken alone.
   std::string too_busy() const {
@@ -197,13 +201,14 @@ Expected<void> add_many_jumps(const Workbench& bench, BranchPoints& points, cons
       declared.instructions -= plan.most - jumps;
       declared.branches_taken -= plan.most - jumps;
       point.sample = [&bench, &beside, piece, params, jumps, declared]() -> Expected<Sample> {
-        SKIDPROOF_CHECK(beside.look());
         piece->params = params;
         piece->program.per_iteration = declared;
         SKIDPROOF_CHECK(bench.refill(*piece, bench.options().seed));
         const uint64_t iterations = std::max<uint64_t>(4, 8192 / jumps);
-        SKIDPROOF_CHECK(bench.run(*piece, 2));
-        const Sample sample = SKIDPROOF_TRY(bench.sample(kBranchTries, *piece, iterations));
+        const Sample sample = SKIDPROOF_TRY(beside.watch([&]() -> Expected<Sample> {
+          SKIDPROOF_CHECK(bench.run(*piece, 2));
+          return bench.sample(kBranchTries, *piece, iterations);
+        }));
         return sample.per(static_cast<double>(iterations * jumps));
       };
       points.add(std::move(point), "branch.btb", {{"branches", jumps}, {"spacing", spacing}}, jumps,
@@ -289,6 +294,7 @@ void emit_learned(const Workbench& bench, const BranchPoints& points) {
 Expected<void> measure_return_stack(const Workbench& bench, Beside beside, double seconds,
                                     double from, double to) {
   beside.probed.clear();
+  beside.company.set_patience(kBranchPatience * seconds);
   static constexpr uint64_t kNests = 200;
   ReachQuestion question;
   question.what = "return stack";
@@ -307,18 +313,20 @@ Expected<void> measure_return_stack(const Workbench& bench, Beside beside, doubl
     point.what = fmt::format("branches, {} calls", depth);
     point.scale = 20 * kOneMisprediction;  // to a tenth of one
     point.sample = [&bench, &beside, draw, deep, less]() -> Expected<Sample> {
-      SKIDPROOF_CHECK(beside.look());
       // Both with the same directions.
       uint64_t first = *draw, second = *draw;
       const auto run = [&bench](Workpiece& piece, uint64_t seed) -> Expected<CountedRun> {
         SKIDPROOF_CHECK(bench.refill(piece, seed));
         return bench.run(piece, kNests);
       };
-      const auto both = SKIDPROOF_TRY(bench.sample_both(
-          kDifferenceTries, [&] { return run(*deep, ++first); },
-          [&] { return run(*less, ++second); }));
+      const Sample more = SKIDPROOF_TRY(beside.watch([&]() -> Expected<Sample> {
+        const auto both = SKIDPROOF_TRY(bench.sample_both(
+            kDifferenceTries, [&] { return run(*deep, ++first); },
+            [&] { return run(*less, ++second); }));
+        return both.first - both.second;
+      }));
       *draw = first;
-      return (both.first - both.second).per(kNests);
+      return more.per(kNests);
     };
     return point;
   };
@@ -395,6 +403,7 @@ Expected<void> characterize_branches(Workbench& bench) {
   Beside beside{SKIDPROOF_TRY(Company::create(bench)), {}};
   SKIDPROOF_CHECK(add_many_jumps(bench, points, plan, beside));
   const double seconds = bench.seconds_of_part();
+  beside.company.set_patience(kBranchPatience * seconds * 0.4);
   SKIDPROOF_CHECK(points.measure(seconds * 0.4, 0, 0.5));
   if (bench.cancelled()) return {};
   points.emit("branch.taken");

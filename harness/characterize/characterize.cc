@@ -52,6 +52,9 @@ double factor_of(Effort effort) {
   return effort == Effort::kQuick ? 0.11 : effort == Effort::kDefault ? 1 : 5;
 }
 
+// A part's second occasion takes no longer than so many times its seconds.
+constexpr double kLaterShare = 3;
+
 // What --help says of a run of all parts, less a twentieth that the end needs.
 double seconds_of_run(Effort effort) {
   if (effort == Effort::kThorough) return INFINITY;
@@ -174,24 +177,40 @@ Expected<Characterization> characterize(Machine& machine, const CharacterizeOpti
   const double total = planned_seconds(parts);
   const double factor = factor_of(options.effort);
   const double limit = seconds_of_run(options.effort) * total / planned_seconds(every_part());
+  const auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - began).count(); };
+  // The part's name before each of its problems; what it did not answer, with the reason.
+  const auto settle = [&](const Part& part, const Expected<void>& measured) {
+    if (measured || bench.cancelled()) return;
+    Error error = measured.error();
+    answer_rest(bench, part, error.message);
+    error.message = fmt::format("{}: {}", part.name, error.message);
+    bench.problem(std::move(error));
+  };
+  struct PartLater {
+    const Part* part;
+    Workbench::Later measure;
+  };
+  std::vector<PartLater> later;
   double done = 0;
   for (const Part* part : parts) {
-    const double elapsed = std::chrono::duration<double>(Clock::now() - began).count();
-    const double share = on_silicon(bench)
-                             ? share_of_plan(done * factor, elapsed, (total - done) * factor, limit)
-                             : 1;
+    const double share =
+        on_silicon(bench) ? share_of_plan(done * factor, elapsed(), (total - done) * factor, limit)
+                          : 1;
     bench.begin_part(done / total, (done + part->seconds) / total, part->seconds * factor * share);
     Expected<void> measured = bench.count({});
     if (measured) measured = part->measure(bench);
-    if (!measured && !bench.cancelled()) {
-      Error error = measured.error();
-      answer_rest(bench, *part, error.message);
-      error.message = fmt::format("{}: {}", part->name, error.message);
-      bench.problem(std::move(error));
-    }
+    settle(*part, measured);
     bench.emit_checks(part->name);
+    if (Workbench::Later more = bench.take_later()) later.push_back({part, std::move(more)});
     if (bench.cancelled()) break;
     done += part->seconds;
+  }
+  for (const PartLater& one : later) {
+    const double left = seconds_of_run(options.effort) - elapsed(),
+                 most = kLaterShare * one.part->seconds * factor;
+    const double seconds = bench.cancelled() ? 0 : std::clamp(left, 0.0, most);
+    bench.begin_part(1, 1, seconds);
+    settle(*one.part, one.measure(bench, seconds));
   }
   if (parts.size() > 1 && !bench.cancelled()) emit_drift(bench);
   if (!bench.cancelled()) bench.emit_chain();

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -224,6 +225,51 @@ TEST_F(CharacterizeTest, AnswersWhatAnErrorLeftOpen) {
        {"shape.l1d.size", "shape.line", "shape.l2.size", "shape.l3.size", "shape.stlb.reach"}) {
     EXPECT_TRUE(answered.contains(name)) << name;
   }
+}
+
+// Four instructions a cycle, a fused pair as one; but until another part's programs run, pairs take the same time however many
+// instructions stand beside them, as where a neighbour has the core.
+class HiddenPairs : public MachineOver {
+ public:
+  using MachineOver::MachineOver;
+  Expected<RunLog> run(const Program& program, const RunPlan& plan) override {
+    RunLog log = SKIDPROOF_TRY(MachineOver::run(program, plan));
+    const bool pairs = program.kernel == "fused_branch";
+    const bool chain = program.kernel == "alu_chain";
+    hidden_ = hidden_ && program.kernel != "branch_pattern";
+    const Expectations& each = program.per_iteration;
+    const double ticks = chain ? static_cast<double>(each.instructions)
+                         : pairs && hidden_
+                             ? 100
+                             : 0.25 * static_cast<double>(each.instructions - each.fusible_pairs);
+    log.noise = {};
+    log.tsc = static_cast<uint64_t>(std::max(1.0, ticks * static_cast<double>(plan.iterations)));
+    return log;
+  }
+
+ private:
+  bool hidden_ = true;
+};
+
+TEST_F(CharacterizeTest, WhatWasHiddenAllThroughAPartIsAskedAgainAtTheEnd) {
+  HiddenPairs hidden(*machine_);
+  options_.repetitions = 0;
+  options_.parts = {"fusion", "misprediction"};
+  const auto out = characterize(hidden, options_);
+  ASSERT_TRUE(out) << out.error().text();
+  std::map<std::string, unsigned> verdicts;
+  bool between = false;
+  for (const Measurement& m : out->measurements) {
+    between |= m.name == "branch.mispredict_penalty";
+    if (m.name != "fusion.gain") continue;
+    EXPECT_TRUE(between) << "nothing can be told before";
+    ++verdicts[text(m, "verdict")];
+    const bool fuses = text(m, "pair") == "cmp+je", never = text(m, "pair") == "cmp+jo";
+    EXPECT_FALSE(fuses && text(m, "verdict") == "no gain");
+    EXPECT_FALSE(never && text(m, "verdict") == "fused");
+  }
+  EXPECT_GT(verdicts["fused"], 0u);
+  EXPECT_GT(verdicts["fused"] + verdicts["no gain"] + verdicts["unclear"], 60u);
 }
 
 TEST_F(CharacterizeTest, RefusesAModelsTime) {

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "harness/characterize/company.h"
 #include "harness/characterize/pair_trial.h"
 #include "harness/characterize/parts.h"
 #include "harness/characterize/plan.h"
@@ -69,10 +70,14 @@ constexpr uint64_t kResetNops = 1;
 constexpr size_t kScouts = 13, kScoutsTaken = 3;
 constexpr double kScoutsShare = 1.0 / 3;
 constexpr size_t kBatches = 8;
+constexpr double kBatchShare = (1 - kScoutsShare) / (kBatches + 1);
 constexpr unsigned kMostSamples = 1000;
 // Of the part's time, for those of whom nothing told in it: a neighbour on the core's other thread, which hides what a pair gains,
-// is gone after some seconds as a rule.
+// is gone after some seconds as a rule. Whom it hides even then has an occasion when all parts are done.
 constexpr double kMoreTime = 0.8;
+// What may go into waiting for a moment without it, of the part's time and of that more: of a few hundred milliseconds it leaves
+// some. Most pairs are told of beside it, too, but those of whom nothing told are told of without it or not at all.
+constexpr double kFusionPatience = 0.1, kMorePatience = 0.6;
 
 constexpr std::array kFirsts = {"cmp", "test", "and", "add", "sub", "inc", "dec", "or"};
 // Both of a family; R65 to R69 speak of families, so a quick look at the first of each is enough.
@@ -208,19 +213,22 @@ struct Runs {
   std::vector<double> cycles, beyond;
 };
 
-// The median of the rounds' gains. Each round that nothing disturbed votes.
-Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
-  if (trial.asked.take_new_place()) SKIDPROOF_CHECK(make_attempt(bench, trial));
-  const size_t at = trial.asked.at();
-  Attempt& attempt = trial.attempts[at];
+// A few rounds over an attempt's programs: the sample is the median of their gains; each round that nothing disturbed votes.
+struct Rounds {
+  Sample sample;
+  PairSamples samples;
+  std::vector<double> saved;  // as Attempt's
+};
+
+Expected<Rounds> take_rounds(const Workbench& bench, const Attempt& attempt, uint64_t of_a_run) {
   const double per_tick = SKIDPROOF_TRY(bench.core_cycles_per_tick());
-  const auto pairs = static_cast<double>(attempt.iterations * kLayouts[at].pairs);
+  const auto pairs = static_cast<double>(attempt.iterations * of_a_run);
   const auto instructions =
       static_cast<double>(attempt.apart[0].program.per_iteration.instructions * attempt.iterations);
   const auto uops =
       bench.counters() == nullptr ? std::nullopt : bench.counters()->place(arch::Signal::kUops);
   std::vector<double> gains;
-  Sample sample;
+  Rounds taken;
   for (unsigned round = 0; round <= kRounds; ++round) {
     bool quiet = true;
     // By the no-operations that it has less: cycles, and uops beyond the instructions.
@@ -231,7 +239,7 @@ Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
         if (uops) runs.beyond.push_back(log.counts.values[*uops] - log.counts.declared);
         runs.cycles.push_back(log.cycles(per_tick));
         quiet = quiet && !disturbed(log.noise);
-        sample.noise = sample.noise + log.noise;
+        taken.sample.noise = taken.sample.noise + log.noise;
       }
       return runs;
     };
@@ -240,8 +248,8 @@ Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
     if (round == 0) continue;
     gains.push_back((apart.cycles[0] - together.cycles[0]) / pairs);
     if (!quiet) continue;
-    if (uops) attempt.saved.push_back((apart.beyond[0] - together.beyond[0]) / pairs);
-    PairSamples& samples = attempt.samples;
+    if (uops) taken.saved.push_back((apart.beyond[0] - together.beyond[0]) / pairs);
+    PairSamples& samples = taken.samples;
     const auto slot = [pairs](const Runs& runs, size_t joined) {
       return (runs.cycles[joined - 1] - runs.cycles[joined]) / (2 * pairs);
     };
@@ -256,8 +264,23 @@ Expected<Sample> sample_trial(const Workbench& bench, Trial& trial) {
     }
     samples.share.push_back(apart.cycles[0] / instructions);
   }
-  sample.cycles = stats::median(gains);
-  sample.ns = sample.cycles / per_tick / bench.tsc_hz() * 1e9;
+  taken.sample.cycles = stats::median(gains);
+  taken.sample.ns = taken.sample.cycles / per_tick / bench.tsc_hz() * 1e9;
+  return taken;
+}
+
+// Taken alone where the other thread of the core leaves room for that: a busy one takes issue slots, and what it takes hides a gain.
+Expected<Sample> sample_trial(const Workbench& bench, Company& company, Trial& trial) {
+  if (trial.asked.take_new_place()) SKIDPROOF_CHECK(make_attempt(bench, trial));
+  const size_t at = trial.asked.at();
+  Attempt& attempt = trial.attempts[at];
+  Rounds taken;
+  const Sample sample = SKIDPROOF_TRY(company.watch([&]() -> Expected<Sample> {
+    taken = SKIDPROOF_TRY(take_rounds(bench, attempt, kLayouts[at].pairs));
+    return taken.sample;
+  }));
+  attempt.samples += taken.samples;
+  attempt.saved.insert(attempt.saved.end(), taken.saved.begin(), taken.saved.end());
   return sample;
 }
 
@@ -310,20 +333,46 @@ void emit_gain(const Workbench& bench, const Point& point, const Trial& trial) {
   bench.emit(std::move(fused));
 }
 
-}  // namespace
+// All pairs, those that nothing told of yet among them.
+class Fusion {
+ public:
+  static Expected<std::shared_ptr<Fusion>> create(Workbench& bench);
 
-Expected<void> characterize_fusion(Workbench& bench) {
-  SKIDPROOF_CHECK(bench.count({arch::Signal::kUops}));
-  SKIDPROOF_CHECK(find_kernel("fused_branch"));
+  // Scouts through all layouts, then the others in batches.
+  Expected<void> ask(Workbench& bench);
+  // Those of whom nothing told, once more.
+  Expected<void> ask_again(Workbench& bench, double seconds);
+  bool all_told() const { return untold_.empty(); }
+  void emit_told(const Workbench& bench) { emit(bench, told_); }
+  void emit_untold(const Workbench& bench) { emit(bench, untold_); }
+
+ private:
+  Fusion(Company company, std::string_view filler)
+      : company_(std::move(company)), filler_(filler) {}
+  void add_pairs(const Workbench& bench);
+  void sort_out(std::vector<Point> some);
+  void emit(const Workbench& bench, std::vector<Point>& points);
+
+  Company company_;
+  std::string_view filler_;
+  std::vector<Point> scouts_, others_, told_, untold_;
+  std::vector<std::shared_ptr<Trial>> trials_;
+  std::shared_ptr<LayoutRecords> records_ = std::make_shared<LayoutRecords>(kLayouts.size());
+};
+
+Expected<std::shared_ptr<Fusion>> Fusion::create(Workbench& bench) {
+  const std::string_view filler = SKIDPROOF_TRY(filler_of_pairs(bench));
+  const std::shared_ptr<Fusion> fusion(new Fusion(SKIDPROOF_TRY(Company::create(bench)), filler));
+  fusion->add_pairs(bench);
+  return fusion;
+}
+
+void Fusion::add_pairs(const Workbench& bench) {
   std::vector<Pair> pairs = all_pairs(bench.effort() == Effort::kQuick);
   std::erase_if(pairs, [](Pair& pair) { return !choose_direction(pair); });
-  std::vector<Point> scouts, others;
-  std::vector<std::shared_ptr<Trial>> trials;
-  const auto records = std::make_shared<LayoutRecords>(kLayouts.size());
-  const std::string_view filler = SKIDPROOF_TRY(filler_of_pairs(bench));
   std::vector<bool> usable;
   usable.reserve(kLayouts.size());
-  for (const Layout& layout : kLayouts) usable.push_back(filler == layout.filler);
+  for (const Layout& layout : kLayouts) usable.push_back(filler_ == layout.filler);
   std::array<size_t, 2> of_direction{};
   for (const Pair& pair : pairs) {
     const bool taken = pair.taken == "1";
@@ -332,67 +381,102 @@ Expected<void> characterize_fusion(Workbench& bench) {
         Trial{.pair = pair, .asked = {usable, taken, scout, !on_silicon(bench)}});
     Point point;
     point.what = fmt::format("fusion, {}", pair.name());
-    point.tag = trials.size();
-    point.sample = [&bench, trial] { return sample_trial(bench, *trial); };
-    point.enough = [trial, records] {
+    point.tag = trials_.size();
+    point.sample = [this, &bench, trial] { return sample_trial(bench, company_, *trial); };
+    point.enough = [trial, records = records_] {
       Attempt& attempt = trial->attempts[trial->asked.at()];
       attempt.verdict = judge_pair(attempt.samples);
       return trial->asked.hear(attempt.verdict, leaning(attempt.samples), *records);
     };
-    (scout ? scouts : others).push_back(std::move(point));
-    trials.push_back(trial);
+    (scout ? scouts_ : others_).push_back(std::move(point));
+    trials_.push_back(trial);
   }
+}
+
+// Those that are told of are done with.
+void Fusion::sort_out(std::vector<Point> some) {
+  for (Point& point : some) {
+    Trial& trial = *trials_[point.tag];
+    trial.verdict = trial.asked.verdict(*records_);
+    (trial.verdict == PairVerdict::kOpen ? untold_ : told_).push_back(std::move(point));
+  }
+}
+
+Expected<void> Fusion::ask(Workbench& bench) {
   const double seconds = std::max(0.0, bench.seconds_left());
-  std::vector<Point> points, untold;
-  // Those that are told of are done with.
-  const auto sort_out = [&](std::vector<Point> some) {
-    for (Point& point : some) {
-      Trial& trial = *trials[point.tag];
-      trial.verdict = trial.asked.verdict(*records);
-      (trial.verdict == PairVerdict::kOpen ? untold : points).push_back(std::move(point));
-    }
-  };
+  company_.set_patience(kFusionPatience * seconds);
   SKIDPROOF_CHECK(take_by_turns(
-      bench, scouts, {.most = kMostSamples, .seconds = seconds * kScoutsShare}, 0, kScoutsShare));
-  for (const Point& point : scouts) {
-    PairTrial& asked = trials[point.tag]->asked;
-    records->add(asked.taken(), asked.shown(), asked.said());
+      bench, scouts_, {.most = kMostSamples, .seconds = seconds * kScoutsShare}, 0, kScoutsShare));
+  for (const Point& point : scouts_) {
+    PairTrial& asked = trials_[point.tag]->asked;
+    records_->add(asked.taken(), asked.shown(), asked.said());
     asked.end_scouting();
   }
-  sort_out(std::move(scouts));
-  constexpr double kBatchShare = (1 - kScoutsShare) / (kBatches + 1);
+  sort_out(std::exchange(scouts_, {}));
   for (size_t batch = 0; batch < kBatches; ++batch) {
     std::vector<Point> some;
-    for (size_t i = batch; i < others.size(); i += kBatches) some.push_back(others[i]);
-    for (const Point& point : some) trials[point.tag]->asked.begin(*records);
+    for (size_t i = batch; i < others_.size(); i += kBatches) some.push_back(others_[i]);
+    for (const Point& point : some) trials_[point.tag]->asked.begin(*records_);
     const double from = kScoutsShare + static_cast<double>(batch) * kBatchShare;
     const double share =
         std::max(0.0, bench.seconds_left()) / static_cast<double>(kBatches + 1 - batch);
     SKIDPROOF_CHECK(take_by_turns(bench, some, {.most = kMostSamples, .seconds = share}, from,
                                   from + kBatchShare));
     for (const Point& point : some) {
-      const PairTrial& asked = trials[point.tag]->asked;
-      records->add(asked.taken(), asked.verdict(*records), asked.said());
+      const PairTrial& asked = trials_[point.tag]->asked;
+      records_->add(asked.taken(), asked.verdict(*records_), asked.said());
     }
     sort_out(std::move(some));
   }
+  others_.clear();
   // A layout may have lost the trust in which it told of the first.
-  sort_out(std::exchange(points, {}));
-  std::vector<Point> last = std::exchange(untold, {});
+  sort_out(std::exchange(told_, {}));
+  return ask_again(bench, std::max(bench.seconds_left(), seconds * kMoreTime));
+}
+
+Expected<void> Fusion::ask_again(Workbench& bench, double seconds) {
+  std::vector<Point> last = std::exchange(untold_, {});
   for (const Point& point : last) {
-    trials[point.tag]->asked.at_the_end();
-    trials[point.tag]->asked.begin(*records);
+    trials_[point.tag]->asked.at_the_end();
+    trials_[point.tag]->asked.begin(*records_);
   }
-  const double more = std::max(bench.seconds_left(), seconds * kMoreTime);
+  company_.set_patience(kMorePatience * seconds);
   SKIDPROOF_CHECK(
-      take_by_turns(bench, last, {.most = kMostSamples, .seconds = more}, 1 - kBatchShare, 1));
+      take_by_turns(bench, last, {.most = kMostSamples, .seconds = seconds}, 1 - kBatchShare, 1));
   sort_out(std::move(last));
-  std::ranges::move(untold, std::back_inserter(points));
+  return {};
+}
+
+void Fusion::emit(const Workbench& bench, std::vector<Point>& points) {
   std::ranges::sort(points, {}, &Point::tag);
-  for (const Point& point : points) {
-    const Trial& trial = *trials[point.tag];
+  for (const Point& point : std::exchange(points, {})) {
+    const Trial& trial = *trials_[point.tag];
     if (!trial.attempts[trial.shown()].samples.gain.empty()) emit_gain(bench, point, trial);
   }
+}
+
+}  // namespace
+
+Expected<void> characterize_fusion(Workbench& bench) {
+  SKIDPROOF_CHECK(bench.count({arch::Signal::kUops}));
+  SKIDPROOF_CHECK(find_kernel("fused_branch"));
+  const std::shared_ptr<Fusion> fusion = SKIDPROOF_TRY(Fusion::create(bench));
+  SKIDPROOF_CHECK(fusion->ask(bench));
+  fusion->emit_told(bench);
+  const auto end = [fusion](Workbench& now, double seconds) -> Expected<void> {
+    Expected<void> asked = {};
+    if (seconds > 0) {
+      asked = now.count({arch::Signal::kUops});
+      if (asked) asked = fusion->ask_again(now, seconds);
+      fusion->emit_told(now);
+    }
+    fusion->emit_untold(now);
+    return asked;
+  };
+  // A number of samples that was asked for is that number.
+  if (fusion->all_told() || !on_silicon(bench) || bench.options().repetitions != 0)
+    return end(bench, 0);
+  bench.set_later(end);
   return {};
 }
 

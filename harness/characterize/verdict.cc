@@ -71,6 +71,17 @@ double PairSamples::slot() const {
   return (stats::median(slot_apart) + stats::median(slot_together)) / 2;
 }
 
+PairSamples& PairSamples::operator+=(const PairSamples& more) {
+  for (const auto member :
+       {&PairSamples::gain, &PairSamples::slot_apart, &PairSamples::slot_together,
+        &PairSamples::slot_gain, &PairSamples::next_apart, &PairSamples::next_together,
+        &PairSamples::next_gain, &PairSamples::share}) {
+    std::vector<double>& here = this->*member;
+    here.insert(here.end(), (more.*member).begin(), (more.*member).end());
+  }
+  return *this;
+}
+
 PairVerdict judge_pair(const PairSamples& samples) {
   const int issue = slot_votes(samples);
   if (!decided(issue)) return PairVerdict::kOpen;

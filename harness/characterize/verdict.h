@@ -15,6 +15,7 @@ struct PairSamples {
   std::vector<double> gain, slot_apart, slot_together, slot_gain, next_apart, next_together,
       next_gain, share;
   double slot() const;  // the mean of both medians
+  PairSamples& operator+=(const PairSamples& more);
 };
 
 enum class PairVerdict : uint8_t {

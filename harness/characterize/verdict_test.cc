@@ -41,6 +41,19 @@ TEST(PairVerdict, WantsEnoughVotes) {
   EXPECT_EQ(judge_pair(samples_of(17, none, one)), PairVerdict::kNoGain);
 }
 
+TEST(PairVerdict, IsOfAllSamplesTogether) {
+  PairSamples samples = samples_of(9, one, one);
+  EXPECT_EQ(judge_pair(samples), PairVerdict::kOpen);
+  samples += samples_of(8, one, one);
+  EXPECT_EQ(judge_pair(samples), PairVerdict::kFused);
+  samples.next_gain = samples.next_apart = samples.next_together = {1};
+  PairSamples twice = samples;
+  twice += samples;
+  EXPECT_EQ(twice.slot_gain.size(), 2 * samples.slot_gain.size());
+  for (const auto* next : {&twice.next_gain, &twice.next_apart, &twice.next_together})
+    EXPECT_EQ(next->size(), 2u);
+}
+
 TEST(PairVerdict, SaysNothingWhereAnInstructionLessSavesNothing) {
   EXPECT_EQ(judge_pair(samples_of(40, none, none)), PairVerdict::kNotIssue);
   EXPECT_EQ(judge_pair(samples_of(40, one, none)), PairVerdict::kNotIssue);

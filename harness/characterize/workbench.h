@@ -129,6 +129,11 @@ class Workbench {
   void progress(double fraction, std::string_view what) const;
   // The part that runs from here on: where it stands in the whole, and the seconds that it may take.
   void begin_part(double from, double to, double seconds);
+  // What others hid all through a part has a second occasion when all parts are done: this part's measuring goes on there, for as
+  // many seconds as are left for it, none where the run was cancelled.
+  using Later = std::function<Expected<void>(Workbench& bench, double seconds)>;
+  void set_later(Later later) { later_ = std::move(later); }
+  Later take_later() { return std::exchange(later_, {}); }
 
  private:
   Workbench() = default;
@@ -145,6 +150,7 @@ class Workbench {
   double from_ = 0, to_ = 1;
   double budget_ = 0;
   std::chrono::steady_clock::time_point began_;
+  Later later_;
   struct Clock;  // the chain, and what it last gave
   std::shared_ptr<Clock> clock_;
   struct Counting;  // the session, and how samples agreed
