@@ -307,6 +307,12 @@ struct Windows {
         "with the core whole",
         taken == seen.whole.end() ? 0 : taken->second.cycles.size(), kWholeSamples, high);
   }
+  bool any_doubt() const {
+    for (size_t i = 0; i < asked.size(); ++i) {
+      if (edge_of(i).clear && doubt(i)) return true;
+    }
+    return false;
+  }
   // One by one those that are not known, a little of the time each, until they are or it is over: who is there comes and goes.
   Expected<void> look_by_turns(double seconds) {
     using Clock = std::chrono::steady_clock;
@@ -339,6 +345,31 @@ struct Windows {
   }
 };
 
+void emit_windows(const Windows& all) {
+  std::map<std::string, WindowSize, std::less<>> found;
+  for (size_t i = 0; i < all.asked.size(); ++i) {
+    WindowSize size = all.edge_of(i);
+    if (const auto doubt = all.doubt(i); size.clear && doubt) {
+      // What costs a second miss may do so in half a core alone; what costs none does so in any case.
+      size.clear = false;
+      size.at_least = size.low;
+      size.why = *doubt;
+    }
+    found[all.asked[i].question.what] = std::move(size);
+  }
+  const WindowSize reorder_buffer = judge_reorder_buffer(found);
+  // What others are held against is the order of the mixture of which more are held.
+  found["mixed"] = more_of(found["mixed"], found["mixed_pairs"]);
+  found.erase("mixed_pairs");
+  judge_windows_together(found);
+  for (const Asked& one : all.asked) emit_curve(all.bench, one.window, one.reach);
+  emit_size(all.bench, "rob.size", "nop", reorder_buffer);
+  for (const Asked& one : all.asked) {
+    if (one.window.shape != nullptr)
+      emit_size(all.bench, one.window.shape, one.window.filler, found[one.window.filler]);
+  }
+}
+
 }  // namespace
 
 Expected<void> characterize_windows(Workbench& bench) {
@@ -358,53 +389,43 @@ Expected<void> characterize_windows(Workbench& bench) {
   SKIDPROOF_CHECK(
       take_by_turns(bench, alone, {.seconds = 0.05 * bench.seconds_of_part()}, 0, 0.05));
   if (bench.cancelled() || alone.empty()) return {};
-  Windows all{.bench = bench, .miss = alone[0].median_cycles()};
+  const auto all =
+      std::make_shared<Windows>(Windows{.bench = bench, .miss = alone[0].median_cycles()});
   for (const Window& window : windows) {
     ReachQuestion question;
     question.what = window.filler;
     question.from = 16;
     question.to = window.most;
     question.growth = bench.effort() == Effort::kQuick ? 1.6 : 1.3;
-    question.least_rise = all.miss / 3;
+    question.least_rise = all->miss / 3;
     question.trust = kTrust;
-    question.point = [&](uint64_t size) { return window_point(bench, window, size, place); };
+    question.point = [&bench, window, place](uint64_t size) {
+      return window_point(bench, window, size, place);
+    };
     place.company->set_patience(kPatience * bench.seconds_of_part() /
                                 static_cast<double>(windows.size()));
     const double part = 0.85 / static_cast<double>(windows.size()),
-                 from = 0.05 + part * static_cast<double>(all.asked.size());
+                 from = 0.05 + part * static_cast<double>(all->asked.size());
     Reach reach = SKIDPROOF_TRY(
         find_reach(bench, question, bench.seconds_of_part() * part, from, from + part));
     if (bench.cancelled()) return {};
-    all.asked.push_back({window, std::move(question), std::move(reach)});
+    all->asked.push_back({window, std::move(question), std::move(reach)});
   }
   place.company->set_patience(0);
   const double seconds = kOfEachOccasion * bench.seconds_of_part();
-  SKIDPROOF_CHECK(all.look_by_turns(seconds));
-  if (on_silicon(bench) && bench.effort() != Effort::kQuick)
-    SKIDPROOF_CHECK(all.look_again(seconds));
+  const bool again = on_silicon(bench) && bench.effort() != Effort::kQuick;
+  SKIDPROOF_CHECK(all->look_by_turns(seconds));
+  if (again) SKIDPROOF_CHECK(all->look_again(seconds));
   if (bench.cancelled()) return {};
-  std::map<std::string, WindowSize, std::less<>> found;
-  for (size_t i = 0; i < all.asked.size(); ++i) {
-    WindowSize size = all.edge_of(i);
-    if (const auto doubt = all.doubt(i); size.clear && doubt) {
-      // What costs a second miss may do so in half a core alone; what costs none does so in any case.
-      size.clear = false;
-      size.at_least = size.low;
-      size.why = *doubt;
-    }
-    found[all.asked[i].question.what] = std::move(size);
-  }
-  const WindowSize reorder_buffer = judge_reorder_buffer(found);
-  // What others are held against is the order of the mixture of which more are held.
-  found["mixed"] = more_of(found["mixed"], found["mixed_pairs"]);
-  found.erase("mixed_pairs");
-  judge_windows_together(found);
-  for (const Asked& one : all.asked) emit_curve(bench, one.window, one.reach);
-  emit_size(bench, "rob.size", "nop", reorder_buffer);
-  for (const Window& window : windows) {
-    if (window.shape != nullptr)
-      emit_size(bench, window.shape, window.filler, found[window.filler]);
-  }
+  const auto end = [all](Workbench& now, double more) -> Expected<void> {
+    Expected<void> looked = {};
+    if (more > 0) looked = now.count({arch::Signal::kUops});
+    if (more > 0 && looked) looked = all->look_again(more);
+    emit_windows(*all);
+    return looked;
+  };
+  if (!again || !all->any_doubt()) return end(bench, 0);
+  bench.set_later(end);
   return {};
 }
 
