@@ -211,6 +211,7 @@ Expected<Characterization> characterize(Machine& machine, const CharacterizeOpti
     const double seconds = bench.cancelled() ? 0 : std::clamp(left, 0.0, most);
     bench.begin_part(1, 1, seconds);
     settle(*one.part, one.measure(bench, seconds));
+    bench.emit_checks(fmt::format("{}, again", one.part->name));
   }
   if (parts.size() > 1 && !bench.cancelled()) emit_drift(bench);
   if (!bench.cancelled()) bench.emit_chain();

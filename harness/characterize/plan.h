@@ -35,10 +35,9 @@ struct Point {
   std::vector<double> ns, cycles, control, probed;  // the samples
   std::vector<Counts> counts;                       // of each
   Noise noise;
-  uint64_t spoiled = 0;  // samples in each of whose runs another had the CPU
-  uint64_t in_company =
-      0;                // samples beside which another thread of the core was busy: drop_company
-  bool narrow = false;  // the interval became narrow enough
+  uint64_t spoiled = 0;     // samples in each of whose runs another had the CPU
+  uint64_t in_company = 0;  // samples of the figure that were not taken alone: drop_company
+  bool narrow = false;      // the interval became narrow enough
 
   double median_ns() const;
   double median_cycles() const;

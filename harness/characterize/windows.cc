@@ -302,9 +302,8 @@ struct Windows {
     const uint64_t high = edge_of(i).high;
     const auto taken = seen.whole.find(high);
     return fmt::format(
-        "another thread of this core was busy, which halves some: {} of {} samples of {} were "
-        "taken "
-        "with the core whole",
+        "another thread of this core was busy, which halves some: the core was whole beside {} of "
+        "{} samples of {}",
         taken == seen.whole.end() ? 0 : taken->second.cycles.size(), kWholeSamples, high);
   }
   bool any_doubt() const {
