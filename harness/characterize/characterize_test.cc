@@ -227,22 +227,20 @@ TEST_F(CharacterizeTest, AnswersWhatAnErrorLeftOpen) {
   }
 }
 
-// Four instructions a cycle, a fused pair as one; but until another part's programs run, pairs take the same time however many
-// instructions stand beside them, as where a neighbour has the core.
+// Of a core that issues four instructions a cycle, a fused pair as one; but until another part's programs run, pairs take the same
+// time however many instructions stand beside them, as where a neighbour has the core. It says what programs take, and runs none.
 class HiddenPairs : public MachineOver {
  public:
   using MachineOver::MachineOver;
   Expected<RunLog> run(const Program& program, const RunPlan& plan) override {
-    RunLog log = SKIDPROOF_TRY(MachineOver::run(program, plan));
-    const bool pairs = program.kernel == "fused_branch";
-    const bool chain = program.kernel == "alu_chain";
+    const bool pairs = program.kernel == "fused_branch", chain = program.kernel == "alu_chain";
     hidden_ = hidden_ && program.kernel != "branch_pattern";
     const Expectations& each = program.per_iteration;
     const double ticks = chain ? static_cast<double>(each.instructions)
                          : pairs && hidden_
                              ? 100
                              : 0.25 * static_cast<double>(each.instructions - each.fusible_pairs);
-    log.noise = {};
+    RunLog log;
     log.tsc = static_cast<uint64_t>(std::max(1.0, ticks * static_cast<double>(plan.iterations)));
     return log;
   }
