@@ -208,7 +208,8 @@ Expected<Characterization> characterize(Machine& machine, const CharacterizeOpti
   for (const PartLater& one : later) {
     const double left = seconds_of_run(options.effort) - elapsed(),
                  most = kLaterShare * one.part->seconds * factor;
-    const double seconds = bench.cancelled() ? 0 : std::clamp(left, 0.0, most);
+    // Few rounds may take twice what they are given.
+    const double seconds = bench.cancelled() ? 0 : std::clamp(left / 2, 0.0, most);
     bench.begin_part(1, 1, seconds);
     settle(*one.part, one.measure(bench, seconds));
     bench.emit_checks(fmt::format("{}, again", one.part->name));
