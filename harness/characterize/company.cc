@@ -57,10 +57,11 @@ Expected<Sample> Company::watch(const std::function<Expected<Sample>()>& sample)
   for (;;) {
     const auto began = Clock::now();
     const double before = SKIDPROOF_TRY(probe());
-    if (alone(before) || left <= 0) {
+    const bool waits = left > 0 && !bench_->cancelled();
+    if (alone(before) || !waits) {
       Sample watched = SKIDPROOF_TRY(sample());
       watched.probed = std::max(before, SKIDPROOF_TRY(probe()));
-      if (alone(watched.probed) || left <= 0 || bench_->cancelled()) {
+      if (alone(watched.probed) || !waits) {
         watched.noise.repeats += repeats;
         return watched;
       }

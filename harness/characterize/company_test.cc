@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <functional>
 
@@ -116,6 +117,19 @@ TEST_F(CompanyTest, PatienceEndsAndTheSampleSaysSo) {
   }
   company_->set_patience(0);
   EXPECT_EQ(watch().noise.repeats, 0u);
+}
+
+TEST_F(CompanyTest, WhoIsCancelledWaitsNoLonger) {
+  std::atomic<bool> cancel = false;
+  options_.cancel = &cancel;
+  int probes = 0;
+  shared_->busy = [&] {
+    cancel = ++probes > 2;  // of a probe there are two
+    return true;
+  };
+  company_->set_patience(100);
+  EXPECT_EQ(watch().noise.repeats, 1u);
+  EXPECT_EQ(taken_, 1);
 }
 
 TEST_F(CompanyTest, OfAPointThoseInCompanyAreDroppedUnlessTheirNumberWasAskedFor) {
