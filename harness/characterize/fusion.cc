@@ -357,7 +357,7 @@ class Fusion {
   std::string_view filler_;
   std::vector<Point> scouts_, others_, told_, untold_;
   std::vector<std::shared_ptr<Trial>> trials_;
-  std::shared_ptr<LayoutRecords> records_ = std::make_shared<LayoutRecords>(kLayouts.size());
+  LayoutRecords records_{kLayouts.size()};
 };
 
 Expected<std::shared_ptr<Fusion>> Fusion::create(Workbench& bench) {
@@ -383,10 +383,10 @@ void Fusion::add_pairs(const Workbench& bench) {
     point.what = fmt::format("fusion, {}", pair.name());
     point.tag = trials_.size();
     point.sample = [this, &bench, trial] { return sample_trial(bench, company_, *trial); };
-    point.enough = [trial, records = records_] {
+    point.enough = [this, trial] {
       Attempt& attempt = trial->attempts[trial->asked.at()];
       attempt.verdict = judge_pair(attempt.samples);
-      return trial->asked.hear(attempt.verdict, leaning(attempt.samples), *records);
+      return trial->asked.hear(attempt.verdict, leaning(attempt.samples), records_);
     };
     (scout ? scouts_ : others_).push_back(std::move(point));
     trials_.push_back(trial);
@@ -397,7 +397,7 @@ void Fusion::add_pairs(const Workbench& bench) {
 void Fusion::sort_out(std::vector<Point> some) {
   for (Point& point : some) {
     Trial& trial = *trials_[point.tag];
-    trial.verdict = trial.asked.verdict(*records_);
+    trial.verdict = trial.asked.verdict(records_);
     (trial.verdict == PairVerdict::kOpen ? untold_ : told_).push_back(std::move(point));
   }
 }
@@ -409,14 +409,14 @@ Expected<void> Fusion::ask(Workbench& bench) {
       bench, scouts_, {.most = kMostSamples, .seconds = seconds * kScoutsShare}, 0, kScoutsShare));
   for (const Point& point : scouts_) {
     PairTrial& asked = trials_[point.tag]->asked;
-    records_->add(asked.taken(), asked.shown(), asked.said());
+    records_.add(asked.taken(), asked.shown(), asked.said());
     asked.end_scouting();
   }
   sort_out(std::exchange(scouts_, {}));
   for (size_t batch = 0; batch < kBatches; ++batch) {
     std::vector<Point> some;
     for (size_t i = batch; i < others_.size(); i += kBatches) some.push_back(others_[i]);
-    for (const Point& point : some) trials_[point.tag]->asked.begin(*records_);
+    for (const Point& point : some) trials_[point.tag]->asked.begin(records_);
     const double from = kScoutsShare + static_cast<double>(batch) * kBatchShare;
     const double share =
         std::max(0.0, bench.seconds_left()) / static_cast<double>(kBatches + 1 - batch);
@@ -424,7 +424,7 @@ Expected<void> Fusion::ask(Workbench& bench) {
                                   from + kBatchShare));
     for (const Point& point : some) {
       const PairTrial& asked = trials_[point.tag]->asked;
-      records_->add(asked.taken(), asked.verdict(*records_), asked.said());
+      records_.add(asked.taken(), asked.verdict(records_), asked.said());
     }
     sort_out(std::move(some));
   }
@@ -438,7 +438,7 @@ Expected<void> Fusion::ask_again(Workbench& bench, double seconds) {
   std::vector<Point> last = std::exchange(untold_, {});
   for (const Point& point : last) {
     trials_[point.tag]->asked.at_the_end();
-    trials_[point.tag]->asked.begin(*records_);
+    trials_[point.tag]->asked.begin(records_);
   }
   company_.set_patience(kMorePatience * seconds);
   SKIDPROOF_CHECK(

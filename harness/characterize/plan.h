@@ -123,7 +123,7 @@ std::optional<MeasuredCounts> counts_of(const Workbench& bench, const Point& poi
                                         std::span<const double> values,
                                         Statistic statistic = Statistic::kMedian);
 
-// A point's parameters; where samples of it are spoiled, `disturbed` among them says how many, and `in_company` how many were.
+// A point's parameters; `disturbed` among them says how many samples are spoiled, `in_company` how many were not taken alone, if any.
 MeasurementParameters parameters_of(const Point& point, MeasurementParameters parameters);
 // Rows of a point: its figure, in cycles, in nanoseconds, or in both. Where cycles are what its work takes, the nanoseconds are
 // their lower quartile: other cores' work takes away from a clock, for seconds, and never adds.
